@@ -1,0 +1,39 @@
+# `make` alone prints what there is.
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all check bench lock clean run dev
+
+RUN := scripts/run
+PYTEST := $(RUN) python -m pytest -n 2 --dist loadgroup -q
+ARGS ?=
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: run ## orders through a local Kinesis and Spark into Parquet, killed halfway; then the count (about 3 minutes)
+	@$(RUN) python -m examples.demo $(ARGS)
+
+test: dev ## the tests (under 15 minutes on 2 cores); ARGS="-k name" passes on to pytest
+	@$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: dev ## the tests, those that take long, and a smoke run on each PySpark from 4.0 on
+	@$(PYTEST) $(ARGS)
+	@$(RUN) python scripts/pyspark_matrix.py
+
+check: dev ## lint, formatting, types, import rules, exported names
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy
+	@$(RUN) python -m pytest -q tests/test_tidy.py tests/test_exports.py
+
+bench: dev ## all benchmarks; writes docs/BENCHMARKS.md
+	@$(RUN) python -m bench $(ARGS)
+
+lock: dev ## resolve the locked requirements anew (needs uv); ARGS="--upgrade" takes newer versions
+	@scripts/lock $(ARGS)
+
+clean: ## remove what the demo, the tests and the checks leave behind (not .venv)
+	rm -rf demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+run dev:
+	@scripts/bootstrap $@

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Runs the smoke tests on every PySpark that the source supports, and prints a table.
+
+::
+
+    scripts/run python scripts/pyspark_matrix.py                      # all versions
+    scripts/run python scripts/pyspark_matrix.py --only 4.0 --only 4.2
+
+Each version has an environment of its own, ``.venvs/pyspark-4.0`` and so on, which is made once and again when what
+belongs in it changes. But for PySpark the versions are those of ``requirements/dev.txt``. The tests' output goes to
+``.venvs/pyspark-4.0.log`` and is shown where a version fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
+"""The newest patch of each minor version."""
+
+TEST_TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")
+LEFT_OUT = ("pyspark", "moto")
+"""The version under test is put in its place; the smoke tests need no service but Kinesis."""
+
+NOT_OURS = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning")
+"""PySpark 4.0 leaves the sockets of ``collect()`` to the garbage collector. Our own warnings count in `make test`."""
+
+ROOT = Path(__file__).resolve().parents[1]
+HOME = ROOT / ".venvs"
+PROJECT = ROOT / "pyproject.toml"
+LOCKED = ROOT / "requirements" / "dev.txt"
+SMOKE_TIMEOUT_S = 600
+INSTALL_TIMEOUT_S = 1800
+
+
+class Outcome(NamedTuple):
+    """How one version fared."""
+
+    version: str
+    result: str
+    passed: bool
+    install_s: float
+    tests_s: float
+
+
+def packages(version: str) -> list[str]:
+    """What the source, the local service and the tests need."""
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *extras["spark"], *extras["local"], *TEST_TOOLS]
+    return [f"pyspark=={version}", *(one for one in needed if not one.startswith(LEFT_OUT))]
+
+
+def constraints() -> str:
+    """The locked versions of everything but PySpark, without hashes: they are checked when ``.venv`` is made."""
+    joined = LOCKED.read_text(encoding="utf-8").replace("\\\n", " ")
+    pins = [line.split(" --hash", 1)[0].strip() for line in joined.splitlines() if re.match(r"[a-z0-9]", line)]
+    return "\n".join(pin for pin in pins if not re.match(r"(pyspark|py4j)\b", pin)) + "\n"
+
+
+def environment(version: str) -> Path:
+    """The environment of this version, made if it is not there as it should be; its Python."""
+    home = HOME / f"pyspark-{version.rpartition('.')[0]}"
+    python = home / "bin" / "python"
+    needed = packages(version)
+    pins = constraints()
+    wanted = hashlib.sha256("\n".join([sys.version, *needed, pins]).encode()).hexdigest()
+    stamp = home / ".ready"
+    if python.exists() and stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+        return python
+    HOME.mkdir(exist_ok=True)
+    pinned = HOME / f"{home.name}.constraints"
+    pinned.write_text(pins, encoding="utf-8")
+    shutil.rmtree(home, ignore_errors=True)
+    for command in commands(home, [*needed, "--constraint", str(pinned)]):
+        subprocess.run(command, check=True, timeout=INSTALL_TIMEOUT_S, stdin=subprocess.DEVNULL)  # noqa: S603
+    stamp.write_text(wanted, encoding="utf-8")
+    return python
+
+
+def commands(home: Path, what: list[str]) -> list[list[str]]:
+    """What makes an environment: uv where there is one (it keeps what it downloaded), else venv and pip."""
+    python = str(home / "bin" / "python")
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if uv is not None:
+        return [
+            [uv, "venv", "--quiet", "--python", sys.executable, str(home)],
+            [uv, "pip", "install", "--quiet", "--python", python, *what],
+        ]
+    return [
+        [sys.executable, "-m", "venv", str(home)],
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what],
+    ]
+
+
+def smoke(version: str, python: Path, arguments: list[str]) -> tuple[str, bool]:
+    """Runs the smoke tests with this Python: pytest's last line, and whether all is well."""
+    variables = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": str(python),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PENSTOCK_SMOKE_PYSPARK": version,
+    }
+    for name in ("SPARK_HOME", "VIRTUAL_ENV", "PYTHONHOME"):
+        variables.pop(name, None)
+    command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-q", *NOT_OURS, "tests/smoke", *arguments]
+    log = HOME / f"{python.parents[1].name}.log"
+    with log.open("wb") as output:
+        try:
+            code = subprocess.run(  # noqa: S603
+                command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                timeout=SMOKE_TIMEOUT_S, check=False,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"did not end within {SMOKE_TIMEOUT_S} s, see {log.relative_to(ROOT)}", False
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    if code != 0:
+        print("\n".join(lines[-80:]), file=sys.stderr)
+    last = next((line.strip("= ") for line in reversed(lines) if " in " in line), "no result")
+    return last, code == 0
+
+
+def run(version: str, arguments: list[str]) -> Outcome:
+    """Makes the environment, runs the tests."""
+    began_s = time.monotonic()
+    try:
+        python = environment(version)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Outcome(version, f"not installed: {error}", False, time.monotonic() - began_s, 0.0)
+    installed_s = time.monotonic()
+    result, passed = smoke(version, python, arguments)
+    return Outcome(version, result, passed, installed_s - began_s, time.monotonic() - installed_s)
+
+
+def main() -> int:
+    """The command. 0 when all versions passed."""
+    minors = {version.rpartition(".")[0]: version for version in VERSIONS}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=sorted(minors), help="this minor version only (repeatable)")
+    parser.add_argument("arguments", nargs="*", metavar="PYTEST-ARGUMENT", help="after --: goes to pytest")
+    given = parser.parse_args()
+    outcomes = []
+    for minor in given.only or sorted(minors):
+        print(f"PySpark {minors[minor]} ...", file=sys.stderr, flush=True)
+        outcomes.append(run(minors[minor], given.arguments))
+    print(f"\n{'PySpark':<9}{'install s':>10}{'tests s':>9}  result")
+    for one in outcomes:
+        print(
+            f"{one.version:<9}{one.install_s:>10.0f}{one.tests_s:>9.0f}  {'' if one.passed else 'FAILED: '}{one.result}"
+        )
+    return 0 if all(one.passed for one in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
