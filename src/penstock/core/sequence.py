@@ -1,0 +1,56 @@
+"""What can be read out of a sequence number, and out of a shard id.
+
+AWS documents sequence numbers as opaque and growing. The KCL (``SequenceNumberValidator``) knows more about
+today's: they have 186 bits (56 decimal digits), of which the highest two say version 2, and bits 4 to 35 are
+the number of the shard.
+"""
+
+from __future__ import annotations
+
+_BITS = 186
+_VERSION_SHIFT = 184
+_VERSION = 2
+_SHARD_SHIFT = 4
+_SHARD_MASK = 0xFFFF_FFFF
+_SHARD_ID_PREFIX = "shardId-"
+_SHARD_DIGITS_MAX = 20
+
+
+def version_of(sequence_number: int) -> int | None:
+    """2 for a sequence number of today's shape; None for a shape that is not known."""
+    if sequence_number.bit_length() != _BITS:
+        return None
+    version = sequence_number >> _VERSION_SHIFT
+    return version if version == _VERSION else None
+
+
+def shard_number_of(sequence_number: int) -> int | None:
+    """The number of the shard that gave out this sequence number, 7 for ``shardId-000000000007``.
+
+    None for a sequence number of an unknown shape.
+    """
+    if version_of(sequence_number) is None:
+        return None
+    return (sequence_number >> _SHARD_SHIFT) & _SHARD_MASK
+
+
+def may_be_from(sequence_number: int, shard_id: str) -> bool:
+    """False only when the sequence number is of a known shape and names another shard than ``shard_id``."""
+    found, wanted = shard_number_of(sequence_number), shard_id_number(shard_id)
+    return found is None or wanted is None or found == wanted
+
+
+def shard_id_number(shard_id: str) -> int | None:
+    """7 for ``shardId-000000000007``; None for an id that is not written exactly so."""
+    digits = shard_id.removeprefix(_SHARD_ID_PREFIX)
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _SHARD_DIGITS_MAX):
+        return None
+    number = int(digits)
+    return number if shard_id_of(number) == shard_id else None
+
+
+def shard_id_of(number: int) -> str:
+    """``shardId-000000000007`` for 7."""
+    if number < 0:
+        raise ValueError("a shard's number is not negative")
+    return f"{_SHARD_ID_PREFIX}{number:012d}"

@@ -1,0 +1,115 @@
+"""One tree of errors; each class says what the caller should do.
+
+::
+
+    PenstockError
+    ├── OptionError                 fix the options; all faults are listed at once
+    ├── CredentialsError            give credentials, or a profile or role that has them
+    ├── ServiceError                an AWS service answered with an error
+    │   ├── ThrottledError          wait and repeat; it was not done
+    │   ├── UnavailableError        the service failed (5xx); repeat; for a write the outcome is unknown
+    │   ├── ExpiredIteratorError    ask for a new shard iterator
+    │   ├── NotFoundError           the stream, shard or consumer does not exist
+    │   ├── AccessDeniedError       give the role the permission named in the message
+    │   ├── InvalidArgumentError    the request is wrong; do not repeat it
+    │   └── ConditionFailedError    a conditional write was refused
+    ├── TransportError              no whole answer came; repeat; for a write the outcome is unknown
+    ├── StalledError                a read got no nearer to its end for too long; repeat it from its start
+    ├── DataLossError               records were, or may have been, lost before they were read
+    └── AggregateError              an aggregate cannot be built from what was given
+
+Messages name the stream, shard and position where there is one. No payload and no partition key is ever in a message.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Base of all errors that Penstock raises on purpose."""
+
+    retryable = False
+    """True when repeating the same call later may succeed."""
+
+
+class OptionError(PenstockError, ValueError):
+    """The options are wrong. ``faults`` lists every fault found, so that one run shows them all."""
+
+    def __init__(self, faults: list[str] | str) -> None:
+        self.faults = [faults] if isinstance(faults, str) else list(faults)
+        super().__init__("; ".join(self.faults))
+
+
+class CredentialsError(PenstockError):
+    """No usable AWS credentials were found, or they could not be refreshed."""
+
+
+class ServiceError(PenstockError):
+    """An AWS service answered with an error.
+
+    ``code`` is AWS's error code without namespace (``ResourceNotFoundException``), ``status`` the HTTP status,
+    ``operation`` the API call, ``request_id`` what AWS support asks for.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, operation: str = "", status: int = 400, request_id: str | None = None
+    ) -> None:
+        self.code = code
+        self.service_message = message
+        self.operation = operation
+        self.status = status
+        self.request_id = request_id
+        where = f"{operation}: " if operation else ""
+        tail = f" (request {request_id})" if request_id else ""
+        super().__init__(f"{where}{code}: {message}{tail}")
+
+
+class ThrottledError(ServiceError):
+    """The service refused for now (rate or provisioned throughput). The call was not done: wait, then repeat."""
+
+    retryable = True
+
+
+class UnavailableError(ServiceError):
+    """The service failed (HTTP 5xx). Repeat; whether a write was done is unknown."""
+
+    retryable = True
+
+
+class ExpiredIteratorError(ServiceError):
+    """A shard iterator is older than five minutes. Ask for a new one at the same position."""
+
+
+class NotFoundError(ServiceError):
+    """The stream, shard, consumer or table does not exist (or not in this region and account)."""
+
+
+class AccessDeniedError(ServiceError):
+    """The credentials are not allowed to do this, or are not valid at all."""
+
+
+class InvalidArgumentError(ServiceError):
+    """The request is wrong as it is. Repeating it does not help."""
+
+
+class ConditionFailedError(ServiceError):
+    """A conditional write was refused because its condition did not hold."""
+
+
+class TransportError(PenstockError):
+    """No whole answer arrived (connection refused, reset, timed out). Whether a write was done is unknown."""
+
+    retryable = True
+
+
+class StalledError(PenstockError):
+    """A read got no nearer to its end for too long. Nothing is lost by it: the same read can be repeated."""
+
+    retryable = True
+
+
+class DataLossError(PenstockError):
+    """Records were, or may have been, lost before they were read: trimmed, or their stream or shard is gone."""
+
+
+class AggregateError(PenstockError, ValueError):
+    """An aggregate cannot be built from what was given (too many records, a key too long, a hash key out of range)."""

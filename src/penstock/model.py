@@ -1,0 +1,102 @@
+"""The few values that every part of Penstock shares: records, shards, positions, starts, streams.
+
+Sequence numbers are ``int`` in here (AWS writes them as decimal strings of up to 56 digits): they compare as numbers.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import ClassVar, NamedTuple
+
+import msgspec
+
+HASH_KEY_MAX = 2**128 - 1
+"""The largest hash key: shards divide the range 0 … 2¹²⁸−1 (AWS API reference, HashKeyRange)."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A user record as a reader sees it: a plain record, or one out of a KPL aggregate."""
+
+    stream: str
+    shard_id: str
+    partition_key: str | None
+    data: bytes
+    sequence_number: int
+    sub_sequence_number: int = 0
+    """0-based index inside an aggregate; 0 for a plain record."""
+    approximate_arrival_timestamp: dt.datetime
+    explicit_hash_key: int | None = None
+    """Known only for records out of an aggregate that carry one: GetRecords does not return it."""
+    aggregated: bool = False
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """A shard as ListShards describes it."""
+
+    shard_id: str
+    parents: tuple[str, ...] = ()
+    """Ids of its parents: none, one (split) or two (merge). A parent may be trimmed and unknown by now."""
+    first_hash_key: int
+    last_hash_key: int
+    """Inclusive."""
+    first_sequence_number: int
+    last_sequence_number: int | None = None
+    """None while the shard is open."""
+
+    @property
+    def closed(self) -> bool:
+        """True when the shard takes no more records."""
+        return self.last_sequence_number is not None
+
+    def holds(self, hash_key: int) -> bool:
+        """True when records with this hash key go to this shard."""
+        return self.first_hash_key <= hash_key <= self.last_hash_key
+
+
+class Position(NamedTuple):
+    """(sequence number, sub-sequence number): a user record's place in its shard. Positions of one shard compare."""
+
+    sequence_number: int
+    sub_sequence_number: int = 0
+
+
+class StreamName(msgspec.Struct, frozen=True):
+    """A stream addressed by its name (in the caller's account and region) or by its ARN (any account)."""
+
+    name: str | None = None
+    arn: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.name is None) == (self.arn is None):
+            raise ValueError("a stream is addressed by its name or by its ARN, not both and not neither")
+
+    def __str__(self) -> str:
+        return self.arn or self.name or ""
+
+    @property
+    def short(self) -> str:
+        """The stream's name, also when addressed by ARN."""
+        return self.name or (self.arn or "").rpartition("/")[2]
+
+
+class StartAt(msgspec.Struct, frozen=True):
+    """Where to begin in a stream that was never read before."""
+
+    kind: str
+    """``TRIM_HORIZON``, ``LATEST`` or ``AT_TIMESTAMP``."""
+    timestamp: dt.datetime | None = None
+    """With AT_TIMESTAMP: an aware datetime."""
+
+    TRIM_HORIZON: ClassVar[StartAt]
+    LATEST: ClassVar[StartAt]
+
+    @classmethod
+    def at_timestamp(cls, timestamp: dt.datetime) -> StartAt:
+        """Begin with the first record that arrived at or after ``timestamp`` (aware)."""
+        if timestamp.tzinfo is None:
+            raise ValueError("a start timestamp needs a time zone")
+        return cls("AT_TIMESTAMP", timestamp)
+
+
+StartAt.TRIM_HORIZON = StartAt("TRIM_HORIZON")
+StartAt.LATEST = StartAt("LATEST")

@@ -1,0 +1,212 @@
+"""Filling containers: sizes that are exact, bounds that hold, bytes that other writers write too."""
+
+from hashlib import md5
+
+import pytest
+from aws_kinesis_agg import aggregator as aws_aggregator
+from hypothesis import given
+from hypothesis import strategies as st
+from kpl_schema import AggregatedRecord
+
+from penstock.core.aggregation import (
+    CONTAINER_PARTITION_KEY,
+    MAGIC,
+    AggregateLimits,
+    Aggregator,
+    Container,
+    encode_aggregate,
+    open_aggregate,
+)
+from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
+from penstock.errors import AggregateError
+
+keys = st.sampled_from(["a", "b", "order-17", "ü", "k" * 127, "k" * 128, "é" * 64, "\U0001f41f" * 256]) | st.text(
+    st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256
+)
+datas = st.binary(max_size=40) | st.sampled_from([b"x" * size for size in (121, 122, 127, 128, 129, 16_384)])
+user_records = st.tuples(keys, datas, st.none() | st.integers(0, HASH_KEY_MAX) | st.integers(0, 3))
+
+
+def protobuf_writes(records: list[tuple[str, bytes, int | None]]) -> bytes:
+    """The same aggregate by Google's library: tables without repeats, in the order of their first use."""
+    message, key_table, hash_table = AggregatedRecord(), [], []
+    for key, data, explicit in records:
+        if key not in key_table:
+            key_table.append(key)
+        one = message.records.add(partition_key_index=key_table.index(key), data=data)
+        if explicit is not None:
+            if str(explicit) not in hash_table:
+                hash_table.append(str(explicit))
+            one.explicit_hash_key_index = hash_table.index(str(explicit))
+    message.partition_key_table.extend(key_table)
+    message.explicit_hash_key_table.extend(hash_table)
+    body = message.SerializeToString()
+    return MAGIC + body + md5(body).digest()
+
+
+def contents(container: Container) -> list[tuple[str, bytes, int | None]]:
+    aggregate = open_aggregate(container.data)
+    if aggregate is None:
+        return [(container.partition_key, container.data, None)]
+    return [(one.partition_key, one.data, one.explicit_hash_key) for one in aggregate]
+
+
+@given(st.lists(user_records, min_size=1, max_size=30))
+def test_writes_the_bytes_that_protobuf_writes(records):
+    assert encode_aggregate(records) == protobuf_writes(records)
+
+
+def test_writes_what_aws_own_writer_writes():
+    theirs = aws_aggregator.RecordAggregator()
+    records = [(f"key-{number % 7}", b"data-%d" % number, None) for number in range(50)]
+    for key, data, _ in records:
+        theirs.add_user_record(key, data)
+    theirs_message = open_aggregate(theirs.clear_and_get().get_contents()[2])
+    ours = open_aggregate(encode_aggregate(records))
+    assert list(ours) == list(theirs_message)
+
+
+@given(st.lists(user_records, min_size=1, max_size=30))
+def test_the_size_is_exact_before_and_after_each_addition(records):
+    aggregator = Aggregator(bytes_max=10**9)
+    for number, (key, data, explicit) in enumerate(records, 1):
+        foretold = aggregator.framed_bytes_with(key, len(data), explicit)
+        assert aggregator.add(key, data, explicit)
+        assert aggregator.framed_bytes == foretold == len(encode_aggregate(records[:number]))
+        assert len(aggregator) == aggregator.user_records == number
+
+
+@given(st.lists(user_records, min_size=1, max_size=40), st.integers(1, 2000), st.integers(1, 10))
+def test_containers_hold_everything_in_order_within_their_bounds(records, bytes_max, records_max):
+    aggregator = Aggregator(bytes_max=bytes_max, records_max=records_max)
+    containers = []
+    for number, (key, data, explicit) in enumerate(records):
+        before = aggregator.framed_bytes
+        if not aggregator.add(key, data, explicit):
+            assert aggregator.framed_bytes == before
+            foretold = aggregator.framed_bytes_with(key, len(data), explicit)
+            assert foretold > bytes_max or aggregator.user_records == records_max
+            containers.append((number, aggregator.finish()))
+            assert aggregator.add(key, data, explicit)
+    containers.append((len(records), aggregator.finish()))
+    assert aggregator.finish() is None
+    start = 0
+    for stop, container in containers:
+        held = records[start:stop]
+        key, _, explicit = held[0]
+        assert container.user_records == len(held) <= records_max
+        assert container.explicit_hash_key == (hash_key(key) if explicit is None else explicit)
+        if len(held) == 1:
+            assert container.data == held[0][1]
+            assert container.partition_key == key
+        else:
+            assert contents(container) == held
+            assert container.partition_key == CONTAINER_PARTITION_KEY
+            assert len(container.data) <= bytes_max
+        start = stop
+    assert start == len(records)
+
+
+@given(st.lists(st.tuples(keys, datas), max_size=60), st.integers(1, 2000), st.integers(1, 30), st.data())
+def test_adding_by_columns_is_adding_one_by_one(records, bytes_max, records_max, data):
+    key_column, data_column = [key for key, _ in records], [content for _, content in records]
+    start = data.draw(st.integers(0, len(records)))
+    stop = data.draw(st.integers(start, len(records)))
+    by_column, one_by_one = (Aggregator(bytes_max=bytes_max, records_max=records_max) for _ in range(2))
+    number = start
+    while number < stop:
+        reached = by_column.add_many(key_column, data_column, number, stop)
+        while number < stop and one_by_one.add(key_column[number], data_column[number]):
+            number += 1
+        assert reached == number
+        assert by_column.framed_bytes == one_by_one.framed_bytes
+        assert by_column.finish() == one_by_one.finish()
+
+
+def test_adding_by_columns_knows_more_keys_than_are_usual():
+    key_column = [f"key-{number % 3000}" for number in range(7000)]
+    data_column = [b"%d" % number for number in range(7000)]
+    aggregator = Aggregator(bytes_max=10**6)
+    assert aggregator.add_many(key_column, data_column) == 7000
+    assert aggregator.finish().data == encode_aggregate(
+        (key, data, None) for key, data in zip(key_column, data_column, strict=True)
+    )
+
+
+def test_adding_by_columns_stops_where_the_container_is_full():
+    aggregator = Aggregator(bytes_max=1000)
+    reached = aggregator.add_many(["k"] * 100, [b"x" * 94] * 100)
+    assert aggregator.framed_bytes == 20 + 3 + reached * 100
+    assert reached == aggregator.user_records == 9
+    assert aggregator.add_many(["k"] * 100, [b"x" * 94] * 100, reached) == reached
+    assert aggregator.add_many(["k"] * 100, [b""] * 100, reached, reached + 3) == reached + 3
+
+
+def test_a_user_record_of_any_size_fits_into_an_empty_container_and_nothing_beside_a_large_one():
+    aggregator = Aggregator(bytes_max=100)
+    large = b"x" * 5000
+    assert aggregator.add("k", large)
+    assert not aggregator.add("k", b"")
+    assert aggregator.add_many(["k"], [b""]) == 0
+    assert aggregator.finish() == Container(large, "k", hash_key("k"), 1)
+
+
+def test_a_lone_user_record_that_is_an_aggregate_is_framed_so_that_readers_give_it_back():
+    inner = encode_aggregate([("inner", b"x", None)])
+    aggregator = Aggregator()
+    aggregator.add("outer", inner, 7)
+    container = aggregator.finish()
+    assert container.explicit_hash_key == 7
+    assert container.partition_key == CONTAINER_PARTITION_KEY
+    assert contents(container) == [("outer", inner, 7)]
+
+
+def test_a_lone_user_record_that_only_looks_like_an_aggregate_is_sent_as_it_is():
+    lookalike = MAGIC + b"x" * 40
+    aggregator = Aggregator()
+    aggregator.add("k", lookalike)
+    assert aggregator.finish().data == lookalike
+
+
+def test_shapes_beyond_those_remembered_are_worked_out_anew():
+    records = [("k", b"x" * size, None) for size in range(5000)]
+    opened = open_aggregate(encode_aggregate(records), AggregateLimits(bytes_max=20_000_000))
+    assert opened.datas == [data for _, data, _ in records]
+
+
+@pytest.mark.parametrize(
+    ("key", "explicit", "text"),
+    [
+        ("", None, "1 to 256 characters, not 0"),
+        ("secret" * 50, None, "1 to 256 characters, not 300"),
+        ("secret\ud800", None, "no UTF-8 form"),
+        ("secret", -1, "between 0 and"),
+        ("secret", HASH_KEY_MAX + 1, "between 0 and"),
+    ],
+)
+def test_keys_that_kinesis_does_not_take_are_refused_and_nothing_is_added(key, explicit, text):
+    aggregator = Aggregator()
+    for added in range(2):
+        with pytest.raises(AggregateError, match=text) as raised:
+            aggregator.add(key, b"data", explicit)
+        assert "secret" not in str(raised.value)
+        assert len(aggregator) == added
+        aggregator.add("good", b"data")
+    if explicit is None:
+        with pytest.raises(AggregateError, match=text):
+            aggregator.add_many(["good", key], [b"one more", b"data"])
+        assert len(aggregator) == 3
+    held = contents(aggregator.finish())
+    assert [key for key, _, _ in held] == ["good"] * len(held)
+
+
+def test_an_aggregate_of_nothing_is_refused():
+    assert Aggregator().finish() is None
+    with pytest.raises(AggregateError, match="at least one"):
+        encode_aggregate([])
+
+
+@pytest.mark.parametrize("bounds", [{"bytes_max": 0}, {"records_max": 0}])
+def test_bounds_below_one_are_refused(bounds):
+    with pytest.raises(ValueError, match="at least 1"):
+        Aggregator(**bounds)

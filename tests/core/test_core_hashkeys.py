@@ -1,0 +1,121 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.hashkeys import HASH_KEY_MAX, ShardMap, even_ranges, hash_key, parse_hash_key
+from penstock.model import Shard
+
+
+def shard(name: str, first: int, last: int, *, parents: tuple[str, ...] = (), closed: bool = False) -> Shard:
+    return Shard(
+        shard_id=name,
+        parents=parents,
+        first_hash_key=first,
+        last_hash_key=last,
+        first_sequence_number=1,
+        last_sequence_number=2 if closed else None,
+    )
+
+
+def test_hash_key_is_the_md5_with_the_first_byte_highest():
+    assert hash_key("abcd") == 0xE2FC714C4727EE9395F324CD2E7F331F
+
+
+def test_hash_key_takes_the_bytes_of_utf8_without_normalising():
+    assert hash_key("\u00e9") != hash_key("e\u0301")
+
+
+def test_a_key_without_a_utf8_form_is_refused():
+    with pytest.raises(UnicodeEncodeError):
+        hash_key("\ud800")
+
+
+@pytest.mark.parametrize("text", ["0", "1", "170141183460469231731687303715884105727", str(HASH_KEY_MAX)])
+def test_parse_hash_key_takes_decimal_numbers(text):
+    assert parse_hash_key(text) == int(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "-1",
+        "+1",
+        "01",
+        "00",
+        " 1",
+        "1 ",
+        "1_0",
+        "0x1",
+        "1.0",
+        "\u0661",
+        str(HASH_KEY_MAX + 1),
+        "9" * 5000,
+    ],
+)
+def test_parse_hash_key_refuses_the_rest(text):
+    with pytest.raises(ValueError, match="decimal number"):
+        parse_hash_key(text)
+
+
+def test_even_ranges_of_three_shards_are_those_of_create_stream():
+    assert even_ranges(3) == [
+        (0, 113427455640312821154458202477256070484),
+        (113427455640312821154458202477256070485, 226854911280625642308916404954512140969),
+        (226854911280625642308916404954512140970, 340282366920938463463374607431768211455),
+    ]
+
+
+@given(st.integers(1, 2000))
+def test_even_ranges_cover_everything_once(count):
+    ranges = even_ranges(count)
+    assert len(ranges) == count
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == HASH_KEY_MAX
+    assert all(left[1] + 1 == right[0] for left, right in pairwise(ranges))
+
+
+def test_no_shards_have_no_ranges():
+    with pytest.raises(ValueError, match="at least one"):
+        even_ranges(0)
+
+
+@given(st.integers(1, 50), st.integers(0, HASH_KEY_MAX))
+def test_every_hash_key_finds_the_shard_that_holds_it(count, key):
+    ranges = even_ranges(count)
+    shards = ShardMap(shard(f"s{n}", first, last) for n, (first, last) in reversed(list(enumerate(ranges))))
+    assert len(shards) == count
+    assert shards.shard_for(key).holds(key)
+    assert shards.shards[shards.index_for(key)] is shards.shard_for(key)
+
+
+def test_bounds_are_inclusive():
+    shards = ShardMap([shard("a", 0, 9), shard("b", 10, 19)])
+    assert [shards.shard_for(key).shard_id for key in (0, 9, 10, 19)] == ["a", "a", "b", "b"]
+
+
+def test_closed_shards_and_open_parents_of_listed_children_take_nothing():
+    shards = ShardMap(
+        [
+            shard("old", 0, 99, closed=True),
+            shard("parent", 0, 49, parents=("old",)),  # a listing made during the split
+            shard("left", 0, 24, parents=("parent",)),
+            shard("right", 25, 49, parents=("parent",)),
+            shard("rest", 50, 99, parents=("old",)),
+        ]
+    )
+    assert [one.shard_id for one in shards.shards] == ["left", "right", "rest"]
+
+
+@pytest.mark.parametrize("key", [0, 15, 30])
+def test_a_hole_is_a_lookup_error(key):
+    shards = ShardMap([shard("a", 5, 9), shard("b", 20, 29)])
+    with pytest.raises(LookupError, match="hole"):
+        shards.shard_for(key)
+
+
+def test_overlapping_open_shards_are_refused():
+    with pytest.raises(ValueError, match=r"a and b .* overlap"):
+        ShardMap([shard("b", 10, 19), shard("a", 0, 10)])

@@ -1,0 +1,58 @@
+import pytest
+
+from penstock.core.sequence import may_be_from, shard_id_number, shard_id_of, shard_number_of, version_of
+
+# The numbers that KCL's own tests hold themselves to.
+OF_SHARD_0 = 49587497311274533994574834252742144236107130636007899138
+OF_SHARD_2 = 49585389983312162443796657944872008114154899568972529698
+UNKNOWN_VERSION = 74107425965128755728308386687147091174006956590945533954
+
+
+def test_shard_numbers_of_real_sequence_numbers():
+    assert shard_number_of(OF_SHARD_0) == 0
+    assert shard_number_of(OF_SHARD_2) == 2
+    assert version_of(OF_SHARD_0) == version_of(OF_SHARD_2) == 2
+
+
+@pytest.mark.parametrize("number", [UNKNOWN_VERSION, 0, 1, OF_SHARD_0 >> 1, OF_SHARD_0 << 1])
+def test_unknown_shapes_tell_nothing(number):
+    assert version_of(number) is None
+    assert shard_number_of(number) is None
+    assert may_be_from(number, "shardId-000000000001")
+
+
+def test_a_number_of_another_shard_is_noticed():
+    assert may_be_from(OF_SHARD_0, "shardId-000000000000")
+    assert not may_be_from(OF_SHARD_2, "shardId-000000000001")
+    assert may_be_from(OF_SHARD_2, "an-emulator's-shard")
+
+
+@pytest.mark.parametrize("number", [0, 7, 123456789012, 1234567890123])
+def test_shard_ids_and_numbers_go_both_ways(number):
+    assert shard_id_number(shard_id_of(number)) == number
+
+
+def test_shard_id_has_twelve_digits():
+    assert shard_id_of(7) == "shardId-000000000007"
+
+
+@pytest.mark.parametrize(
+    "shard_id",
+    [
+        "",
+        "shardId-",
+        "shardId-7",
+        "shardId-0000000000007",
+        "000000000007",
+        "shardId-00000000000\u0667",
+        "x",
+        "shardId-" + "9" * 5000,
+    ],
+)
+def test_ids_written_otherwise_have_no_number(shard_id):
+    assert shard_id_number(shard_id) is None
+
+
+def test_no_negative_shard_numbers():
+    with pytest.raises(ValueError, match="not negative"):
+        shard_id_of(-1)

@@ -1,0 +1,103 @@
+import math
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.service_clock import ServiceClock
+
+
+def test_knows_nothing_before_the_first_answer():
+    clock = ServiceClock()
+    assert not clock.known
+    assert clock.lower(5.0) == -math.inf
+    assert clock.upper(5.0) == math.inf
+    assert clock.offset_s == 0.0
+
+
+def test_one_answer_bounds_the_time_by_a_second_and_the_round_trip():
+    clock = ServiceClock(drift_max=0.0)
+    clock.observe(1000, sent_s=10.0, received_s=10.25)
+    assert clock.lower(10.25) == 1000.0
+    assert clock.upper(10.25) == 1001.25
+    assert clock.offset_s == (1000 - 10.25 + 1001 - 10.0) / 2
+
+
+def test_a_date_that_ticks_between_two_answers_pins_the_second():
+    clock = ServiceClock(drift_max=0.0)
+    clock.observe(1000, sent_s=9.98, received_s=9.99)  # still 1000
+    clock.observe(1001, sent_s=10.0, received_s=10.01)  # already 1001
+    assert math.isclose(clock.lower(10.01), 1001.0)
+    assert clock.upper(10.01) - clock.lower(10.01) < 0.04
+
+
+def test_bounds_widen_by_the_allowed_drift():
+    clock = ServiceClock(drift_max=0.001)
+    clock.observe(1000, 10.0, 10.0)
+    assert math.isclose(clock.lower(110.0), 1100.0 - 0.1)
+    assert math.isclose(clock.upper(110.0), 1101.0 + 0.1)
+
+
+def test_a_jump_of_the_service_starts_anew():
+    clock = ServiceClock()
+    clock.observe(1000, 10.0, 10.1)
+    clock.observe(29_800, 11.0, 11.1)
+    assert clock.resets == 1
+    assert clock.lower(11.1) == 29_800
+    clock.observe(1002, 12.0, 12.1)
+    assert clock.resets == 2
+    assert clock.upper(12.1) < 1004
+
+
+def test_hosts_that_disagree_a_little_are_no_jump():
+    clock = ServiceClock(drift_max=0.0)
+    clock.observe(1000, 10.0, 10.0)  # offset at most 991.0
+    clock.observe(1001, 9.99, 9.99)  # offset at least 991.01
+    assert clock.resets == 0
+    assert math.isclose(clock.lower(0.0), 991.0)
+    assert math.isclose(clock.upper(0.0), 991.01)
+
+
+def test_an_allowed_drift_is_no_jump():
+    clock = ServiceClock(drift_max=0.001, host_spread_max_s=0.0)
+    clock.observe(1000, 10.0, 10.0)
+    clock.observe(1001, 10.0, 10.0)  # the tick: the offset is 991.0 exactly
+    clock.observe(1990, 1000.5, 1000.5)  # 990 s later the local clock is half a second ahead
+    assert clock.resets == 0
+    assert math.isclose(clock.lower(1000.5), 1000.5 + 991.0 - 0.9905)
+    assert clock.upper(1000.5) == 1991.0
+
+
+def test_an_answer_from_before_its_request_is_passed_over():
+    clock = ServiceClock()
+    clock.observe(1000, sent_s=20.0, received_s=10.0)
+    assert not clock.known
+
+
+def test_a_right_local_clock_is_left_alone_and_a_wrong_one_corrected():
+    right, wrong = ServiceClock(), ServiceClock()
+    right.observe(1000, 1000.2, 1000.3)
+    wrong.observe(1000, 400.2, 400.3)
+    assert right.offset_s == 0.0
+    assert abs(wrong.offset_s - 600) < 1
+
+
+@given(st.integers(0, 2**32), st.floats(-1e6, 1e6), st.floats(-400e-6, 400e-6))
+def test_true_time_is_always_within_the_bounds(seed, offset, drift):
+    rng = Random(seed)
+    clock = ServiceClock(host_spread_max_s=0.0)
+    start = 1_700_000_000.0
+
+    def service_time(local: float) -> float:
+        return local + offset + drift * (local - start)
+
+    now = start
+    for _ in range(30):
+        now += rng.expovariate(1.0)
+        sent, written = now, now + rng.random() * 0.3
+        now = written + rng.random() * 0.3
+        clock.observe(math.floor(service_time(written)), sent, now)
+        later = now + rng.random() * 10
+        for moment in (now, later):
+            assert clock.lower(moment) - 1e-5 <= service_time(moment) <= clock.upper(moment) + 1e-5
+    assert clock.resets == 0
