@@ -1,0 +1,174 @@
+"""One signed call: sign with fresh credentials and the service's time, send, and repeat what may be
+repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import email.utils
+import random
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.aws.faults import CLOCK_SKEW, STALE_CREDENTIALS, service_error
+from penstock.aws.transport import Answer, HttpTransport, StaleConnectionError
+from penstock.errors import PenstockError, ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+    from penstock.aws.credentials import CredentialCache
+    from penstock.aws.endpoints import Endpoint
+    from penstock.aws.retry import RetryPolicy
+    from penstock.aws.settings import Credentials
+    from penstock.aws.signing import Signer
+    from penstock.core.service_clock import ServiceClock
+
+SKEW_MIN_S = 30.0
+"""A signature error is blamed on the clock only if the service's time differs by more than this from the
+signed one.
+"""
+
+ERROR_BYTES_MAX = 64 * 1024
+"""Of the error that answers a request for a stream; what comes beyond is passed over."""
+
+STALE_REPEATS_MAX = 3
+"""Immediate repeats of one call after connections out of the pool turned out to be closed."""
+
+
+class Route(NamedTuple):
+    """Where a call goes and what signs it."""
+
+    endpoint: Endpoint
+    signer: Signer
+
+
+class Request(NamedTuple):
+    """A call that is not signed yet. ``headers`` have lower-case names."""
+
+    operation: str
+    route: Route
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class SignedCalls:
+    """Sends requests for one service clock and one event loop.
+
+    ``now`` is this machine's epoch clock, ``sleep`` waits between attempts; tests pass their own.
+    """
+
+    def __init__(
+        self,
+        transport: HttpTransport,
+        clock: ServiceClock,
+        *,
+        rng: random.Random | None = None,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        fault: Callable[[str, int, Mapping[str, str], bytes], ServiceError] = service_error,
+    ) -> None:
+        self.clock = clock
+        self._transport = transport
+        self._rng = rng or random.Random()
+        self._now = now
+        self._sleep = sleep
+        self._fault = fault
+        self._date: tuple[str | None, int] = (None, 0)
+
+    async def call(self, request: Request, credentials: CredentialCache, retry: RetryPolicy) -> Answer:
+        """Return the answer with status 200; raise the error of the last attempt otherwise."""
+        attempt, began_s = 1, self._now()
+        while True:
+            try:
+                return await self._attempt(request, credentials)
+            except PenstockError as error:
+                wait_s = retry.wait_s(attempt, self._rng)
+                if not error.retryable or retry.gives_up(attempt, self._now() - began_s, wait_s):
+                    raise
+            await self._sleep(wait_s)
+            attempt += 1
+
+    async def stream(self, request: Request, credentials: CredentialCache) -> AsyncGenerator[bytes, None]:
+        """Send once and yield the parts of an answer with status 200; raise the error otherwise. Nothing is
+        repeated.
+        """
+        used = await credentials.current()
+        sent_s = self._now()
+        parts = self._transport.stream(
+            request.route.endpoint.url,
+            self._signed(request, used, sent_s + self.clock.offset_s),
+            request.body,
+            operation=request.operation,
+        )
+        refused: Answer | None = None
+        async with contextlib.aclosing(parts):
+            async for part in parts:
+                if part.status != 200:
+                    if refused is None or len(refused.body) < ERROR_BYTES_MAX:
+                        refused = part._replace(body=(refused.body if refused is not None else b"") + part.body)
+                elif part.body:
+                    yield part.body
+                else:
+                    self._observe(part.headers, sent_s)
+        if refused is not None:
+            self._observe(refused.headers, sent_s)
+            raise self._fault(request.operation, refused.status, refused.headers, refused.body)
+
+    async def _attempt(self, request: Request, credentials: CredentialCache) -> Answer:
+        """One attempt, with what is mended at once: stale connections, stale credentials, a wrong clock."""
+        used = await credentials.current()
+        renewed = corrected = False
+        stale = 0
+        while True:
+            signed_for_s = self._now() + self.clock.offset_s
+            try:
+                return await self._send(request, used, signed_for_s)
+            except StaleConnectionError:
+                stale += 1
+                if stale > STALE_REPEATS_MAX:
+                    raise
+            except ServiceError as error:
+                if error.code in STALE_CREDENTIALS and not renewed:
+                    renewed = True
+                    refused, used = used, await credentials.replace(used)
+                    if used == refused:
+                        raise
+                elif error.code in CLOCK_SKEW and not corrected and self._was_skewed(signed_for_s):
+                    corrected = True
+                else:
+                    raise
+
+    async def _send(self, request: Request, credentials: Credentials, signed_for_s: float) -> Answer:
+        headers = self._signed(request, credentials, signed_for_s)
+        sent_s = self._now()
+        answer = await self._transport.post(
+            request.route.endpoint.url, headers, request.body, operation=request.operation
+        )
+        self._observe(answer.headers, sent_s)
+        if answer.status != 200:
+            raise self._fault(request.operation, answer.status, answer.headers, answer.body)
+        return answer
+
+    def _signed(self, request: Request, credentials: Credentials, signed_for_s: float) -> dict[str, str]:
+        route = request.route
+        added = route.signer.sign(request.headers, request.body, credentials, signed_for_s, path=route.endpoint.path)
+        return {**request.headers, **added}
+
+    def _was_skewed(self, signed_for_s: float) -> bool:
+        # The clock has seen the Date of the answer that refused the signature.
+        return abs(self._now() + self.clock.offset_s - signed_for_s) > SKEW_MIN_S
+
+    def _observe(self, headers: Mapping[str, str], sent_s: float) -> None:
+        text = headers.get("date")
+        if text is None:
+            return
+        known, epoch_s = self._date
+        if text != known:
+            try:
+                epoch_s = int(email.utils.parsedate_to_datetime(text).timestamp())
+            except ValueError:
+                return
+            self._date = (text, epoch_s)
+        self.clock.observe(epoch_s, sent_s, self._now())

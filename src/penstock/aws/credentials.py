@@ -1,0 +1,113 @@
+"""Credentials always fresh enough to sign with, loaded once for all callers and never on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from typing import TYPE_CHECKING
+
+from penstock.errors import CredentialsError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from penstock.aws.settings import Credentials
+
+    Load = Callable[[bool], Awaitable[Credentials]]
+
+log = logging.getLogger("penstock.aws")
+
+RENEW_BEFORE_S = 900.0
+"""Renewal begins in the background this long before the end (botocore's advisory time) ..."""
+RENEW_SHARE = 0.25
+"""... or in the last quarter of the time they had when they were loaded, for short-lived ones."""
+WAIT_BEFORE_S = 60.0
+"""Closer to their end than this, nothing is signed with them: callers wait for the new ones."""
+RENEW_INTERVAL_S = 60.0
+"""Least time between two renewals in the background (a metadata service may repeat the old ones for a
+while).
+"""
+WAIT_INTERVAL_S = 5.0
+"""Least time between two renewals that callers wait for, while the old ones are still good."""
+
+
+class CredentialCache:
+    """Keeps what ``load`` returns and renews it in time.
+
+    ``load(anew)`` is a coroutine function; ``anew`` asks it to pass over caches of its own. However many
+    callers wait, it runs once at a time. Belongs to one event loop.
+    """
+
+    def __init__(self, load: Load, *, now: Callable[[], float] = time.time) -> None:
+        self._load = load
+        self._now = now
+        self._current: Credentials | None = None
+        self._life_s = 0.0
+        """How long the current ones had to live when they were loaded first."""
+        self._tried_at_s = 0.0
+        self._loading: asyncio.Task[Credentials] | None = None
+
+    async def current(self) -> Credentials:
+        """Credentials to sign with now. Raises `CredentialsError` if there are none."""
+        current = self._current
+        if current is None:
+            return await self._wait_for_load(anew=False)
+        if current.expires_at_s is None:
+            return current
+        now_s = self._now()
+        left_s = current.expires_at_s - now_s
+        last_share_s = self._life_s * RENEW_SHARE
+        since_try_s = now_s - self._tried_at_s
+        if left_s <= min(WAIT_BEFORE_S, last_share_s) and (left_s <= 0 or since_try_s >= WAIT_INTERVAL_S):
+            return await self._wait_for_load(anew=False)
+        if left_s <= min(RENEW_BEFORE_S, last_share_s) and since_try_s >= RENEW_INTERVAL_S:
+            self._begin_load(anew=False)
+        return current
+
+    async def replace(self, used: Credentials) -> Credentials:
+        """Credentials other than ``used``, which a service has refused; ``used`` again if there are no
+        others.
+        """
+        if self._current is not None and self._current != used:
+            return self._current
+        if self._loading is not None:
+            loaded = await asyncio.shield(self._loading)
+            if loaded != used:
+                return loaded
+        return await self._wait_for_load(anew=True)
+
+    async def close(self) -> None:
+        """Stop a renewal that is under way."""
+        loading, self._loading = self._loading, None
+        if loading is not None:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+
+    async def _wait_for_load(self, *, anew: bool) -> Credentials:
+        # Shielded: a caller that is cancelled must not cancel the load that others wait for.
+        return await asyncio.shield(self._begin_load(anew=anew))
+
+    def _begin_load(self, *, anew: bool) -> asyncio.Task[Credentials]:
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._store(anew))
+            self._loading.add_done_callback(self._loaded)
+        return self._loading
+
+    async def _store(self, anew: bool) -> Credentials:
+        self._tried_at_s = self._now()
+        loaded = await self._load(anew)
+        life_s = math.inf if loaded.expires_at_s is None else loaded.expires_at_s - self._now()
+        if life_s <= 0:
+            raise CredentialsError(
+                "the AWS credentials that were loaded have expired already: renew them at their source"
+            )
+        if loaded != self._current:
+            self._current, self._life_s = loaded, life_s
+        return loaded
+
+    def _loaded(self, task: asyncio.Task[Credentials]) -> None:
+        self._loading = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("AWS credentials could not be loaded: %s", error)

@@ -1,0 +1,144 @@
+"""From the error answers of AWS's JSON services to `penstock.errors`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.errors import (
+    AccessDeniedError,
+    ConditionFailedError,
+    ExpiredIteratorError,
+    InvalidArgumentError,
+    NotFoundError,
+    ServiceError,
+    ThrottledError,
+    UnavailableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STALE_CREDENTIALS = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId"}
+)
+"""Codes after which newly loaded credentials may succeed (expired, or replaced by a rotation)."""
+
+CLOCK_SKEW = frozenset(
+    {
+        "RequestTimeTooSkewed",
+        "RequestExpired",
+        "RequestInTheFuture",
+        "InvalidSignatureException",
+        "InvalidSignature",
+        "SignatureDoesNotMatch",
+        "AuthFailure",
+    }
+)
+"""Codes that a wrong clock causes, among other causes (the list of the AWS SDKs)."""
+
+_BY_CODE: dict[str, type[ServiceError]] = {
+    "ProvisionedThroughputExceededException": ThrottledError,
+    "LimitExceededException": ThrottledError,
+    "KMSThrottlingException": ThrottledError,
+    "Throttling": ThrottledError,
+    "ThrottlingException": ThrottledError,
+    "ThrottledException": ThrottledError,
+    "RequestThrottled": ThrottledError,
+    "RequestThrottledException": ThrottledError,
+    "RequestLimitExceeded": ThrottledError,
+    "TooManyRequestsException": ThrottledError,
+    "BandwidthLimitExceeded": ThrottledError,
+    "SlowDown": ThrottledError,
+    "TransactionInProgressException": ThrottledError,
+    "InternalFailure": UnavailableError,
+    "InternalFailureException": UnavailableError,
+    "InternalServerError": UnavailableError,
+    "InternalError": UnavailableError,
+    "ServiceUnavailable": UnavailableError,
+    "ServiceUnavailableException": UnavailableError,
+    "RequestTimeout": UnavailableError,
+    "RequestTimeoutException": UnavailableError,
+    "ExpiredIteratorException": ExpiredIteratorError,
+    "ResourceNotFoundException": NotFoundError,
+    "AccessDenied": AccessDeniedError,
+    "AccessDeniedException": AccessDeniedError,
+    "KMSAccessDeniedException": AccessDeniedError,
+    "KMSDisabledException": AccessDeniedError,
+    "KMSInvalidStateException": AccessDeniedError,
+    "KMSNotFoundException": AccessDeniedError,
+    "KMSOptInRequired": AccessDeniedError,
+    "OptInRequired": AccessDeniedError,
+    "NotAuthorized": AccessDeniedError,
+    "IncompleteSignature": AccessDeniedError,
+    "IncompleteSignatureException": AccessDeniedError,
+    "MissingAuthenticationToken": AccessDeniedError,
+    "MissingAuthenticationTokenException": AccessDeniedError,
+    "InvalidArgumentException": InvalidArgumentError,
+    "ValidationException": InvalidArgumentError,
+    "ValidationError": InvalidArgumentError,
+    "ExpiredNextTokenException": InvalidArgumentError,
+    "SerializationException": InvalidArgumentError,
+    "UnknownOperationException": InvalidArgumentError,
+    "MalformedInputException": InvalidArgumentError,
+    "ConditionalCheckFailedException": ConditionFailedError,
+    "TransactionCanceledException": ConditionFailedError,
+}
+_BY_CODE |= dict.fromkeys(STALE_CREDENTIALS | CLOCK_SKEW, AccessDeniedError)
+
+_STATUS_CODES = {401: AccessDeniedError, 403: AccessDeniedError, 404: NotFoundError, 408: UnavailableError,
+                 413: InvalidArgumentError, 429: ThrottledError}  # fmt: skip
+
+MESSAGE_CHARS_MAX = 1_000
+"""A service's message is cut to this length: it may echo what was sent."""
+
+
+class _ErrorBody(msgspec.Struct):
+    type: str | None = msgspec.field(default=None, name="__type")
+    code: str | None = None
+    message: str | None = None
+    message_capital: str | None = msgspec.field(default=None, name="Message")
+
+
+def error_class(code: str, status: int) -> type[ServiceError]:
+    """The class of an error by AWS's code, or by the HTTP status when the code is not known."""
+    known = _BY_CODE.get(code)
+    if known is not None:
+        return known
+    if "Throttl" in code:
+        return ThrottledError
+    if status >= 500:
+        return UnavailableError
+    return _STATUS_CODES.get(status, ServiceError)
+
+
+def plain_code(code: str) -> str:
+    """``com.amazonaws.kinesis.v20131202#ResourceNotFoundException:http://…`` →
+    ``ResourceNotFoundException``.
+    """
+    return code.partition(":")[0].rpartition("#")[2]
+
+
+def service_error(operation: str, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
+    """Build the error for an answer whose status is not 200.
+
+    The names in ``headers`` are lower-case. An answer that is not AWS's JSON (a proxy's page)
+    gets the code ``HTTP <status>``.
+    """
+    try:
+        fields = msgspec.json.decode(body, type=_ErrorBody)
+    except msgspec.MsgspecError:
+        fields = _ErrorBody()
+    code = plain_code(headers.get("x-amzn-errortype") or fields.type or fields.code or "")
+    message = fields.message or fields.message_capital
+    if not code:
+        code = f"HTTP {status}"
+        message = message or f"an answer without an AWS error code ({headers.get('content-type', 'no content type')})"
+    return error_class(code, status)(
+        code,
+        (message or "no message")[:MESSAGE_CHARS_MAX],
+        operation=operation,
+        status=status,
+        request_id=headers.get("x-amzn-requestid"),
+    )

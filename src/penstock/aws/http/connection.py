@@ -1,0 +1,382 @@
+"""One HTTP/1.1 connection, client side: one request at a time, its answer whole or as a stream.
+
+A body of known length is received straight into the buffer that is handed out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from penstock.aws.http.messages import BadAnswerError, Head, content_length, framing, parse_head
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncGenerator
+
+    from penstock.aws.http.messages import Framing
+
+HEAD_BYTES_MAX = 64 * 1024
+"""Of one answer's status line and headers; also the size of each connection's receive buffer."""
+JOIN_BYTES_MAX = 64 * 1024
+"""A request's body up to this size leaves in one write with its head."""
+COPY_BYTES_MAX = 64 * 1024
+"""Bodies up to this size are handed out as bytes, larger ones as the bytearray they were received into."""
+LOOP_TURNS = 2
+"""After so many turns the event loop has handled what was waiting in a socket: one to see it, one to read it."""
+WAITING_BYTES_MAX = 1024 * 1024
+"""The connection is not read while this much of a stream waits to be taken."""
+
+
+class Answer(NamedTuple):
+    """A whole answer. Header names are lower-case.
+
+    A large body is in truth the bytearray it was received into, which reads as bytes do: a copy of 15 MB is spared.
+    """
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Limits(NamedTuple):
+    """Of one exchange: the answer's size, the longest silence, and the time of the whole (None: not
+    bounded).
+    """
+
+    bytes_max: int
+    silence_s: float
+    whole_s: float | None = None
+
+
+class BrokenError(Exception):
+    """The connection ended before the answer did. ``heard`` is True if a byte of the answer had come."""
+
+    def __init__(self, reason: str, *, heard: bool) -> None:
+        super().__init__(reason)
+        self.heard = heard
+
+
+class TooLongError(Exception):
+    """The answer is longer than the limits allow."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Made by ``loop.create_connection``; owned by a pool, which lends it to one caller at a time."""
+
+    def __init__(self) -> None:
+        self.exchanges = 0
+        """Requests sent on it so far."""
+        self.lost = asyncio.get_running_loop().create_future()
+        """Done when the connection is closed."""
+        self.idle_since_s = 0.0
+        self.reusable = True
+        """False once no further request may follow."""
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._scratch = memoryview(bytearray(HEAD_BYTES_MAX))
+        self._target = self._scratch
+        self._filled = 0
+        self._exchange: _Exchange | None = None
+        self._poll: select.poll | None = None
+
+    # --- for the pool and its callers ---
+
+    async def request(self, head: bytes, body: bytes, limits: Limits) -> Answer:
+        """Send a request and wait for its whole answer."""
+        exchange = self._begin(head, body, limits, streamed=False)
+        try:
+            return await exchange.answer
+        finally:
+            self._end(exchange)
+
+    async def tunnel(self, head: bytes, limits: Limits) -> Answer:
+        """Ask a proxy for a tunnel (CONNECT). After status 200 the connection belongs to `begin_tls`."""
+        exchange = self._begin(head, b"", limits, streamed=False)
+        exchange.bodiless = True
+        try:
+            return await exchange.answer
+        finally:
+            self._end(exchange)
+
+    async def begin_tls(self, context: ssl.SSLContext, host: str) -> None:
+        """Go on in TLS, through a tunnel that was granted."""
+        assert self._transport is not None
+        self.exchanges = 0
+        self._transport = cast(
+            "asyncio.Transport",
+            await self._loop.start_tls(self._transport, self, context, server_hostname=host),
+        )
+
+    async def stream(self, head: bytes, body: bytes, limits: Limits) -> AsyncGenerator[Answer, None]:
+        """Send a request; yield an `Answer` without a body when the head is there, then one for each part."""
+        exchange = self._begin(head, body, limits, streamed=True)
+        try:
+            first = await exchange.answer
+            yield first
+            while (part := await self._next_part(exchange)) is not None:
+                yield first._replace(body=part)
+        finally:
+            self._end(exchange)
+
+    async def is_quiet(self) -> bool:
+        """True if the connection may carry a request: it is open, and nothing has come that nobody asked for.
+
+        Looks at the socket itself. What waits there, not seen by the event loop yet, would be taken for the next
+        answer; most often it is the end of the connection, or TLS's own messages, which are no harm.
+        """
+        if self.reusable and self._has_input():
+            for _ in range(LOOP_TURNS):
+                await asyncio.sleep(0)
+        return self.reusable
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        self.reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close the connection in the orderly way; `lost` is done afterwards."""
+        self.reusable = False
+        if self._transport is not None:
+            self._transport.close()
+
+    # --- asyncio.BufferedProtocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop, also when TLS was begun on the connection."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the event loop: where the next bytes go."""
+        return self._target[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the event loop: ``nbytes`` have arrived."""
+        self._filled += nbytes
+        exchange = self._exchange
+        if exchange is None or exchange.complete:
+            # Nobody asked for this, such as a 408 before the other side closes an idle connection.
+            self._filled = 0
+            self.abort()
+            return
+        exchange.heard = True
+        exchange.heard_s = self._loop.time()
+        try:
+            if self._target is not self._scratch:
+                if self._filled == len(self._target):
+                    self._complete(exchange, exchange.whole)
+            elif exchange.head is None:
+                self._find_head(exchange, nbytes)
+            else:
+                self._feed(exchange, bytes(self._scratch[:nbytes]))
+        except (BadAnswerError, TooLongError) as error:
+            self._fail(exchange, error)
+
+    def eof_received(self) -> bool:
+        """Called by the event loop: the other side sends no more, so the connection is closed."""
+        self.reusable = False
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop when the connection is gone."""
+        self.reusable = False
+        exchange = self._exchange
+        if exchange is not None and not exchange.complete and exchange.failed is None:
+            if exc is None and exchange.framing is not None and exchange.framing.ends_with_connection:
+                self._complete(exchange, b"".join(exchange.parts))
+            else:
+                reason = "the connection was closed" if exc is None else f"the connection failed ({exc})"
+                self._fail(exchange, BrokenError(reason, heard=exchange.heard))
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    # --- the course of an exchange ---
+
+    def _has_input(self) -> bool:
+        if self._poll is None:
+            assert self._transport is not None
+            self._poll = select.poll()
+            self._poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(self._poll.poll(0))
+
+    def _begin(self, head: bytes, body: bytes, limits: Limits, *, streamed: bool) -> _Exchange:
+        assert self._exchange is None, "a connection carries one request at a time"
+        now_s = self._loop.time()
+        exchange = _Exchange(self._loop.create_future(), limits, now_s, streamed=streamed)
+        transport = self._transport
+        if transport is None or not self.reusable:
+            exchange.answer.set_exception(BrokenError("the connection was closed", heard=False))
+            return exchange
+        self._exchange = exchange
+        self._target, self._filled = self._scratch, 0
+        self.exchanges += 1
+        if len(body) <= JOIN_BYTES_MAX:
+            transport.write(head + body)
+        else:
+            transport.write(head)
+            transport.write(body)
+        exchange.unsent = transport.get_write_buffer_size()
+        exchange.timer = self._loop.call_at(exchange.due_s(), self._check_time, exchange)
+        return exchange
+
+    def _end(self, exchange: _Exchange) -> None:
+        """Leave an exchange, however it ended. A connection whose answer was not read to its end is of no
+        more use.
+        """
+        if exchange.timer is not None:
+            exchange.timer.cancel()
+        self._exchange = None
+        self._target, self._filled = self._scratch, 0
+        if not exchange.complete:
+            self.abort()
+        elif exchange.paused and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _check_time(self, exchange: _Exchange) -> None:
+        """Time out, or look again later. Bytes that leave count as life, so that a slow upload is no
+        silence.
+        """
+        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        now_s = self._loop.time()
+        if unsent < exchange.unsent or exchange.paused:
+            exchange.heard_s = now_s
+        exchange.unsent = unsent
+        if now_s < exchange.due_s():
+            exchange.timer = self._loop.call_at(exchange.due_s(), self._check_time, exchange)
+            return
+        over = exchange.limits.whole_s is not None and now_s >= exchange.began_s + exchange.limits.whole_s
+        reason = (
+            f"no whole answer within {exchange.limits.whole_s} s"
+            if over
+            else f"the service was silent for {exchange.limits.silence_s} s"
+        )
+        self._fail(exchange, TimeoutError(reason))
+
+    def _find_head(self, exchange: _Exchange, nbytes: int) -> None:
+        received = cast("bytearray", self._scratch.obj)
+        end = received.find(b"\r\n\r\n", max(0, self._filled - nbytes - 3), self._filled)
+        while end >= 0:
+            head = parse_head(bytes(self._scratch[:end]))
+            rest = bytes(self._scratch[end + 4 : self._filled])
+            if head.status >= 200:
+                self._take_head(exchange, head, rest)
+                return
+            # 1xx: the real head follows.
+            self._filled = len(rest)
+            self._scratch[: self._filled] = rest
+            end = received.find(b"\r\n\r\n", 0, self._filled)
+        if self._filled == HEAD_BYTES_MAX:
+            raise BadAnswerError(f"the head of the answer is longer than {HEAD_BYTES_MAX} bytes")
+
+    def _take_head(self, exchange: _Exchange, head: Head, rest: bytes) -> None:
+        exchange.head = head
+        if not head.keeps_alive:
+            self.reusable = False
+        length = content_length(head)
+        if length is not None and length > exchange.limits.bytes_max and not exchange.streamed:
+            raise TooLongError
+        if exchange.bodiless:
+            self._complete(exchange, b"")
+            return
+        if length is None or exchange.streamed or length <= len(rest):
+            exchange.framing = framing(head)
+            if exchange.streamed:
+                exchange.answer.set_result(Answer(head.status, head.headers, b""))
+            self._feed(exchange, rest)
+            return
+        exchange.whole = bytearray(length)
+        self._target = memoryview(exchange.whole)
+        self._target[: len(rest)] = rest
+        self._filled = len(rest)
+
+    def _feed(self, exchange: _Exchange, data: bytes) -> None:
+        self._filled = 0
+        framed = exchange.framing
+        assert framed is not None
+        parts = framed.feed(data)
+        exchange.parts += parts
+        exchange.waiting_bytes += sum(map(len, parts))
+        if exchange.streamed:
+            exchange.wake()
+            if exchange.waiting_bytes > WAITING_BYTES_MAX and not exchange.paused and self._transport is not None:
+                exchange.paused = True
+                self._transport.pause_reading()
+        elif exchange.waiting_bytes > exchange.limits.bytes_max:
+            raise TooLongError
+        if framed.done:
+            self._complete(exchange, b"" if exchange.streamed else b"".join(exchange.parts))
+
+    async def _next_part(self, exchange: _Exchange) -> bytes | None:
+        """The next part of a stream; None at its end."""
+        while not exchange.parts:
+            if exchange.complete:
+                return None
+            if exchange.failed is not None:
+                raise exchange.failed
+            exchange.more = self._loop.create_future()
+            await exchange.more
+        part = exchange.parts.popleft()
+        exchange.waiting_bytes -= len(part)
+        if exchange.paused and exchange.waiting_bytes <= WAITING_BYTES_MAX // 2 and self._transport is not None:
+            exchange.paused = False
+            self._transport.resume_reading()
+        return part
+
+    def _complete(self, exchange: _Exchange, body: bytes | bytearray) -> None:
+        exchange.complete = True
+        self._target, self._filled = self._scratch, 0
+        if exchange.streamed:
+            exchange.wake()
+            return
+        head = exchange.head
+        assert head is not None
+        if len(body) <= COPY_BYTES_MAX:
+            body = bytes(body)
+        if not exchange.answer.done():
+            exchange.answer.set_result(Answer(head.status, head.headers, cast("bytes", body)))
+
+    def _fail(self, exchange: _Exchange, error: Exception) -> None:
+        exchange.failed = error
+        if not exchange.answer.done():
+            exchange.answer.set_exception(error)
+        exchange.wake()
+        self.abort()
+
+
+class _Exchange:
+    """The state of one request and its answer."""
+
+    __slots__ = (
+        "answer", "began_s", "bodiless", "complete", "failed", "framing", "head", "heard", "heard_s", "limits", "more",
+        "parts", "paused", "streamed", "timer", "unsent", "waiting_bytes", "whole",
+    )  # fmt: skip
+
+    def __init__(self, answer: asyncio.Future[Answer], limits: Limits, began_s: float, *, streamed: bool) -> None:
+        self.answer = answer
+        self.limits = limits
+        self.began_s = self.heard_s = began_s
+        self.streamed = streamed
+        self.heard = self.complete = self.paused = self.bodiless = False
+        self.failed: Exception | None = None
+        self.head: Head | None = None
+        self.framing: Framing | None = None
+        self.parts: deque[bytes] = deque()
+        self.waiting_bytes = 0
+        self.whole = bytearray()
+        self.more: asyncio.Future[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.unsent = 0
+
+    def due_s(self) -> float:
+        """When it times out, as things stand."""
+        silence_s = self.heard_s + self.limits.silence_s
+        return silence_s if self.limits.whole_s is None else min(silence_s, self.began_s + self.limits.whole_s)
+
+    def wake(self) -> None:
+        """Wake who waits for the next part of a stream."""
+        if self.more is not None and not self.more.done():
+            self.more.set_result(None)

@@ -1,0 +1,349 @@
+"""Amazon Kinesis Data Streams, typed: the calls that Penstock makes often, and `KinesisClient.call` for the
+others.
+
+Names, shapes and limits: Amazon Kinesis Data Streams API reference, version 2013-12-02.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from penstock.aws.endpoints import arn_region
+from penstock.errors import OptionError, TransportError
+from penstock.model import Shard, StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.aws.retry import RetryPolicy
+    from penstock.aws.wire import Wire
+    from penstock.core.service_clock import ServiceClock
+
+LIST_SHARDS_PAGES_MAX = 1_000
+"""ListShards returns at most 1,000 shards per page by default; the largest quota is 20,000 shards."""
+
+T = TypeVar("T")
+
+
+class IteratorAt(NamedTuple):
+    """Where a shard iterator begins (ShardIteratorType and its argument)."""
+
+    type: str
+    sequence_number: int | None = None
+    timestamp_s: float | None = None
+    """Epoch seconds; the service keeps milliseconds."""
+
+    @classmethod
+    def trim_horizon(cls) -> IteratorAt:
+        """The oldest record that is still kept."""
+        return cls("TRIM_HORIZON")
+
+    @classmethod
+    def latest(cls) -> IteratorAt:
+        """After the newest record at the time of the call."""
+        return cls("LATEST")
+
+    @classmethod
+    def at_sequence(cls, sequence_number: int) -> IteratorAt:
+        """The record with this sequence number, or the next one."""
+        return cls("AT_SEQUENCE_NUMBER", sequence_number)
+
+    @classmethod
+    def after_sequence(cls, sequence_number: int) -> IteratorAt:
+        """The first record after this sequence number."""
+        return cls("AFTER_SEQUENCE_NUMBER", sequence_number)
+
+    @classmethod
+    def at_timestamp(cls, epoch_s: float) -> IteratorAt:
+        """The first record that arrived at or after this time (epoch seconds)."""
+        return cls("AT_TIMESTAMP", None, epoch_s)
+
+
+class WireRecord(msgspec.Struct, rename="pascal", gc=False):
+    """A record as GetRecords and SubscribeToShard return it. ``approximate_arrival_timestamp`` is epoch
+    seconds.
+    """
+
+    data: bytes
+    sequence_number: str
+    approximate_arrival_timestamp: float
+    partition_key: str | None = None
+    encryption_type: str | None = None
+
+
+class WireHashKeyRange(msgspec.Struct, rename="pascal"):
+    """Both ends, inclusive, as decimal strings."""
+
+    starting_hash_key: str
+    ending_hash_key: str
+
+
+class ChildShard(msgspec.Struct, rename="pascal"):
+    """A child that a closed shard names with its last page."""
+
+    shard_id: str
+    parent_shards: list[str]
+    hash_key_range: WireHashKeyRange
+
+
+class GetRecordsPage(msgspec.Struct, rename="pascal"):
+    """One answer of GetRecords. ``next_shard_iterator`` is None at the end of a closed shard."""
+
+    records: list[WireRecord] = []
+    next_shard_iterator: str | None = None
+    millis_behind_latest: int | None = None
+    child_shards: list[ChildShard] | None = None
+
+
+class PutEntry(msgspec.Struct, gc=False, omit_defaults=True):
+    """A record to put. ``explicit_hash_key`` is a decimal string, as the service wants it."""
+
+    data: bytes = msgspec.field(name="Data")
+    partition_key: str = msgspec.field(name="PartitionKey")
+    explicit_hash_key: str | None = msgspec.field(name="ExplicitHashKey", default=None)
+
+
+class PutResult(msgspec.Struct, rename="pascal", gc=False):
+    """What became of one record: a sequence number and shard, or an error code and message."""
+
+    sequence_number: str | None = None
+    shard_id: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+
+
+class PutRecordsAnswer(msgspec.Struct, rename="pascal"):
+    """One result per entry, in the order of the entries."""
+
+    records: list[PutResult]
+    failed_record_count: int = 0
+
+
+class StreamSummary(msgspec.Struct):
+    """A stream as DescribeStreamSummary describes it."""
+
+    stream_name: str = msgspec.field(name="StreamName")
+    stream_arn: str = msgspec.field(name="StreamARN")
+    stream_status: str = msgspec.field(name="StreamStatus")
+    creation_timestamp_s: float = msgspec.field(name="StreamCreationTimestamp")
+    retention_hours: int = msgspec.field(name="RetentionPeriodHours")
+    open_shard_count: int = msgspec.field(name="OpenShardCount")
+    record_distribution_strategy: str | None = msgspec.field(name="RecordDistributionStrategy", default=None)
+    max_record_size_kib: int | None = msgspec.field(name="MaxRecordSizeInKiB", default=None)
+
+
+class _DescribeStreamSummary(msgspec.Struct):
+    summary: StreamSummary = msgspec.field(name="StreamDescriptionSummary")
+
+
+class _SequenceNumberRange(msgspec.Struct, rename="pascal"):
+    starting_sequence_number: str
+    ending_sequence_number: str | None = None
+
+
+class _Shard(msgspec.Struct, rename="pascal"):
+    shard_id: str
+    hash_key_range: WireHashKeyRange
+    sequence_number_range: _SequenceNumberRange
+    parent_shard_id: str | None = None
+    adjacent_parent_shard_id: str | None = None
+
+    def to_shard(self) -> Shard:
+        numbers = self.sequence_number_range
+        last = numbers.ending_sequence_number
+        return Shard(
+            shard_id=self.shard_id,
+            parents=tuple(p for p in (self.parent_shard_id, self.adjacent_parent_shard_id) if p is not None),
+            first_hash_key=int(self.hash_key_range.starting_hash_key),
+            last_hash_key=int(self.hash_key_range.ending_hash_key),
+            first_sequence_number=int(numbers.starting_sequence_number),
+            last_sequence_number=int(last) if last is not None else None,
+        )
+
+
+class _ListShards(msgspec.Struct, rename="pascal"):
+    shards: list[_Shard] = []
+    next_token: str | None = None
+
+
+class _ShardIterator(msgspec.Struct, rename="pascal"):
+    shard_iterator: str
+
+
+_encode = msgspec.json.Encoder().encode
+_pages = msgspec.json.Decoder(GetRecordsPage)
+
+
+def decode_get_records(body: bytes) -> GetRecordsPage:
+    """Read the body of a GetRecords answer. Raises `TransportError` when it is something else."""
+    try:
+        return _pages.decode(body)
+    except msgspec.MsgspecError:
+        return _decode("GetRecords", body, GetRecordsPage)
+
+
+def put_records_body(stream: StreamName, entries: Sequence[PutEntry]) -> bytes:
+    """Build the body of PutRecords (at most 500 entries and 10 MiB: the caller's business)."""
+    return _encode({**_named(stream), "Records": entries})
+
+
+class KinesisClient:
+    """Typed calls over a `Wire`. Each takes ``retry`` to say how often it is repeated, and raises as
+    `Wire.call`.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+
+    @property
+    def clock(self) -> ServiceClock:
+        """What the service's answers say about its time."""
+        return self.wire.clock
+
+    async def describe_stream_summary(self, stream: StreamName, *, retry: RetryPolicy | None = None) -> StreamSummary:
+        """DescribeStreamSummary."""
+        body = await self._send("DescribeStreamSummary", stream, {}, retry)
+        return _decode("DescribeStreamSummary", body, _DescribeStreamSummary).summary
+
+    async def list_shards(
+        self,
+        stream: StreamName,
+        *,
+        shard_filter: Mapping[str, Any] | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> list[Shard]:
+        """ListShards, all pages. ``shard_filter`` is its ShardFilter: ``{"Type": "AT_LATEST"}``."""
+        params: dict[str, Any] = {} if shard_filter is None else {"ShardFilter": shard_filter}
+        body = await self._send("ListShards", stream, params, retry)
+        shards = []
+        for _ in range(LIST_SHARDS_PAGES_MAX):
+            page = _decode("ListShards", body, _ListShards)
+            shards += [shard.to_shard() for shard in page.shards]
+            if page.next_token is None:
+                return shards
+            # The token stands for stream and filter; the service refuses it beside a name.
+            body = await self.wire.call(
+                "kinesis",
+                "ListShards",
+                _encode({"NextToken": page.next_token}),
+                retry=retry,
+                stream_arn=stream.arn,
+            )
+        raise TransportError(f"ListShards of {stream}: still more pages after {LIST_SHARDS_PAGES_MAX}")
+
+    async def get_shard_iterator(
+        self, stream: StreamName, shard_id: str, at: IteratorAt, *, retry: RetryPolicy | None = None
+    ) -> str:
+        """GetShardIterator. The iterator is good for five minutes."""
+        params: dict[str, Any] = {"ShardId": shard_id, "ShardIteratorType": at.type}
+        if at.sequence_number is not None:
+            params["StartingSequenceNumber"] = str(at.sequence_number)
+        if at.timestamp_s is not None:
+            params["Timestamp"] = at.timestamp_s
+        body = await self._send("GetShardIterator", stream, params, retry)
+        return _decode("GetShardIterator", body, _ShardIterator).shard_iterator
+
+    async def get_records_raw(
+        self,
+        iterator: str,
+        *,
+        limit: int = 10_000,
+        stream: StreamName | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> bytes:
+        """GetRecords; the body as it came, for `decode_get_records`. Up to ``limit`` records and 10 MiB of
+        data.
+
+        ``stream`` is needed for streams of other accounts, which are addressed by ARN.
+        """
+        params: dict[str, Any] = {"ShardIterator": iterator, "Limit": limit}
+        arn = None
+        if stream is not None and stream.arn is not None:
+            self._check_region(stream.arn)
+            arn = params["StreamARN"] = stream.arn
+        return await self.wire.call("kinesis", "GetRecords", _encode(params), retry=retry, stream_arn=arn)
+
+    async def get_records(
+        self,
+        iterator: str,
+        *,
+        limit: int = 10_000,
+        stream: StreamName | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> GetRecordsPage:
+        """GetRecords: one page."""
+        return decode_get_records(await self.get_records_raw(iterator, limit=limit, stream=stream, retry=retry))
+
+    async def put_records(
+        self, stream: StreamName, entries: Sequence[PutEntry], *, retry: RetryPolicy | None = None
+    ) -> PutRecordsAnswer:
+        """PutRecords. Entries that fail are reported, not repeated: look at ``failed_record_count``."""
+        if stream.arn is not None:
+            self._check_region(stream.arn)
+        body = await self.wire.call(
+            "kinesis", "PutRecords", put_records_body(stream, entries), retry=retry, stream_arn=stream.arn
+        )
+        answer = _decode("PutRecords", body, PutRecordsAnswer)
+        if len(answer.records) != len(entries):
+            raise TransportError(
+                f"PutRecords to {stream}: {len(answer.records)} results came for {len(entries)} entries"
+            )
+        return answer
+
+    async def call(
+        self, operation: str, params: Mapping[str, Any], *, retry: RetryPolicy | None = None
+    ) -> dict[str, Any]:
+        """Any other operation: parameters and answer as the API reference shows their JSON (bytes as
+        base64).
+        """
+        arn = params.get("StreamARN")
+        if arn is not None:
+            self._check_region(arn)
+        body = await self.wire.call("kinesis", operation, _encode(params), retry=retry, stream_arn=arn)
+        return _decode(operation, body, dict[str, Any]) if body else {}
+
+    async def _send(
+        self, operation: str, stream: StreamName, params: dict[str, Any], retry: RetryPolicy | None
+    ) -> bytes:
+        if stream.arn is not None:
+            self._check_region(stream.arn)
+        return await self.wire.call(
+            "kinesis", operation, _encode({**_named(stream), **params}), retry=retry, stream_arn=stream.arn
+        )
+
+    def _check_region(self, arn: str) -> None:
+        region, ours = arn_region(arn), self.wire.region
+        if region is None:
+            raise OptionError(
+                f"{arn!r} is no stream ARN (one looks like arn:aws:kinesis:eu-west-1:123456789012:stream/x)"
+            )
+        if region != ours:
+            raise OptionError(f"the stream {arn} is in region {region}, but calls go to {ours}: give region {region}")
+
+
+def _named(stream: StreamName) -> dict[str, str]:
+    return {"StreamARN": stream.arn} if stream.arn is not None else {"StreamName": stream.short}
+
+
+def _decode(operation: str, body: bytes, kind: type[T]) -> T:
+    """Decode an answer. Members that are null count as absent (some emulators write them)."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError:
+        pass
+    try:
+        return msgspec.json.decode(_encode(_without_nulls(msgspec.json.decode(body))), type=kind)
+    except msgspec.MsgspecError as error:
+        raise TransportError(
+            f"{operation}: the answer ({len(body)} bytes) is not what this call returns: {error}"
+        ) from error
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(member) for name, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [_without_nulls(member) for member in value]
+    return value

@@ -1,0 +1,59 @@
+"""What is repeated, how often and after how long.
+
+Full jitter (a uniformly random wait below a bound that doubles): many clients that were refused together do
+not come back together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    import random
+
+EXPONENT_MAX = 30
+"""Keeps ``2 ** attempt`` small when a policy allows very many attempts."""
+
+
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """How one call is repeated.
+
+    ``ThrottledError``, ``UnavailableError`` and ``TransportError`` are repeated up to ``attempts_max``
+    attempts in all, after a random wait in [0, min(``cap_s``, ``base_s`` · 2ⁿ)]. No attempt begins
+    ``deadline_s`` seconds after the first one began. ``attempts_max=1`` repeats nothing by itself.
+    """
+
+    attempts_max: int = 5
+    base_s: float = 0.1
+    cap_s: float = 5.0
+    deadline_s: float | None = None
+
+    def __post_init__(self) -> None:
+        faults = []
+        if self.attempts_max < 1:
+            faults.append("attempts_max must be at least 1")
+        if not 0 <= self.base_s <= self.cap_s:
+            faults.append("base_s must lie between 0 and cap_s")
+        if self.deadline_s is not None and self.deadline_s <= 0:
+            faults.append("deadline_s must be more than 0")
+        if faults:
+            raise OptionError(faults)
+
+    def wait_s(self, attempt: int, rng: random.Random) -> float:
+        """The wait after attempt number ``attempt`` (1-based) failed."""
+        bound_s = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, EXPONENT_MAX))
+        return rng.uniform(0.0, bound_s)
+
+    def gives_up(self, attempt: int, elapsed_s: float, wait_s: float) -> bool:
+        """True when no further attempt may follow attempt number ``attempt``."""
+        if attempt >= self.attempts_max:
+            return True
+        return self.deadline_s is not None and elapsed_s + wait_s >= self.deadline_s
+
+
+NEVER = RetryPolicy(attempts_max=1)
+"""For callers that decide themselves what a failure means."""

@@ -1,0 +1,190 @@
+"""The AWS SDK for Python's view of this machine: configuration files, environment, credential providers,
+endpoint rules.
+
+The only module that imports botocore, and only when something must be looked up that was not given.
+Everything in here may block (files, metadata services, sign-on services): call it from a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.aws.settings import Credentials
+from penstock.errors import CredentialsError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOOKED_AT = (
+    "the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), the shared files (~/.aws/credentials and "
+    "~/.aws/config: keys, roles, single sign-on, credential processes), web identity tokens, "
+    "the container's and the instance's metadata"
+)
+
+
+class Rule(NamedTuple):
+    """What the SDK's endpoint rules answer."""
+
+    url: str
+    signing_region: str | None
+    signing_name: str | None
+
+
+class Sdk:
+    """Look-ups for one profile. Threads may share it."""
+
+    def __init__(self, profile: str | None = None) -> None:
+        self._profile = profile
+        self._lock = threading.Lock()
+        self._session: Any = None
+        self._providers: dict[str, Any] = {}
+
+    def session(self) -> Any:
+        """The botocore session, made once. Raises `CredentialsError` for a profile that does not exist."""
+        with self._lock:
+            if self._session is None:
+                self._session = self._new_session()
+            return self._session
+
+    def region(self) -> str | None:
+        """AWS_DEFAULT_REGION, then the profile's region (the SDK's order), then AWS_REGION."""
+        if self._profile is None and (region := os.environ.get("AWS_DEFAULT_REGION")):
+            return region
+        region = self.session().get_config_variable("region")
+        return region or os.environ.get("AWS_REGION") or None
+
+    def ca_bundle(self) -> str | None:
+        """AWS_CA_BUNDLE, or the profile's ``ca_bundle``; looks into files only if botocore is in use
+        already.
+        """
+        if bundle := os.environ.get("AWS_CA_BUNDLE"):
+            return bundle
+        return self.session().get_config_variable("ca_bundle") if self._session is not None else None
+
+    def use_fips(self) -> bool:
+        """AWS_USE_FIPS_ENDPOINT, or the profile's ``use_fips_endpoint``."""
+        return bool(self.session().get_config_variable("use_fips_endpoint"))
+
+    def use_dualstack(self) -> bool:
+        """AWS_USE_DUALSTACK_ENDPOINT, or the profile's ``use_dualstack_endpoint``."""
+        return bool(self.session().get_config_variable("use_dualstack_endpoint"))
+
+    def configured_endpoint(self, service: str) -> str | None:
+        """AWS_ENDPOINT_URL_<SERVICE>, AWS_ENDPOINT_URL, the profile's services section, its ``endpoint_url``.
+
+        None when AWS_IGNORE_CONFIGURED_ENDPOINT_URLS (or the profile) says to ignore them.
+        """
+        from botocore.configprovider import ConfiguredEndpointProvider
+        from botocore.exceptions import InvalidConfigError
+
+        session = self.session()
+        if session.get_config_variable("ignore_configured_endpoint_urls"):
+            return None
+        provider = ConfiguredEndpointProvider(
+            full_config=session.full_config, scoped_config=session.get_scoped_config(), client_name=service
+        )
+        try:
+            url = provider.provide()
+        except InvalidConfigError as error:
+            raise OptionError(str(error)) from error
+        return str(url) if url else None
+
+    def endpoint_rule(self, service: str, parameters: Mapping[str, Any]) -> Rule:
+        """Ask the service's endpoint rules (partitions, FIPS, endpoints by account). Names as in botocore's
+        data.
+        """
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            endpoint = self._provider(service).resolve_endpoint(**parameters)
+        except BotoCoreError as error:
+            raise OptionError(f"no endpoint of {service} for {dict(parameters)}: {error}") from error
+        scheme: dict[str, str] = next(iter(endpoint.properties.get("authSchemes", ())), {})
+        return Rule(endpoint.url, scheme.get("signingRegion"), scheme.get("signingName"))
+
+    def credentials(self, *, anew: bool = False) -> Credentials:
+        """Ask the credential chain. ``anew`` reads files and environment again and asks each provider again.
+
+        Raises `CredentialsError` when no provider has any, or when the one that should have them fails.
+        """
+        from botocore.exceptions import BotoCoreError
+
+        if anew:
+            with self._lock:
+                self._session = None
+        try:
+            found = self.session().get_credentials()
+            frozen = found.get_frozen_credentials() if found is not None else None
+        except BotoCoreError as error:
+            raise CredentialsError(f"the AWS credentials{self._of_profile()} cannot be loaded: {error}") from error
+        except RuntimeError as error:  # botocore: refreshed credentials that have expired already
+            raise CredentialsError(f"the AWS credentials{self._of_profile()} are of no use: {error}") from error
+        if frozen is None or not frozen.access_key or not frozen.secret_key:
+            raise CredentialsError(self._nothing_found())
+        expiry = getattr(found, "_expiry_time", None)
+        return Credentials(
+            access_key_id=frozen.access_key,
+            secret_access_key=frozen.secret_key,
+            session_token=frozen.token or None,
+            expires_at_s=expiry.timestamp() if expiry is not None else None,
+        )
+
+    def _new_session(self) -> Any:
+        import botocore.session
+        from botocore.exceptions import BotoCoreError
+
+        session = botocore.session.Session(profile=self._profile)
+        try:
+            session.get_scoped_config()
+        except BotoCoreError as error:
+            files = ", ".join(str(session.get_config_variable(name)) for name in ("config_file", "credentials_file"))
+            raise CredentialsError(f"the AWS configuration cannot be used: {error} (read from {files})") from error
+        return session
+
+    def _provider(self, service: str) -> Any:
+        from botocore.endpoint_provider import EndpointProvider
+        from botocore.exceptions import UnknownServiceError
+
+        session = self.session()
+        with self._lock:
+            provider = self._providers.get(service)
+            if provider is None:
+                loader = session.get_component("data_loader")
+                try:
+                    rules = loader.load_service_model(service, "endpoint-rule-set-1")
+                except UnknownServiceError as error:
+                    raise OptionError(f"the AWS SDK knows no service {service!r}") from error
+                provider = EndpointProvider(rules, loader.load_data("partitions"))
+                self._providers[service] = provider
+            return provider
+
+    def _of_profile(self) -> str:
+        profile = self._profile or os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
+        return f" of profile {profile!r}" if profile else ""
+
+    def _nothing_found(self) -> str:
+        skipped = ""
+        if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+            skipped = " (the instance's are switched off by AWS_EC2_METADATA_DISABLED)"
+        return (
+            f"no AWS credentials{self._of_profile()} were found. Looked at {LOOKED_AT}{skipped}. "
+            "Set the two variables, name a profile that has credentials, or run where a role is attached"
+        )
+
+
+def environment_credentials(profile: str | None) -> Credentials | None:
+    """The credentials in the environment, when they come first in the SDK's chain: no profile was named in
+    code.
+
+    A shortcut that spares importing botocore; it finds nothing that the chain would not find.
+    """
+    environ = os.environ
+    if profile is not None or environ.get("AWS_CREDENTIAL_EXPIRATION"):
+        return None
+    key_id, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
+    if not key_id or not secret:
+        return None
+    token = environ.get("AWS_SECURITY_TOKEN") or environ.get("AWS_SESSION_TOKEN")
+    return Credentials(key_id, secret, token or None)

@@ -1,0 +1,95 @@
+"""How to reach AWS: region, endpoint, identity, and the bounds of the connection. Plain values that can be
+pickled.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.errors import OptionError
+
+MIB = 1024 * 1024
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """AWS credentials at one moment. ``expires_at_s`` is epoch seconds, None when they do not expire."""
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str | None = None
+    expires_at_s: float | None = None
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.access_key_id!r}, secrets hidden, expires_at_s={self.expires_at_s!r})"
+
+
+class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a `Wire`. What is None is looked up as the AWS SDK for Python does.
+
+    ``endpoint_url`` holds for every service that the wire calls (STS has its own). ``credentials`` are used
+    as they are; without them the SDK's chain is asked. With ``role_arn`` that identity assumes the role
+    first.
+    """
+
+    region: str | None = None
+    endpoint_url: str | None = None
+    profile: str | None = None
+    credentials: Credentials | None = None
+    role_arn: str | None = None
+    role_session_name: str | None = None
+    role_external_id: str | None = None
+    role_duration_s: int = 3600
+    sts_endpoint_url: str | None = None
+    use_fips: bool | None = None
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 30.0
+    """Longest silence of the service inside one answer."""
+    attempt_timeout_s: float = 60.0
+    """Longest time of one attempt, from asking the pool for a connection to the answer's last byte."""
+    keepalive_s: float = 20.0
+    """An idle connection is closed after this time: before the service or a balancer does it (Kinesis:
+    minutes).
+    """
+    connections_max: int = 64
+    answer_bytes_max: int = 64 * MIB
+    """A longer answer is refused. GetRecords returns up to 10 MiB of data, some 14 MiB as JSON."""
+    ca_bundle: str | None = None
+    """File or folder of CA certificates, instead of the system's; also read from AWS_CA_BUNDLE."""
+    verify: bool = True
+    """False accepts any TLS certificate: for local tests only."""
+    user_agent_tag: str = ""
+
+    def __post_init__(self) -> None:
+        faults = [
+            f"{name} must be more than 0"
+            for name in (
+                "connect_timeout_s",
+                "read_timeout_s",
+                "attempt_timeout_s",
+                "connections_max",
+                "answer_bytes_max",
+            )
+            if getattr(self, name) <= 0
+        ]
+        faults += [
+            f"{name} must begin with http:// or https://"
+            for name in ("endpoint_url", "sts_endpoint_url")
+            if (url := getattr(self, name)) is not None and not url.startswith(("http://", "https://"))
+        ]
+        faults += [
+            f"{name} is given without role_arn"
+            for name in ("role_session_name", "role_external_id")
+            if getattr(self, name) is not None and self.role_arn is None
+        ]
+        if self.use_fips and self.endpoint_url is not None:
+            faults.append("use_fips and endpoint_url contradict each other: an endpoint given by URL is used as it is")
+        if faults:
+            raise OptionError(faults)
+
+    def __repr__(self) -> str:
+        shown = {
+            name: value
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) is not None and name != "role_external_id"
+        }
+        return f"WireSettings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"

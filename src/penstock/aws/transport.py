@@ -1,0 +1,182 @@
+"""Requests whose bodies are in memory, whole answers of bounded size or streams, and one kind of error.
+
+The pool of connections is made with the first request, on the loop of its caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+from penstock.aws.http.connection import Answer, BrokenError, Limits, TooLongError
+from penstock.aws.http.messages import BadAnswerError
+from penstock.aws.http.pool import Origin, Pool, Proxy, TunnelRefusedError
+from penstock.errors import OptionError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from penstock.aws.http.connection import Connection
+    from penstock.aws.settings import WireSettings
+
+__all__ = ["Answer", "HttpTransport", "StaleConnectionError"]
+
+TARGETS_MAX = 4096
+"""URLs whose origin and proxy are remembered."""
+
+
+class StaleConnectionError(TransportError):
+    """A connection from the pool was closed by the other side before the first byte of an answer.
+
+    The usual cause is a server that closed an idle connection just as the request was written to it.
+    """
+
+
+class _Target(NamedTuple):
+    """Where requests for one URL go, and how their heads begin."""
+
+    origin: Origin
+    head: str
+
+
+class HttpTransport:
+    """Owns the connections of one event loop. Close it before the loop ends."""
+
+    def __init__(self, settings: WireSettings, *, ca_bundle: str | None, user_agent: str) -> None:
+        self._settings = settings
+        self._ca_bundle = ca_bundle
+        self._user_agent = user_agent
+        self._targets: dict[str, _Target] = {}
+        self._limits = Limits(settings.answer_bytes_max, settings.read_timeout_s, settings.attempt_timeout_s)
+        self._pool = Pool(
+            in_use_max=settings.connections_max,
+            keepalive_s=settings.keepalive_s,
+            connect_timeout_s=settings.connect_timeout_s,
+            tls=self._tls,
+        )
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, operation: str) -> Answer:
+        """Send one POST and read its answer whole, whatever its status. Redirects are not followed.
+
+        ``headers`` must hold ``host``. Raises `TransportError` (`StaleConnectionError`, when that is the reason)
+        if no whole answer comes.
+        """
+        target = self._targets.get(url) or self._find_target(url)
+        connection = None
+        try:
+            connection = await self._pool.take(target.origin)
+            return await connection.request(_head(target, headers, body), body, self._limits)
+        except (OSError, BrokenError, TooLongError, BadAnswerError, TunnelRefusedError) as error:
+            raise self._fault(error, operation, url, connection) from error
+        finally:
+            if connection is not None:
+                self._pool.give_back(target.origin, connection)
+
+    async def stream(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, operation: str
+    ) -> AsyncGenerator[Answer, None]:
+        """Send one POST; yield an answer without a body when its head is there, then one for each part of
+        its body.
+
+        The time of the whole is not bounded, its silences are (``read_timeout_s``). Close the generator to
+        drop the connection.
+        """
+        target = self._targets.get(url) or self._find_target(url)
+        limits = self._limits._replace(whole_s=None)
+        connection = None
+        try:
+            connection = await self._pool.take(target.origin)
+            parts = connection.stream(_head(target, headers, body), body, limits)
+            async with contextlib.aclosing(parts):
+                async for part in parts:
+                    yield part
+        except (OSError, BrokenError, TooLongError, BadAnswerError, TunnelRefusedError) as error:
+            raise self._fault(error, operation, url, connection) from error
+        finally:
+            if connection is not None:
+                self._pool.give_back(target.origin, connection)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pool.close()
+
+    def _fault(self, error: Exception, operation: str, url: str, connection: Connection | None) -> TransportError:
+        where = f"{operation} at {url}"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            fault = TransportError(
+                f"{where}: the server's TLS certificate is not trusted ({error.verify_message}). "
+                "Name the CA with ca_bundle or AWS_CA_BUNDLE"
+            )
+            fault.retryable = False
+            return fault
+        if isinstance(error, TooLongError):
+            bytes_max = self._settings.answer_bytes_max
+            return TransportError(f"{where}: the answer is longer than {bytes_max} bytes (answer_bytes_max)")
+        if isinstance(error, BrokenError):
+            if error.heard:
+                return TransportError(f"{where}: {error} before the answer's end")
+            reused = connection is not None and connection.exchanges > 1
+            return (StaleConnectionError if reused else TransportError)(f"{where}: {error} before an answer came")
+        if connection is None and isinstance(error, OSError) and not isinstance(error, TimeoutError):
+            return TransportError(f"{where}: cannot connect ({error})")
+        return TransportError(f"{where}: {error}")
+
+    def _find_target(self, url: str) -> _Target:
+        parts = urlsplit(url)
+        tls = parts.scheme == "https"
+        proxy_url = proxy_for(url)
+        proxy = Proxy.from_url(proxy_url) if proxy_url is not None else None
+        origin = Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls, proxy)
+        path = url if proxy is not None and not tls else parts.path or "/"
+        head = f"POST {path} HTTP/1.1\r\nuser-agent: {self._user_agent}\r\n"
+        if proxy is not None and not tls and proxy.authorization is not None:
+            head += f"proxy-authorization: {proxy.authorization}\r\n"
+        if len(self._targets) >= TARGETS_MAX:
+            self._targets.clear()
+        self._targets[url] = target = _Target(origin, head)
+        return target
+
+    def _tls(self) -> ssl.SSLContext:
+        context = tls_context(self._ca_bundle)
+        if not self._settings.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def _head(target: _Target, headers: Mapping[str, str], body: bytes) -> bytes:
+    lines = "\r\n".join([f"{name}: {value}" for name, value in headers.items()])
+    return f"{target.head}{lines}\r\ncontent-length: {len(body)}\r\n\r\n".encode("latin-1")
+
+
+def tls_context(ca_bundle: str | None) -> ssl.SSLContext:
+    """A client context that verifies: against ``ca_bundle`` (file or folder), else against the system's
+    CAs.
+    """
+    try:
+        if ca_bundle is None:
+            return ssl.create_default_context()
+        if os.path.isdir(ca_bundle):
+            return ssl.create_default_context(capath=ca_bundle)
+        return ssl.create_default_context(cafile=ca_bundle)
+    except OSError as error:
+        raise OptionError(
+            f"the CA bundle {ca_bundle!r} (ca_bundle or AWS_CA_BUNDLE) cannot be loaded: {error}"
+        ) from error
+
+
+def proxy_for(url: str) -> str | None:
+    """The proxy that HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY name for a URL, if any."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None  # spares the import
+    from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
+
+    parts = urlsplit(url)
+    proxies = getproxies_environment()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if proxy is None or not parts.hostname or proxy_bypass_environment(parts.netloc, proxies):
+        return None
+    return str(proxy) if "://" in proxy else f"http://{proxy}"

@@ -1,0 +1,249 @@
+"""Signed JSON calls to AWS over one pooled HTTP client.
+
+::
+
+    async with Wire(WireSettings(region="eu-west-1")) as wire:
+        answer = await wire.call("kinesis", "ListStreams", b"{}")
+
+A wire belongs to one event loop. Making one is cheap and does no look-ups: region, endpoint and credentials
+are found with the first call, off the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.aws.calls import Request, Route, SignedCalls
+from penstock.aws.credentials import CredentialCache
+from penstock.aws.endpoints import DATA_OPERATIONS, resolve_endpoint, resolve_region
+from penstock.aws.retry import NEVER, RetryPolicy
+from penstock.aws.sdk import Sdk, environment_credentials
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.signing import Signer
+from penstock.aws.transport import HttpTransport
+from penstock.core.service_clock import ServiceClock
+from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from types import TracebackType
+
+
+__all__ = ["NEVER", "Credentials", "RetryPolicy", "Wire", "WireSettings"]
+
+ROUTES_MAX = 4096
+"""Endpoints remembered: one per service, and two per stream that is named by its ARN."""
+
+
+class JsonService(NamedTuple):
+    """How a JSON service is addressed: the prefix of X-Amz-Target and the content type."""
+
+    target_prefix: str
+    content_type: str
+
+
+JSON_SERVICES = {
+    "kinesis": JsonService("Kinesis_20131202", "application/x-amz-json-1.1"),
+    "dynamodb": JsonService("DynamoDB_20120810", "application/x-amz-json-1.0"),
+    "cloudwatch": JsonService("GraniteServiceVersion20100801", "application/x-amz-json-1.0"),
+}
+"""By botocore's name of the service."""
+
+
+class Wire:
+    """A client for AWS's JSON services, with `settings` for all of them.
+
+    ``clock`` knows the service's time from the ``Date`` of each answer; its local clock is ``now`` (epoch
+    seconds).
+    """
+
+    def __init__(
+        self,
+        settings: WireSettings | None = None,
+        *,
+        rng: random.Random | None = None,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self.settings = settings or WireSettings()
+        self.clock = ServiceClock()
+        self._rng = rng or random.Random()
+        self._now = now
+        self._sleep = sleep
+        self._retry = retry or RetryPolicy()
+        self._sdk = Sdk(self.settings.profile)
+        self._region: str | None = self.settings.region
+        self._routes: dict[tuple[str, str | None, bool], Route] = {}
+        self._parts: _Parts | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    @property
+    def region(self) -> str:
+        """The region that calls go to. May read configuration files if it was not given and no call was
+        made yet.
+
+        Raises `OptionError` when there is none.
+        """
+        if self._region is None:
+            self._region = resolve_region(self.settings, self._sdk)
+        return self._region
+
+    async def call(
+        self,
+        service: str,
+        operation: str,
+        body: bytes,
+        *,
+        retry: RetryPolicy | None = None,
+        stream_arn: str | None = None,
+    ) -> bytes:
+        """Make one call and return the body of its answer.
+
+        ``service`` is botocore's name of it (`JSON_SERVICES`), ``body`` the JSON of the parameters.
+        ``stream_arn`` is the ARN in the parameters, if one is: Kinesis has endpoints by account for these.
+        Raises `ServiceError` (by class), `TransportError`, `CredentialsError`, `OptionError`.
+        """
+        route = self._routes.get((service, stream_arn, operation in DATA_OPERATIONS))
+        if route is None or self._parts is None:
+            route = await self._find_route(service, stream_arn, operation)
+        parts = self._opened()
+        request = Request(operation, route, _headers(service, operation, route), body)
+        answer = await parts.calls.call(request, parts.credentials, retry or self._retry)
+        return answer.body
+
+    async def stream(
+        self, service: str, operation: str, body: bytes, *, stream_arn: str | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Make one call and yield its answer in parts of any size as they arrive. Nothing is repeated.
+
+        Errors as for `call`. Close the iterator (``aclose``) to drop the connection early.
+        """
+        route = await self._find_route(service, stream_arn, operation)
+        parts = self._opened()
+        request = Request(operation, route, _headers(service, operation, route), body)
+        chunks = parts.calls.stream(request, parts.credentials)
+        try:
+            async for chunk in chunks:
+                yield chunk
+        finally:
+            await chunks.aclose()
+
+    async def endpoint_url(self, service: str) -> str:
+        """The URL that calls without an ARN go to."""
+        route = await self._find_route(service, None, "")
+        return route.endpoint.url
+
+    async def close(self) -> None:
+        """Close the connections. No call may follow."""
+        self._closed = True
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            await parts.close()
+
+    async def __aenter__(self) -> Wire:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _find_route(self, service: str, stream_arn: str | None, operation: str) -> Route:
+        data = operation in DATA_OPERATIONS
+        known = self._routes.get((service, stream_arn, data))
+        if known is not None:
+            return known
+        if self._region is None:
+            self._region = await asyncio.to_thread(resolve_region, self.settings, self._sdk)
+        region = self._region
+        endpoint = await asyncio.to_thread(
+            lambda: resolve_endpoint(
+                self.settings, self._sdk, service, region, operation=operation, stream_arn=stream_arn
+            )
+        )
+        route = Route(endpoint, Signer(endpoint.signing_name, endpoint.signing_region))
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        self._routes[service, stream_arn, data] = route
+        return route
+
+    def _opened(self) -> _Parts:
+        loop = asyncio.get_running_loop()
+        if self._parts is None:
+            if self._closed:
+                raise RuntimeError("the wire is closed")
+            self._parts, self._loop = self._open(), loop
+        elif self._loop is not loop:
+            raise RuntimeError("a wire belongs to the event loop of its first call: make one per loop (and process)")
+        return self._parts
+
+    def _open(self) -> _Parts:
+        settings = self.settings
+        transport = HttpTransport(
+            settings,
+            ca_bundle=settings.ca_bundle or self._sdk.ca_bundle(),
+            user_agent=_user_agent(settings.user_agent_tag),
+        )
+        calls = SignedCalls(transport, self.clock, rng=self._rng, now=self._now, sleep=self._sleep)
+        base = CredentialCache(self._load_credentials, now=self._now)
+        if settings.role_arn is None:
+            return _Parts(transport, calls, (base,))
+        from penstock.aws.assumed_role import AssumedRole, sts_error
+
+        sts_calls = SignedCalls(
+            transport, ServiceClock(), rng=self._rng, now=self._now, sleep=self._sleep, fault=sts_error
+        )
+        role = AssumedRole(settings, sts_calls, base, lambda: self._find_route("sts", None, ""))
+        return _Parts(transport, calls, (CredentialCache(role.load, now=self._now), base))
+
+    async def _load_credentials(self, anew: bool) -> Credentials:
+        given = self.settings.credentials or environment_credentials(self.settings.profile)
+        if given is not None:
+            return given
+        loaded: Credentials = await asyncio.to_thread(lambda: self._sdk.credentials(anew=anew))
+        return loaded
+
+
+class _Parts(NamedTuple):
+    """What a wire opens with its first call."""
+
+    transport: HttpTransport
+    calls: SignedCalls
+    caches: tuple[CredentialCache, ...]
+    """The first one signs the calls; the others feed it."""
+
+    @property
+    def credentials(self) -> CredentialCache:
+        return self.caches[0]
+
+    async def close(self) -> None:
+        for cache in self.caches:
+            await cache.close()
+        await self.transport.close()
+
+
+def _headers(service: str, operation: str, route: Route) -> dict[str, str]:
+    try:
+        prefix, content_type = JSON_SERVICES[service]
+    except KeyError:
+        raise OptionError(f"{service!r} is not one of the JSON services: {', '.join(JSON_SERVICES)}") from None
+    return {
+        "content-type": content_type,
+        "host": route.endpoint.host,
+        "x-amz-target": f"{prefix}.{operation}",
+    }
+
+
+def _user_agent(tag: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        agent = f"penstock/{version('penstock')}"
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        agent = "penstock"
+    return f"{agent} tag/{tag}" if tag else agent

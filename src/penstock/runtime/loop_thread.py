@@ -1,0 +1,97 @@
+"""An event loop in a thread of its own, for synchronous callers (Spark's driver and tasks, the synchronous
+faces).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from types import TracebackType
+
+T = TypeVar("T")
+
+CLOSE_TIMEOUT_S = 10.0
+"""How long `LoopThread.close` waits for cancelled work to end."""
+
+
+class LoopThread:
+    """Runs coroutines for synchronous callers, from any thread. The thread is a daemon: it never keeps a
+    process alive.
+
+    Not usable across ``fork``: make one after it.
+    """
+
+    def __init__(self, name: str = "penstock-loop") -> None:
+        self._loop = asyncio.new_event_loop()
+        self._changing = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that runs in the thread."""
+        return self._loop
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run ``work`` on the loop and return its result or raise its error.
+
+        After ``timeout_s`` it is cancelled and TimeoutError raised. An interrupt of the caller (Ctrl-C)
+        cancels it too.
+        """
+        if threading.get_ident() == self._thread.ident:
+            work.close()
+            raise RuntimeError("run() was called on the loop's own thread: it would wait for itself")
+        with self._changing:
+            # Under the lock: what is handed over before the loop is stopped is run, or cancelled, by it.
+            if self._closed:
+                work.close()
+                raise RuntimeError("the loop thread is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        except concurrent.futures.CancelledError:
+            raise RuntimeError("the loop thread was closed while this ran") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Cancel what still runs, end the thread, close the loop. May be called again."""
+        with self._changing:
+            if self._closed:
+                return
+            self._closed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def __enter__(self) -> LoopThread:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._end_tasks()
+            self._loop.close()
+
+    def _end_tasks(self) -> None:
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            ended = asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
+            self._loop.run_until_complete(ended)
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())

@@ -1,0 +1,225 @@
+"""The SDK's credential chain and region, from real files, variables and local metadata services."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from aws_servers import Reply, ScriptedServer
+from sts_answers import ASSUMED, sts_answer
+
+from penstock.aws.endpoints import resolve_region
+from penstock.aws.sdk import Sdk, environment_credentials
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.wire import Wire
+from penstock.errors import CredentialsError, OptionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES = """
+[default]
+aws_access_key_id = DEFAULT
+aws_secret_access_key = secret-d
+
+[etl]
+aws_access_key_id = ETL
+aws_secret_access_key = secret-e
+aws_session_token = token-e
+
+[half]
+aws_access_key_id = HALF
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "credentials").write_text(FILES)
+    (tmp_path / "config").write_text("[default]\nregion = eu-west-3\n[profile etl]\nregion = eu-north-1\n")
+    return tmp_path
+
+
+def test_keys_from_the_shared_file(files: Path) -> None:
+    assert Sdk().credentials() == Credentials("DEFAULT", "secret-d")
+    assert Sdk("etl").credentials() == Credentials("ETL", "secret-e", "token-e")
+
+
+def test_the_profile_of_the_environment(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "etl")
+    assert Sdk().credentials().access_key_id == "ETL"
+
+
+ENVIRONMENTS = [
+    {},
+    {"AWS_ACCESS_KEY_ID": "ENV", "AWS_SECRET_ACCESS_KEY": "secret"},
+    {"AWS_ACCESS_KEY_ID": "ENV", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "token"},
+    {"AWS_ACCESS_KEY_ID": "ENV", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SECURITY_TOKEN": "old-token"},
+    {
+        "AWS_ACCESS_KEY_ID": "ENV",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_SESSION_TOKEN": "token",
+        "AWS_SECURITY_TOKEN": "old-token",
+    },
+    {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
+    {"AWS_ACCESS_KEY_ID": "ENV", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_PROFILE": "etl"},
+    {
+        "AWS_ACCESS_KEY_ID": "ENV",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_SESSION_TOKEN": "token",
+        "AWS_CREDENTIAL_EXPIRATION": "2099-01-01T00:00:00Z",
+    },
+]
+
+
+@pytest.mark.parametrize("profile", [None, "etl"])
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda e: "+".join(e) or "none")
+def test_the_shortcut_finds_what_the_chain_finds(
+    files: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], profile: str | None
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    shortcut = environment_credentials(profile)
+    assert shortcut is None or shortcut == Sdk(profile).credentials()
+    if profile is None and environment.get("AWS_ACCESS_KEY_ID") and "AWS_CREDENTIAL_EXPIRATION" not in environment:
+        assert shortcut is not None
+
+
+def test_half_a_pair_in_the_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ENV")
+    assert environment_credentials(None) is None
+    with pytest.raises(CredentialsError, match=r"cannot be loaded.*Partial credentials"):
+        Sdk().credentials()
+
+
+def test_half_a_pair_in_a_profile_is_an_error(files: Path) -> None:
+    with pytest.raises(CredentialsError, match=r"of profile 'half' cannot be loaded.*aws_secret_access_key"):
+        Sdk("half").credentials()
+
+
+def test_a_profile_that_does_not_exist(files: Path) -> None:
+    with pytest.raises(
+        CredentialsError, match=rf"\(nowhere\) could not be found .*{files}/config, {files}/credentials"
+    ):
+        Sdk("nowhere").credentials()
+
+
+def test_a_file_that_cannot_be_read(files: Path) -> None:
+    (files / "config").write_text("this is no configuration")
+    with pytest.raises(CredentialsError, match="the AWS configuration cannot be used"):
+        Sdk().credentials()
+
+
+def test_nothing_found_says_where_it_looked() -> None:
+    with pytest.raises(CredentialsError) as caught:
+        Sdk().credentials()
+    message = str(caught.value)
+    for place in ("AWS_ACCESS_KEY_ID", "~/.aws/credentials", "sign-on", "web identity", "AWS_EC2_METADATA_DISABLED"):
+        assert place in message
+    assert "name a profile" in message
+
+
+def test_files_are_read_anew_when_asked(files: Path) -> None:
+    sdk = Sdk("etl")
+    assert sdk.credentials().access_key_id == "ETL"
+    (files / "credentials").write_text(FILES.replace("ETL", "ROTATED"))
+    assert sdk.credentials().access_key_id == "ETL"
+    assert sdk.credentials(anew=True).access_key_id == "ROTATED"
+
+
+def test_a_credential_process_with_an_expiry(tmp_path: Path) -> None:
+    expiry = dt.datetime(2099, 1, 1, tzinfo=dt.UTC)
+    answer = {"Version": 1, "AccessKeyId": "PROC", "SecretAccessKey": "s", "SessionToken": "t",
+              "Expiration": expiry.isoformat()}  # fmt: skip
+    script = tmp_path / "keys.py"
+    script.write_text(f"print({json.dumps(json.dumps(answer))})")
+    (tmp_path / "config").write_text(f"[profile p]\ncredential_process = {sys.executable} {script}\n")
+    assert Sdk("p").credentials() == Credentials("PROC", "s", "t", expiry.timestamp())
+
+
+def test_a_credential_process_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[profile p]\ncredential_process = false\n")
+    with pytest.raises(CredentialsError, match="of profile 'p' cannot be loaded"):
+        Sdk("p").credentials()
+
+
+def test_single_sign_on_that_was_not_done(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(
+        "[profile s]\nsso_session = work\nsso_account_id = 123456789012\nsso_role_name = r\n"
+        "[sso-session work]\nsso_region = eu-west-1\nsso_start_url = https://example.com/start\n"
+    )
+    with pytest.raises(CredentialsError, match=r"of profile 's' cannot be loaded.*(sso|SSO)"):
+        Sdk("s").credentials()
+
+
+async def test_the_containers_credentials(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for in a thread: the loop goes on, or this very server could not answer."""
+    expiry = dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(hours=6)
+    answer = {"AccessKeyId": "TASK", "SecretAccessKey": "s", "Token": "t", "Expiration": expiry.isoformat()}
+    server.otherwise = lambda received: Reply(
+        json.dumps(answer if received.line.startswith("GET /creds") else {}).encode()
+    )
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{server.url}/creds")
+    async with Wire(WireSettings(region="us-east-1", endpoint_url=server.url)) as wire:
+        await wire.call("kinesis", "ListStreams", b"{}")
+        loaded = await wire._opened().credentials.current()
+    assert loaded == Credentials("TASK", "s", "t", expiry.timestamp())
+    assert "Credential=TASK/" in server.requests[-1].headers["authorization"]
+
+
+async def test_a_web_identity(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As Kubernetes sets it up: a token in a file, a role, and STS."""
+    (tmp_path / "token").write_text("a-web-token")
+    server.otherwise = lambda received: (
+        sts_answer("AssumeRoleWithWebIdentity") if b"Action=AssumeRoleWithWebIdentity" in received.body else Reply()
+    )
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/pods")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    async with Wire(WireSettings(endpoint_url=server.url)) as wire:
+        await wire.call("kinesis", "ListStreams", b"{}")
+    assert b"a-web-token" in server.requests[0].body
+    assert f"Credential={ASSUMED.access_key_id}/" in server.requests[-1].headers["authorization"]
+    assert server.requests[-1].headers["x-amz-security-token"] == ASSUMED.session_token
+
+
+# --- region ---
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment", "region"),
+    [
+        ({"region": "ap-south-1"}, {"AWS_DEFAULT_REGION": "us-east-2"}, "ap-south-1"),
+        ({}, {"AWS_DEFAULT_REGION": "us-east-2", "AWS_REGION": "us-west-1"}, "us-east-2"),
+        ({}, {"AWS_REGION": "us-west-1", "AWS_CONFIG_FILE": "/nonexistent/config"}, "us-west-1"),
+        ({}, {}, "eu-west-3"),
+        ({}, {"AWS_PROFILE": "etl"}, "eu-north-1"),
+        ({"profile": "etl"}, {}, "eu-north-1"),
+    ],
+)
+def test_the_region(
+    files: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, str],
+    environment: dict[str, str],
+    region: str,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    wanted = WireSettings(**settings)
+    assert resolve_region(wanted, Sdk(wanted.profile)) == region
+    assert Wire(wanted).region == region
+
+
+def test_no_region_says_what_to_do() -> None:
+    with pytest.raises(OptionError, match="no AWS region: give the region option, set AWS_REGION"):
+        _ = Wire(WireSettings()).region
+
+
+@pytest.mark.parametrize("region", ["eu-west-1.amazonaws.com/x", "us east 1", "eu--west"])
+def test_a_region_that_is_none(region: str) -> None:
+    with pytest.raises(OptionError, match="is no AWS region"):
+        resolve_region(WireSettings(region=region), Sdk())
