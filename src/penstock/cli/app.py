@@ -1,0 +1,47 @@
+"""All subcommands, and how their errors are shown."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from penstock import __version__
+from penstock.cli import local
+from penstock.errors import PenstockError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Carries records from Amazon Kinesis Data Streams to where they are used, and back.",
+)
+app.command("local")(local.command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Options before the subcommand."""
+
+
+def run() -> int:
+    """Run one subcommand. An error that was foreseen is one line, with status 1; a wrong use has status 2."""
+    try:
+        app(prog_name="penstock")
+    except PenstockError as fault:
+        print(f"penstock: {fault}", file=sys.stderr)
+        return 1
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0

@@ -1,0 +1,92 @@
+"""``penstock local``: a Kinesis on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.output import show, warn
+from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from penstock.local.server import LocalServer
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def command(
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 4567,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    region: Annotated[str, typer.Option(help="Region of the ARNs.")] = "us-east-1",
+    stream: Annotated[
+        list[str] | None,
+        typer.Option(help="Stream to make at the start, NAME or NAME:SHARDS.", metavar="NAME[:SHARDS]"),
+    ] = None,
+    shards: Annotated[int, typer.Option(help="Shards of the streams given without a number.")] = 1,
+    limits: Annotated[bool, typer.Option(help="Enforce AWS's limits on shards and calls.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Folder that keeps the data across restarts.")] = None,
+    fsync: Annotated[bool, typer.Option(help="With --data: every change is on the disk first.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS with a certificate made now.")] = False,
+    certificate: Annotated[Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")] = None,
+    dynamodb_endpoint: Annotated[
+        str | None, typer.Option(help="Where DynamoDB is answered, in place of moto.", metavar="URL")
+    ] = None,
+    neighbour_endpoint: Annotated[
+        str | None,
+        typer.Option(help="Where DynamoDB, CloudWatch and STS are answered, in place of moto.", metavar="URL"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as JSON.")] = False,
+) -> None:
+    """Serve a local Kinesis until Ctrl-C. DynamoDB, CloudWatch and STS answer on the same port."""
+    try:
+        from penstock.local.run import serve
+        from penstock.local.settings import LocalSettings
+    except ModuleNotFoundError as fault:
+        raise OptionError('the local service needs its extra: pip install "penstock[local]"') from fault
+    settings = LocalSettings(
+        host=host,
+        port=port,
+        region=region,
+        streams=_streams(stream or [], shards),
+        limits=limits,
+        data=_text(data),
+        fsync=fsync,
+        tls=tls,
+        certificate=_text(certificate),
+        key=_text(key),
+        dynamodb_endpoint=dynamodb_endpoint,
+        neighbour_endpoint=neighbour_endpoint,
+    )
+    if host not in _LOOPBACK:
+        warn(f"{host} may be reached from other machines, and any credentials will do")
+    try:
+        serve(settings, lambda server: _announce(server, as_json))
+    except OSError as fault:
+        raise OptionError(f"cannot serve on {host}:{port}: {fault.strerror or fault}") from fault
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _streams(given: list[str], shards: int) -> dict[str, int]:
+    """``["orders:4", "clicks"]`` as names with numbers of shards. Raises OptionError."""
+    streams = {}
+    for item in given:
+        name, _, number = item.partition(":")
+        if not name or (number and not number.isdecimal()):
+            raise OptionError(f"--stream {item}: write NAME or NAME:SHARDS, as in orders:4")
+        streams[name] = int(number or shards)
+    return streams
+
+
+def _announce(server: LocalServer, as_json: bool) -> None:
+    from penstock.local.environment import environment
+
+    variables = environment(server.endpoint_url, server.settings.region, server.ca_file)
+    value = {"endpoint_url": server.endpoint_url, "ca_file": server.ca_file, "environment": variables}
+    exports = "\n".join(f"  export {name}={text}" for name, text in variables.items())
+    show(value, f"Kinesis is at {server.endpoint_url}. For its clients:\n\n{exports}\n", as_json=as_json)

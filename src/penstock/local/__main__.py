@@ -1,0 +1,38 @@
+"""``python -m penstock.local SETTINGS``: what :meth:`LocalKinesis.spawn` starts. People use ``penstock local``.
+
+SETTINGS is the JSON of :class:`LocalSettings`. One line of JSON on standard output says where it listens, or what went
+wrong. The process ends when its standard input is closed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from penstock.errors import PenstockError
+from penstock.local.run import serve
+from penstock.local.server import LocalServer
+from penstock.local.settings import LocalSettings
+
+
+def _announce(server: LocalServer) -> None:
+    _say({"endpoint_url": server.endpoint_url, "ca_file": server.ca_file})
+
+
+def _say(line: dict[str, str | None]) -> None:
+    print(msgspec.json.encode(line).decode(), flush=True)
+
+
+def main() -> int:
+    """Serve; 1 when it could not start."""
+    try:
+        serve(msgspec.json.decode(sys.argv[1], type=LocalSettings), _announce, with_parent=True)
+    except (OSError, PenstockError) as fault:
+        _say({"error": str(fault)})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

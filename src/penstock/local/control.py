@@ -1,0 +1,138 @@
+"""The service's own controls over HTTP, under ``/_penstock/``: clock, faults, limits, counts, reset, health.
+
+For tests and tools in other processes. They answer on loopback only, never to a web page, and show no payload.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from penstock import __version__
+from penstock.local.faults import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.local.answers import Answers
+    from penstock.local.faults import OrderedFault
+    from penstock.local.http import Answer, Request
+    from penstock.local.server import LocalServer
+
+PREFIX = b"/_penstock/"
+
+
+class _Advance(msgspec.Struct, forbid_unknown_fields=True):
+    advance_s: float
+
+
+class Control:
+    """Answers the control requests of one server."""
+
+    def __init__(self, server: LocalServer, answers: Answers) -> None:
+        self._server = server
+        self._answers = answers
+        self._actions: dict[tuple[bytes, str], Callable[[bytes], Any]] = {
+            (b"GET", "health"): self._health,
+            (b"GET", "clock"): self._clock,
+            (b"POST", "clock"): self._advance,
+            (b"GET", "stats"): self._stats,
+            (b"DELETE", "stats"): self._reset_stats,
+            (b"GET", "limits"): self._limits,
+            (b"POST", "limits"): self._set_limits,
+            (b"GET", "faults"): self._faults,
+            (b"POST", "faults"): self._add_fault,
+            (b"DELETE", "faults"): self._clear_faults,
+            (b"POST", "reset"): self._reset,
+        }
+
+    def __call__(self, request: Request) -> Answer:
+        """Answer one control request: JSON, with ``error`` in it when it was not done."""
+        if not self._from_here(request):
+            return self._json(403, {"error": "the controls answer to programs on this machine only"})
+        path = request.target[len(PREFIX) :].partition(b"?")[0].decode("latin-1").rstrip("/")
+        name, _, number = path.partition("/")
+        if name == "faults" and number:
+            return self._one_fault(request.method, number)
+        action = self._actions.get((request.method, path))
+        if action is None:
+            known = ", ".join(sorted(f"{method.decode()} {path}" for method, path in self._actions))
+            return self._json(404, {"error": f"no such control; there are: {known}"})
+        try:
+            return self._json(200, action(request.body))
+        except ValueError as fault:  # msgspec's errors are ValueErrors
+            return self._json(400, {"error": str(fault)})
+
+    def _from_here(self, request: Request) -> bool:
+        """True for a program on this machine; a web page says its origin, or a name that is not this host's."""
+        try:
+            near = ipaddress.ip_address(request.peer).is_loopback
+            host = urlsplit("//" + request.headers.get(b"host", b"").decode("latin-1")).hostname
+        except ValueError:
+            return False
+        own = ("localhost", "127.0.0.1", "::1", self._server.settings.host)
+        return near and b"origin" not in request.headers and host in own
+
+    def _json(self, status: int, value: Any) -> Answer:
+        return self._answers.raw(status, msgspec.json.encode(value), b"Content-Type: application/json\r\n")
+
+    def _health(self, body: bytes) -> Any:
+        server = self._server
+        return {
+            "status": "ok",
+            "version": __version__,
+            "endpoint_url": server.endpoint_url,
+            "region": server.settings.region,
+            "streams": len(server.model.state.streams),
+            "neighbours": server.neighbours.describe(),
+        }
+
+    def _clock(self, body: bytes) -> Any:
+        return {"now_s": self._server.clock.now()}
+
+    def _advance(self, body: bytes) -> Any:
+        return {"now_s": self._server.clock.advance(msgspec.json.decode(body, type=_Advance).advance_s)}
+
+    def _stats(self, body: bytes) -> Any:
+        return self._server.counters.snapshot()
+
+    def _reset_stats(self, body: bytes) -> Any:
+        self._server.counters.reset()
+        return {}
+
+    def _limits(self, body: bytes) -> Any:
+        return self._server.limits
+
+    def _set_limits(self, body: bytes) -> Any:
+        changes = msgspec.json.decode(body, type=dict[str, Any])
+        self._server.change_limits(changes)
+        return self._server.limits
+
+    def _faults(self, body: bytes) -> Any:
+        return [_shown(order) for order in self._server.faults.orders()]
+
+    def _add_fault(self, body: bytes) -> Any:
+        return _shown(self._server.faults.add(msgspec.json.decode(body, type=Fault)))
+
+    def _clear_faults(self, body: bytes) -> Any:
+        self._server.faults.clear()
+        return {}
+
+    def _one_fault(self, method: bytes, number: str) -> Answer:
+        for order in self._server.faults.orders():
+            if str(order.number) == number:
+                if method == b"DELETE":
+                    order.clear()
+                return self._json(200, _shown(order))
+        return self._json(404, {"error": f"no fault {number} is ordered"})
+
+    def _reset(self, body: bytes) -> Any:
+        self._server.reset()
+        return {}
+
+
+def _shown(order: OrderedFault) -> dict[str, Any]:
+    return {"id": order.number, "hits": order.hits, "fault": order.fault}

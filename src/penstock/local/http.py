@@ -1,0 +1,414 @@
+"""HTTP/1.1 on one asyncio connection: requests in, answers out, in the order of the requests.
+
+Only transport: what a request means is the business of the handler. A handler returns an :class:`Answer` at
+once (the usual case, no task is made) or an awaitable of one. Large bodies are handed to the socket in
+slices of the answer's own memory, never joined or queued whole; a connection whose reader is slow is not
+read from either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import socket
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import httptools
+
+REQUEST_BODY_BYTES_MAX = 16 * 1024 * 1024
+"""PutRecords takes 10 MiB of data and keys; base64 and JSON make some 14 MiB of it."""
+REQUEST_HEAD_BYTES_MAX = 64 * 1024
+PIPELINED_REQUESTS_MAX = 32
+"""A connection with so many requests waiting, or with the bytes of one full body, is not read from."""
+JOINED_BODY_BYTES_MAX = 64 * 1024
+"""Up to this size head and body are joined and written in one call."""
+WRITE_SLICE_BYTES = 256 * 1024
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_TOO_LARGE = b"HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_INTERNAL_FAILURE = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class Request:
+    """A whole request. Header names are lower case; ``target`` is path and query as sent."""
+
+    __slots__ = ("body", "headers", "keep_alive", "method", "peer", "target")
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: dict[bytes, bytes],
+        body: bytes,
+        keep_alive: bool,
+        peer: str,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.body = body
+        self.keep_alive = keep_alive
+        self.peer = peer
+        """The client's address ("" when it is gone)."""
+
+
+class Ending(enum.Enum):
+    """What becomes of the connection after an answer."""
+
+    KEEP = "keep"
+    CLOSE = "close"
+    """Closed in order (FIN) after all bytes were sent."""
+    RESET = "reset"
+    """Torn down (RST); bytes that were not sent yet are lost."""
+
+
+class ChunkedOut(Protocol):
+    """Where a streamed answer's chunks go."""
+
+    @property
+    def closed(self) -> bool:
+        """True once the client is gone: nothing that is sent arrives."""
+
+    @property
+    def full(self) -> bool:
+        """True while the client reads too slowly: make nothing new, await :meth:`drain`."""
+
+    def send(self, data: bytes) -> None:
+        """Send one chunk."""
+
+    async def drain(self) -> None:
+        """Wait until the client has taken what was sent (or is gone)."""
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once when the client goes away."""
+
+    def break_off(self, *, reset: bool) -> None:
+        """End the connection without ending the body: torn down (RST), or closed (FIN) after what was
+        sent.
+        """
+
+
+Stream = Callable[[ChunkedOut], Awaitable[None]]
+
+
+class Answer:
+    """An answer: ``head`` from the status line to the empty line, then ``body`` or what ``stream`` sends.
+
+    With ``stream`` the head must announce ``Transfer-Encoding: chunked``.
+    """
+
+    __slots__ = ("body", "ending", "head", "stream")
+
+    def __init__(
+        self, head: bytes, body: bytes = b"", ending: Ending = Ending.KEEP, stream: Stream | None = None
+    ) -> None:
+        self.head = head
+        self.body = body
+        self.ending = ending
+        self.stream = stream
+
+
+Handler = Callable[[Request], Answer | Awaitable[Answer]]
+
+
+class HttpConnection(asyncio.Protocol):
+    """One client connection: keep-alive, pipelining, chunked requests, ``Expect: 100-continue``."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        connections: set[HttpConnection],
+        *,
+        body_bytes_max: int = REQUEST_BODY_BYTES_MAX,
+    ) -> None:
+        self._handler = handler
+        self._connections = connections
+        self._body_bytes_max = body_bytes_max
+        self._waiting: deque[Request] = deque()
+        self._waiting_bytes = 0
+        self._busy = False  # an answer is being made or written
+        self._write_paused = False
+        self._read_paused = False
+        self._closing = False  # no further request is served
+        self._view: memoryview | None = None  # what is left of a large body
+        self._after = Answer(b"")  # the answer whose body is being written
+        self._after_keep_alive = True
+        self._task: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._close_callbacks: list[Callable[[], None]] = []
+        self._peer = ""
+        self._expects_continue = False
+        self._start_message()
+
+    # --- the connection's life --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: a client has connected."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        transport.set_write_buffer_limits(high=1)  # bytes; with 0 TLS pauses on an empty buffer, for ever
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio: the connection is gone, in order or not."""
+        self._connections.discard(self)
+        self._closing = True
+        self._waiting.clear()
+        self._view = None
+        self._wake_drain()
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def shut(self) -> None:
+        """Stop serving: drop what waits and close (a streamed answer is cut off)."""
+        self._closing = True
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+        self.transport.abort()
+
+    # --- bytes in ---------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes have come in."""
+        if self._closing:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # Only HTTP/1.1 is spoken: the request was taken as such, and what follows it is the next one.
+            self._parser = httptools.HttpRequestParser(self)
+            rest = data[upgrade.args[0] :]
+            if rest:
+                self.data_received(rest)
+        except httptools.HttpParserError:
+            self._refuse(_BAD_REQUEST)
+
+    def _start_message(self) -> None:
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._head_bytes = 0
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """httptools: a piece of the request's target."""
+        self._target = self._target + url if self._target else url
+        self._head_bytes += len(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """httptools: a header."""
+        self._headers[name.lower()] = value
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > REQUEST_HEAD_BYTES_MAX:
+            raise httptools.HttpParserCallbackError("request head too large")
+
+    def on_headers_complete(self) -> None:
+        """httptools: the head is whole."""
+        if b"expect" in self._headers and self._headers[b"expect"].lower() == b"100-continue":
+            self._expects_continue = True
+            self._send_continue()
+
+    def on_body(self, body: bytes) -> None:
+        """httptools: a piece of the body, chunks taken apart."""
+        self._body_bytes += len(body)
+        if self._body_bytes > self._body_bytes_max:
+            self._refuse(_TOO_LARGE)
+            return
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """httptools: the request is whole."""
+        if self._closing:
+            return
+        self._expects_continue = False
+        parts = self._body
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        request = Request(
+            self._parser.get_method(),
+            self._target,
+            self._headers,
+            body,
+            self._parser.should_keep_alive(),
+            self._peer,
+        )
+        self._start_message()
+        self._waiting.append(request)
+        self._waiting_bytes += len(body)
+        if not self._busy:
+            self._serve_waiting()
+        if self._waiting_too_much() and not self._read_paused:
+            self._read_paused = True
+            self.transport.pause_reading()
+
+    def _waiting_too_much(self) -> bool:
+        return len(self._waiting) >= PIPELINED_REQUESTS_MAX or self._waiting_bytes >= self._body_bytes_max
+
+    def _send_continue(self) -> None:
+        """Ask for the body, unless an earlier answer is still on its way (it comes first on the wire)."""
+        if self._expects_continue and not self._busy and not self._waiting:
+            self._expects_continue = False
+            self.transport.write(_CONTINUE)
+
+    def _refuse(self, head: bytes) -> None:
+        """Say why and close; what was asked before and is not answered yet stays unanswered."""
+        if not self._closing:
+            self._closing = True
+            self._waiting.clear()
+            if not self._busy:
+                self.transport.write(head)
+            self.transport.close()
+
+    # --- answers out ------------------------------------------------------------------------------
+
+    def _serve_waiting(self) -> None:
+        while self._waiting and not self._busy and not self._closing:
+            request = self._waiting.popleft()
+            self._waiting_bytes -= len(request.body)
+            self._busy = True
+            try:
+                answer = self._handler(request)
+            except Exception as fault:
+                self._report(fault)
+                answer = Answer(_INTERNAL_FAILURE, ending=Ending.CLOSE)
+            if type(answer) is Answer and answer.stream is None:
+                self._send(answer, request.keep_alive)
+            else:
+                self._task = self._loop.create_task(self._send_later(answer, request.keep_alive))
+        if self._read_paused and not self._waiting_too_much() and not self._closing:
+            self._read_paused = False
+            self.transport.resume_reading()
+        self._send_continue()
+
+    async def _send_later(self, answer: Answer | Awaitable[Answer], keep_alive: bool) -> None:
+        try:
+            ready = answer if isinstance(answer, Answer) else await answer
+            if ready.stream is not None:
+                if not self.transport.is_closing():
+                    self.transport.write(ready.head)
+                await ready.stream(_Chunks(self))
+                self._close_callbacks.clear()
+                ready = Answer(b"0\r\n\r\n", ending=ready.ending)  # dropped where the client is gone
+        except Exception as fault:
+            self._report(fault)
+            ready = Answer(b"", ending=Ending.RESET)  # the client must not take a broken answer for a whole one
+        self._task = None
+        self._send(ready, keep_alive)
+        self._serve_waiting()
+
+    def _report(self, fault: Exception) -> None:
+        self._loop.call_exception_handler(
+            {"message": "the local service failed on a request", "exception": fault, "protocol": self}
+        )
+
+    def _send(self, answer: Answer, keep_alive: bool) -> None:
+        transport = self.transport
+        if transport.is_closing():
+            return
+        self._after = answer
+        self._after_keep_alive = keep_alive
+        body = answer.body
+        if len(body) <= JOINED_BODY_BYTES_MAX:
+            head = answer.head
+            if head or body:
+                transport.write(head + body if body else head)
+        else:
+            transport.write(answer.head)
+            self._view = memoryview(body)
+        self._write_on()
+
+    def _write_on(self) -> None:
+        """Write slices until the socket is full or the body is out; then end the answer."""
+        view = self._view
+        while view is not None:
+            if self._write_paused:
+                self._view = view
+                return
+            if self.transport.is_closing():
+                self._view = None
+                return
+            self.transport.write(view[:WRITE_SLICE_BYTES])
+            view = view[WRITE_SLICE_BYTES:] if len(view) > WRITE_SLICE_BYTES else None
+        self._view = None
+        ending = self._after.ending
+        if ending is Ending.RESET:
+            self._reset()
+        elif ending is Ending.CLOSE or not self._after_keep_alive:
+            self._closing = True
+            self.transport.close()
+        elif not self._write_paused:
+            self._busy = False
+
+    def _reset(self) -> None:
+        self._closing = True
+        connection = self.transport.get_extra_info("socket")
+        if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """asyncio: the socket takes no more for now."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """asyncio: all that was written is with the socket."""
+        self._write_paused = False
+        self._wake_drain()
+        if self._busy and self._task is None and not self._closing:
+            self._write_on()
+            self._serve_waiting()
+
+    def _wake_drain(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+
+class _Chunks:
+    """The chunked body of one streamed answer."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        self._connection = connection
+
+    @property
+    def closed(self) -> bool:
+        return self._connection.transport.is_closing()
+
+    @property
+    def full(self) -> bool:
+        return self._connection._write_paused
+
+    def send(self, data: bytes) -> None:
+        if data and not self.closed:
+            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def drain(self) -> None:
+        connection = self._connection
+        if connection._write_paused and not self.closed:
+            connection._drained = connection._loop.create_future()
+            await connection._drained
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        if self.closed:
+            callback()
+        else:
+            self._connection._close_callbacks.append(callback)
+
+    def break_off(self, *, reset: bool) -> None:
+        if reset:
+            self._connection._reset()
+        else:
+            self._connection._closing = True
+            self._connection.transport.close()

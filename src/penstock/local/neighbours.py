@@ -1,0 +1,213 @@
+"""DynamoDB, CloudWatch and STS on the same port: handed on to moto, or to another endpoint.
+
+moto runs in a process of its own, started at the first such call: its work never holds up Kinesis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from penstock.local.http import Answer, Request
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from penstock.local.answers import Answers
+    from penstock.local.settings import LocalSettings
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 5.0
+CALL_TIMEOUT_S = 60.0
+CONNECTIONS_MAX = 64
+
+_TARGETS = {
+    b"DynamoDB_20120810": "dynamodb",
+    b"DynamoDBStreams_20120810": "dynamodb",
+    b"GraniteServiceVersion20100801": "cloudwatch",
+}
+_SCOPES = {b"dynamodb": "dynamodb", b"monitoring": "cloudwatch", b"sts": "sts"}
+_UNSIGNED_STS = (b"Action=AssumeRoleWithWebIdentity", b"Action=AssumeRoleWithSAML")
+_RPC_PATH = re.compile(rb"^/service/([A-Za-z0-9_]+)/operation/([A-Za-z0-9]+)")
+_SCOPE = re.compile(rb"Credential=[^/,\s]+/\d+/[^/,\s]+/([a-z0-9-]+)/aws4_request")
+_FORM = b"application/x-www-form-urlencoded"
+
+# Hop by hop, or said anew by the next server.
+_NOT_SENT_ON = frozenset(
+    (b"connection", b"content-length", b"expect", b"host", b"keep-alive", b"transfer-encoding", b"upgrade")
+)
+_NOT_SENT_BACK = frozenset(
+    (
+        "connection",
+        "content-length",
+        "date",
+        "keep-alive",
+        "server",
+        "transfer-encoding",
+        "x-amz-id-2",
+        "x-amzn-requestid",
+    )
+)
+
+
+def service_of(request: Request) -> str | None:
+    """``dynamodb``, ``cloudwatch`` or ``sts``; None when the call is for Kinesis (or nobody)."""
+    target = request.headers.get(b"x-amz-target")
+    if target is not None:
+        return _TARGETS.get(target.partition(b".")[0])
+    rpc = _RPC_PATH.match(request.target)
+    if rpc is not None:
+        return _TARGETS.get(rpc[1])
+    if not request.headers.get(b"content-type", b"").startswith(_FORM):
+        return None
+    scope = _SCOPE.search(request.headers.get(b"authorization", b""))
+    if scope is not None:
+        return _SCOPES.get(scope[1])
+    return "sts" if any(action in request.body[:4096] for action in _UNSIGNED_STS) else None
+
+
+def operation_of(request: Request) -> str:
+    """The operation's name, in any of the three protocols."""
+    target = request.headers.get(b"x-amz-target")
+    if target is not None:
+        return target.partition(b".")[2].decode("latin-1")
+    rpc = _RPC_PATH.match(request.target)
+    if rpc is not None:
+        return rpc[2].decode()
+    fields = parse_qs(request.body.decode("latin-1"), max_num_fields=10_000)
+    return fields.get("Action", ["unknown"])[0]
+
+
+class UnreachableError(Exception):
+    """The neighbour cannot be reached or does not answer in time."""
+
+
+class Neighbours:
+    """Hands calls on. Used on the server's loop only."""
+
+    def __init__(self, settings: LocalSettings, answers: Answers) -> None:
+        self._answers = answers
+        self._fixed = {
+            "dynamodb": settings.dynamodb_endpoint or settings.neighbour_endpoint,
+            "cloudwatch": settings.neighbour_endpoint,
+            "sts": settings.neighbour_endpoint,
+        }
+        self._moto = _Moto(settings.account_id)
+        self._session: aiohttp.ClientSession | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """Where each service is answered, and how long moto took to start (None: not started yet)."""
+        return {
+            "endpoints": {name: url or self._moto.endpoint_url for name, url in self._fixed.items()},
+            "moto_start_s": self._moto.started_s,
+        }
+
+    async def forward(self, service: str, request: Request) -> Answer:
+        """The neighbour's answer. Raises :class:`UnreachableError`."""
+        base = self._fixed[service] or await self._moto.start()
+        if self._session is None:
+            await asyncio.to_thread(importlib.import_module, "aiohttp")  # a fifth of a second
+        import aiohttp
+        import yarl
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
+                timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S),
+                auto_decompress=False,
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            )
+        url = yarl.URL(base.rstrip("/") + request.target.decode("latin-1"), encoded=True)
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in request.headers.items()
+            if name not in _NOT_SENT_ON
+        }
+        try:
+            async with self._session.request(
+                request.method.decode(), url, data=request.body, headers=headers, allow_redirects=False
+            ) as response:
+                body = await response.read()
+                lines = b"".join(
+                    f"{name}: {value}\r\n".encode("latin-1")
+                    for name, value in response.headers.items()
+                    if name.lower() not in _NOT_SENT_BACK
+                )
+                return self._answers.raw(response.status, body, lines)
+        except (aiohttp.ClientError, TimeoutError) as fault:
+            raise UnreachableError(f"{service} at {base} does not answer: {type(fault).__name__}") from fault
+
+    async def close(self) -> None:
+        """Close the connections and end moto."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+        await self._moto.stop()
+
+
+class _Moto:
+    """moto in a process of its own."""
+
+    def __init__(self, account_id: str) -> None:
+        self._account_id = account_id
+        self._process: asyncio.subprocess.Process | None = None
+        self._starting: asyncio.Task[str] | None = None
+        self.endpoint_url: str | None = None
+        self.started_s: float | None = None
+
+    async def start(self) -> str:
+        """Start it unless it runs, and return its address. Raises :class:`UnreachableError`."""
+        if self.endpoint_url is not None and self._process is not None and self._process.returncode is None:
+            return self.endpoint_url
+        if self._starting is None or self._starting.done():
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+        return await asyncio.shield(self._starting)  # one caller that goes away does not stop it for the others
+
+    async def _start(self) -> str:
+        began = time.monotonic()
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        environment["MOTO_ACCOUNT_ID"] = self._account_id
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "penstock.local.moto_process",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=environment | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        assert process.stdout is not None
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), START_TIMEOUT_S)
+            said = msgspec.json.decode(line or b'{"error": "it ended at once"}', type=dict[str, Any])
+        except (TimeoutError, ValueError) as fault:
+            await self.stop()
+            raise UnreachableError("moto did not start") from fault
+        if "port" not in said:
+            await self.stop()
+            raise UnreachableError(f"moto did not start: {said.get('error')}")
+        self.started_s = round(time.monotonic() - began, 3)
+        self.endpoint_url = f"http://127.0.0.1:{said['port']}"
+        return self.endpoint_url
+
+    async def stop(self) -> None:
+        """End the process: its standard input is closed, and it is killed when that does not do."""
+        process, self._process = self._process, None
+        self.endpoint_url = None
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()

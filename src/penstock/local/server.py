@@ -1,0 +1,182 @@
+"""The local service as an asyncio server: Kinesis, its neighbours and the controls on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.errors import OptionError
+from penstock.local.answers import Answers
+from penstock.local.clock import VirtualClock
+from penstock.local.control import PREFIX, Control
+from penstock.local.faults import FaultPlan
+from penstock.local.faulty import FaultyKinesis
+from penstock.local.gate import TARGET_PREFIX
+from penstock.local.http import Answer, HttpConnection, Request
+from penstock.local.kinesis import KinesisFace
+from penstock.local.model import KinesisModel, Limits, ModelError
+from penstock.local.neighbour_face import NeighbourFace
+from penstock.local.neighbours import Neighbours, service_of
+from penstock.local.signatures import Verifier
+from penstock.local.stats import Counters
+from penstock.local.subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from penstock.local.journal import Journal
+    from penstock.local.settings import LocalSettings
+    from penstock.local.tls import Tls
+
+LISTEN_BACKLOG = 512
+
+
+class LocalServer:
+    """One local service. Made, started and stopped on the same event loop; the clock may be moved from any thread."""
+
+    def __init__(self, settings: LocalSettings) -> None:
+        self.settings = settings
+        self.clock = VirtualClock(settings.clock_start_s, running=settings.clock_running)
+        self.limits = Limits(per_shard=settings.limits, api=settings.limits)
+        """Shared with the model: what is set here holds from the next call on."""
+        self.faults = FaultPlan()
+        self.counters = Counters()
+        self.model = self._new_model()
+        answers = Answers(self.clock.now)
+        self._subscriptions = Subscriptions(answers)
+        verifier = Verifier(settings.credentials, settings.region, self.clock.now) if settings.credentials else None
+        self._kinesis = KinesisFace(self.model, answers, self.counters, self._subscriptions, verifier)
+        self._faulty = FaultyKinesis(self._kinesis, self.faults)
+        self._subscriptions.spoil = self._faulty.spoil_event
+        self.neighbours = Neighbours(settings, answers)
+        self._neighbour_face = NeighbourFace(self.neighbours, answers, self.faults, self.counters)
+        self._control = Control(self, answers)
+        self._connections: set[HttpConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._journal: Journal | None = None
+        self._tls: Tls | None = None
+        self.port = 0
+
+    def _new_model(self) -> KinesisModel:
+        return KinesisModel(
+            clock=self.clock,
+            rng=random.Random(self.settings.seed),
+            region=self.settings.region,
+            account_id=self.settings.account_id,
+            limits=self.limits,
+            shard_quota=self.settings.shard_quota,
+            stream_settle_s=self.settings.stream_settle_s,
+        )
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where clients reach it, once it is started."""
+        host = self.settings.host
+        name = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.settings.secure else 'http'}://{name}:{self.port}"
+
+    @property
+    def ca_file(self) -> str | None:
+        """The certificate that clients must trust, when it serves HTTPS."""
+        return None if self._tls is None else str(self._tls.ca_file)
+
+    async def start(self) -> None:
+        """Load the data, make the streams, listen. Raises OSError (the port is taken), JournalError, OptionError."""
+        loop = asyncio.get_running_loop()
+        self._load()
+        self.clock.on_advance(lambda seconds: _soon(loop, self._clock_moved, seconds))
+        self._create_streams()
+        if self.settings.secure:
+            from penstock.local.tls import Tls
+
+            self._tls = Tls(self.settings)
+        self._server = await loop.create_server(
+            lambda: HttpConnection(self._answer, self._connections),
+            self.settings.host,
+            self.settings.port,
+            backlog=LISTEN_BACKLOG,
+            ssl=None if self._tls is None else self._tls.context,
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def _load(self) -> None:
+        if self.settings.data is None:
+            return
+        from penstock.local.journal import Journal
+
+        self._journal = Journal(Path(self.settings.data), fsync=self.settings.fsync)
+        self._journal.load(self.model, self.clock.advance)
+        self.model.on_change = self._journal.record
+
+    def _create_streams(self) -> None:
+        for name, shards in self.settings.streams.items():
+            if name in self.model.state.streams:
+                continue
+            request = msgspec.json.encode({"StreamName": name, "ShardCount": shards})
+            try:
+                self.model.handle("CreateStream", request)
+            except ModelError as fault:
+                raise OptionError(f"stream {name} with {shards} shards: {fault.message}") from fault
+
+    def _clock_moved(self, seconds: float) -> None:
+        self._subscriptions.wake_all()
+        if self._journal is not None:
+            self._journal.record_clock(seconds)
+
+    def _answer(self, request: Request) -> Answer | Awaitable[Answer]:
+        if not request.headers.get(b"x-amz-target", b"").startswith(TARGET_PREFIX):
+            if request.target.startswith(PREFIX):
+                return self._control(request)
+            service = service_of(request)
+            if service is not None:
+                return self._neighbour_face.answer(service, request)
+        return self._faulty(request) if self.faults.active else self._kinesis(request)
+
+    def change_limits(self, changes: dict[str, Any]) -> None:
+        """Switch limits on or off, or set their numbers. Raises ``ValueError`` on an unknown name or a wrong value."""
+        fields = msgspec.to_builtins(self.limits)
+        unknown = sorted(set(changes) - set(fields))
+        if unknown:
+            raise ValueError(f"unknown limits {', '.join(unknown)}; there are {', '.join(sorted(fields))}")
+        checked = msgspec.convert(fields | changes, Limits)
+        for name in changes:
+            setattr(self.limits, name, getattr(checked, name))
+
+    def reset(self) -> None:
+        """As new: no streams but those of the settings, no faults, no counts. The clock and the limits stay."""
+        self._subscriptions.end_all()
+        if self._journal is not None:
+            self._journal.clear()
+        on_change = self.model.on_change
+        self.model = self._kinesis.model = self._new_model()
+        self.model.on_change = on_change
+        self.faults.clear()
+        self.counters.reset()
+        self._create_streams()
+
+    async def stop(self) -> None:
+        """Stop listening, close all connections, end what was started: each of it, whatever fails on the way."""
+        async with contextlib.AsyncExitStack() as rest:
+            if self._tls is not None:
+                rest.callback(self._tls.close)
+                self._tls = None
+            if self._journal is not None:
+                rest.callback(self._journal.close)
+                self._journal = None
+            rest.push_async_callback(self.neighbours.close)
+            if self._server is not None:
+                server, self._server = self._server, None
+                server.close()
+                for connection in list(self._connections):
+                    connection.shut()
+                await server.wait_closed()
+
+
+def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[float], None], seconds: float) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+        loop.call_soon_threadsafe(function, seconds)

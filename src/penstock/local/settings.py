@@ -1,0 +1,52 @@
+"""Settings of the local service."""
+
+from __future__ import annotations
+
+import msgspec
+
+DEFAULT_PORT = 4567
+DEFAULT_REGION = "us-east-1"
+DEFAULT_ACCOUNT_ID = "123456789012"
+"""Also the account of the emulator that answers for DynamoDB, CloudWatch and STS."""
+
+
+class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a local service is started with. ``port`` 0 lets the system choose one."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    region: str = DEFAULT_REGION
+    account_id: str = DEFAULT_ACCOUNT_ID
+    limits: bool = False
+    """Enforce AWS's limits per shard (reads, writes) and per operation. Switchable later."""
+    shard_quota: int = 1000
+    stream_settle_s: float = 0.0
+    """How long a stream stays CREATING, UPDATING or DELETING, in the service's time."""
+    streams: dict[str, int] = {}
+    """Streams to create at the start unless they exist: name to number of shards."""
+    data: str | None = None
+    """Folder that keeps the streams across restarts; None: in memory only. What moto answers for is never kept."""
+    fsync: bool = False
+    """Have every change on the disk before it is answered. Without, only a machine that fails loses any."""
+    tls: bool = False
+    certificate: str | None = None
+    """PEM, with ``key``; without, TLS uses a certificate made for this run."""
+    key: str | None = None
+    clock_start_s: float | None = None
+    """Where the service's clock begins, in epoch seconds; None: now."""
+    clock_running: bool = True
+    """False: the clock moves only when it is advanced."""
+    seed: int | None = None
+    """Seed of the service's random choices (stream ids); faults have their own."""
+    neighbour_endpoint: str | None = None
+    """Where DynamoDB, CloudWatch and STS are answered; None: by moto, started at the first use."""
+    dynamodb_endpoint: str | None = None
+    """Where DynamoDB alone is answered (moto makes some 460 conditional writes/s)."""
+    credentials: dict[str, str] = {}
+    """Access keys and their secrets: with any, only they are accepted, and signature, region and date of each Kinesis
+    call are verified. Without, any credentials will do."""
+
+    @property
+    def secure(self) -> bool:
+        """True when it serves HTTPS."""
+        return self.tls or self.certificate is not None

@@ -1,0 +1,150 @@
+"""``penstock local`` as a process: what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import boto3
+import pytest
+
+from penstock import __version__
+from penstock.cli import main
+from penstock.cli.local import _streams
+from penstock.errors import OptionError
+from penstock.local import LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+COMMAND = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())"]
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts the command; what still runs at the end is killed."""
+    processes = []
+
+    def run(*arguments: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        processes.append(process)
+        return process
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Runs a command that ends by itself, in this process."""
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
+        return Done(main(), *capsys.readouterr())
+
+    return call
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_it_is_told_to_stop(start: Callable[..., Any], ending: signal.Signals) -> None:
+    process = start("local", "--port", "0", "--stream", "orders:2", "--json")
+    said = json.loads(process.stdout.readline())
+    assert said["endpoint_url"].startswith("http://127.0.0.1:")
+    variables = said["environment"]
+    client = boto3.client(
+        "kinesis",
+        endpoint_url=variables["AWS_ENDPOINT_URL"],
+        region_name=variables["AWS_REGION"],
+        aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
+    )
+    summary = client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]
+    assert summary["OpenShardCount"] == 2
+    client.close()
+    process.send_signal(ending)
+    rest, errors = process.communicate(timeout=30)
+    assert (process.returncode, rest, errors) == (0, b"", b"")
+
+
+def test_it_prints_what_to_export(start: Callable[..., Any]) -> None:
+    process = start("local", "--port", "0", "--tls", "--region", "eu-west-1")
+    lines = []
+    while "AWS_CA_BUNDLE" not in (line := process.stdout.readline().decode()):
+        assert line
+        lines.append(line)
+    text = "".join(lines)
+    assert "Kinesis is at https://127.0.0.1:" in text
+    assert "export AWS_ENDPOINT_URL=https://127.0.0.1:" in text
+    assert "export AWS_REGION=eu-west-1" in text
+
+
+def test_data_is_kept(start: Callable[..., Any], tmp_path: Path) -> None:
+    for number in range(2):
+        process = start("local", "--port", "0", "--data", str(tmp_path / "d"), "--stream", f"s{number}", "--json")
+        url = json.loads(process.stdout.readline())["endpoint_url"]
+        client = boto3.client("kinesis", endpoint_url=url)
+        assert client.list_streams()["StreamNames"] == [f"s{one}" for one in range(number + 1)]
+        client.close()
+        process.kill()
+        process.wait()
+
+
+def test_faults_are_one_line(run: Callable[..., Done], tmp_path: Path) -> None:
+    taken = LocalKinesis(data=tmp_path).start()
+    port = taken.endpoint_url.rpartition(":")[2]
+    for arguments, reason in (
+        (("--port", port), f"penstock: cannot serve on 127.0.0.1:{port}: "),
+        (("--port", "0", "--stream", "orders:many"), "penstock: --stream orders:many: write NAME or NAME:SHARDS"),
+        (("--port", "0", "--stream", "or ders"), "penstock: stream or ders with 1 shards: "),
+        (("--port", "0", "--data", str(tmp_path)), f"penstock: {tmp_path} is in use by another local service"),
+        (("--port", "0", "--certificate", "none.pem"), "penstock: cannot serve"),
+    ):
+        done = run("local", *arguments)
+        assert done.status == 1
+        assert done.stderr.startswith(reason)
+        assert done.stderr.count("\n") == 1
+    taken.stop()
+
+
+def test_an_address_that_others_can_reach_is_remarked_on(start: Callable[..., Any]) -> None:
+    process = start("local", "--port", "0", "--host", "127.0.0.2")
+    assert b"127.0.0.2 may be reached from other machines" in process.stderr.readline()
+
+
+def test_version_and_help(run: Callable[..., Done]) -> None:
+    assert run("--version").stdout == f"penstock {__version__}\n"
+    shown = run("local", "--help")
+    assert "--dynamodb-endpoint" in shown.stdout
+    assert run("nonsense").status == 2
+
+
+def test_without_its_extra_it_says_what_to_install() -> None:
+    program = "import sys\nsys.modules['typer'] = None\nfrom penstock.cli import main\nsys.exit(main())\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, env=os.environ
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == 'The penstock command needs its extra: pip install "penstock[cli]"\n'
+
+
+def test_streams_are_names_with_or_without_a_number() -> None:
+    assert _streams(["orders:4", "clicks"], 2) == {"orders": 4, "clicks": 2}
+    assert _streams([], 2) == {}
+    for wrong in (":4", "orders:x", "orders:-1"):
+        with pytest.raises(OptionError, match="NAME:SHARDS"):
+            _streams([wrong], 1)

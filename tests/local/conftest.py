@@ -1,0 +1,38 @@
+"""Clients for the tests of the local service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botoclient import client_of
+
+from penstock.local.embedded import LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis() as service:
+        yield service
+
+
+@pytest.fixture
+def boto(local: LocalKinesis) -> Iterator[Callable[..., Any]]:
+    """Makes boto3 clients of ``local``, closed at the end."""
+    clients = []
+
+    def make(service: str = "kinesis", **settings: Any) -> Any:
+        clients.append(client_of(local.endpoint_url, service, **settings))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def kinesis(boto: Callable[..., Any]) -> Any:
+    return boto()

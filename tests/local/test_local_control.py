@@ -1,0 +1,189 @@
+"""The controls over HTTP, and the same from a child process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from botoclient import client_of
+from rawhttp import Wire, call_bytes, request_bytes
+
+from penstock.local.control import Control
+from penstock.local.embedded import LocalKinesis
+from penstock.local.faults import Fault
+from penstock.local.http import Request
+from penstock.local.spawned import ControlError, SpawnedKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def wire(local: LocalKinesis) -> Iterator[Wire]:
+    with Wire(int(local.endpoint_url.rpartition(":")[2])) as connection:
+        yield connection
+
+
+def control(wire: Wire, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+    raw = b"" if body is None else msgspec.json.encode(body)
+    reply = wire.call(request_bytes(raw, method=method, path=f"/_penstock/{path}", headers=headers))
+    assert reply.headers["content-type"] == "application/json"
+    return reply.status, reply.json()
+
+
+def test_the_clock(local: LocalKinesis, wire: Wire) -> None:
+    before = control(wire, "GET", "clock")[1]["now_s"]
+    status, answer = control(wire, "POST", "clock", {"advance_s": 3600})
+    assert status == 200
+    assert answer["now_s"] - before == pytest.approx(3600, abs=60)
+    assert local.clock.now() == pytest.approx(answer["now_s"], abs=60)
+    assert control(wire, "POST", "clock", {"advance_s": -1}) == (
+        400,
+        {"error": "the service's clock does not go back"},
+    )
+    assert control(wire, "POST", "clock", {"advance": 1})[0] == 400
+
+
+def test_the_counts(wire: Wire) -> None:
+    wire.call(call_bytes("ListStreams", {}, User_Agent="penstock/1 tag/me"))
+    counted = control(wire, "GET", "stats")[1]
+    assert counted["operations"]["ListStreams"]["calls"] == 1
+    assert counted["tags"]["me"]["ListStreams"]["calls"] == 1
+    assert control(wire, "DELETE", "stats")[0] == 200
+    assert control(wire, "GET", "stats")[1]["operations"] == {}
+
+
+def test_the_limits(local: LocalKinesis, wire: Wire) -> None:
+    assert control(wire, "GET", "limits")[1]["per_shard"] is False
+    assert control(wire, "POST", "limits", {"per_shard": True})[1]["per_shard"] is True
+    assert local.limits.per_shard
+    assert "unknown limits shards" in control(wire, "POST", "limits", {"shards": 1})[1]["error"]
+    assert control(wire, "POST", "limits", {"per_shard": "often"})[0] == 400
+    assert local.limits.per_shard
+
+
+def test_the_faults(local: LocalKinesis, wire: Wire) -> None:
+    ordered = control(wire, "POST", "faults", {"how": "throttle", "operation": "ListStreams"})[1]
+    assert ordered == {"id": 1, "hits": 0, "fault": {"how": "throttle", "operation": "ListStreams"}}
+    assert wire.call(call_bytes("ListStreams", {})).status == 400
+    assert control(wire, "GET", "faults")[1] == [ordered | {"hits": 1}]
+    assert control(wire, "GET", "faults/1")[1]["hits"] == 1
+    assert control(wire, "DELETE", "faults/1")[1]["hits"] == 1
+    assert control(wire, "GET", "faults/1")[0] == 404
+    assert wire.call(call_bytes("ListStreams", {})).status == 200
+    control(wire, "POST", "faults", {"how": "throttle"})
+    control(wire, "DELETE", "faults")
+    assert not local.faults.active
+    status, answer = control(wire, "POST", "faults", {"how": "delay"})
+    assert status == 400
+    assert "a delay needs delay_s" in answer["error"]
+
+
+def test_reset_and_health(wire: Wire, local: LocalKinesis) -> None:
+    wire.call(call_bytes("CreateStream", {"StreamName": "made", "ShardCount": 1}))
+    health = control(wire, "GET", "health")[1]
+    assert health["status"] == "ok"
+    assert health["streams"] == 1
+    assert health["endpoint_url"] == local.endpoint_url
+    assert health["neighbours"]["moto_start_s"] is None
+    assert control(wire, "POST", "reset")[0] == 200
+    assert control(wire, "GET", "health")[1]["streams"] == 0
+
+
+def test_what_does_not_exist_is_answered_with_what_does(wire: Wire) -> None:
+    status, answer = control(wire, "GET", "records")
+    assert status == 404
+    assert "GET stats" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "http://127.0.0.1:8000"}, {"Host": "rebound.example:4567"}, {"Host": "rebound.example"}],
+)
+def test_a_web_page_is_refused(wire: Wire, headers: dict[str, str]) -> None:
+    assert control(wire, "GET", "stats", **headers)[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("peer", "status"), [("127.0.0.1", b"200"), ("::1", b"200"), ("10.0.0.7", b"403"), ("", b"403")]
+)
+def test_only_this_machine_is_answered(local: LocalKinesis, peer: str, status: bytes) -> None:
+    from penstock.local.answers import Answers
+
+    answer = Control(local._running(), Answers(local.clock.now))(
+        Request(b"GET", b"/_penstock/health", {b"host": b"localhost:1"}, b"", True, peer)
+    )
+    assert answer.head.split()[1] == status
+
+
+# --- the service in a process of its own ----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def spawned() -> Iterator[SpawnedKinesis]:
+    with LocalKinesis.spawn(streams={"orders": 1}) as service:
+        yield service
+
+
+def test_a_child_process_has_the_same_controls(spawned: SpawnedKinesis) -> None:
+    client = client_of(spawned.endpoint_url)
+    fault = spawned.faults.add(Fault(how="throttle", operation="ListStreams", count=1))
+    with pytest.raises(client.exceptions.LimitExceededException):
+        client.list_streams()
+    assert client.list_streams()["StreamNames"] == ["orders"]
+    assert fault.hits == 1
+    assert spawned.stats().calls("ListStreams") == 2
+    spawned.reset_stats()
+    assert spawned.stats().calls("ListStreams") == 0
+    before = spawned.clock.now()
+    assert spawned.clock.advance(60) - before == pytest.approx(60, abs=30)
+    spawned.set_limits(api=True)
+    assert spawned.limits()["api"] is True
+    spawned.set_limits(api=False)
+    with pytest.raises(ControlError, match="unknown limits nothing"):
+        spawned.set_limits(nothing=1)
+    again = spawned.faults.add(Fault(how="throttle"))
+    again.clear()
+    spawned.faults.clear()
+    client.create_stream(StreamName="made", ShardCount=1)
+    spawned.reset()
+    assert client.list_streams()["StreamNames"] == ["orders"]
+    assert spawned.environment()["AWS_ENDPOINT_URL"] == spawned.endpoint_url
+    client.close()
+
+
+def test_a_child_process_can_be_kept_to_one_core() -> None:
+    core = min(os.sched_getaffinity(0))
+    with LocalKinesis.spawn(cpu=core) as service:
+        assert os.sched_getaffinity(service.pid) == {core}
+
+
+def test_a_child_process_says_what_kept_it_from_starting(spawned: SpawnedKinesis) -> None:
+    port = int(spawned.endpoint_url.rpartition(":")[2])
+    with pytest.raises(ControlError, match="address already in use"):
+        LocalKinesis.spawn(port=port).start()
+    with pytest.raises(ControlError, match="stream orders with 0 shards"):
+        LocalKinesis.spawn(streams={"orders": 0}).start()
+
+
+def test_it_ends_when_the_process_that_started_it_is_killed() -> None:
+    program = (
+        "from penstock.testing import LocalKinesis\n"
+        "service = LocalKinesis.spawn().start()\n"
+        "print(service.pid, flush=True)\n"
+        "input()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        pid = int(parent.stdout.readline())
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        deadline = time.monotonic() + 20
+        while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not os.path.exists(f"/proc/{pid}")
