@@ -1,0 +1,122 @@
+"""How much a batch takes: the time at which it is cut, for all shards the same.
+
+Cutting every shard at one time keeps a replayed backlog in step, so that Spark's event-time watermark does not run
+ahead of a shard that is read more slowly. No count of rows comes back from the tasks, so the number of rows before a
+time is estimated from samples: exact for the records that were seen, at the sampled rate beyond them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from penstock.spark.lookahead import Beyond, Lookahead
+
+SHARD_ROWS_PER_MS = 1.0
+SHARD_BYTES_PER_MS = 1024 * 1024 / 1000
+"""What a shard takes at most (1,000 records and 1 MiB a second): assumed where nothing better is known."""
+
+OVERSHOOT = 1.25
+"""A batch estimated above its cap by more than this is cut again, earlier."""
+UNDERSHOOT = 0.5
+"""A batch estimated below this part of its cap is cut again, later."""
+
+
+class Caps(NamedTuple):
+    """What a batch should not exceed by much; None: no cap."""
+
+    rows: int | None = None
+    bytes: int | None = None
+
+    @property
+    def none(self) -> bool:
+        """True when nothing is capped."""
+        return self.rows is None and self.bytes is None
+
+    def share(self, rows: float, size: float) -> float:
+        """How much of the caps this is: 1.0 is full."""
+        return max(rows / self.rows if self.rows else 0.0, size / self.bytes if self.bytes else 0.0)
+
+
+UNCAPPED = Caps()
+"""No cap at all."""
+
+
+def expected(lookahead: Lookahead, cut_ms: int, after: Lookahead | None = None) -> tuple[float, float]:
+    """(rows, bytes) that one shard is expected to hold before the cut.
+
+    ``after`` is what was sampled at the cut, if it was: then the stretch between has the mean of both rates.
+    """
+    rows = size = 0.0
+    last_ms = 0
+    for seen in lookahead.records:
+        if seen.arrival_ms < cut_ms:
+            rows += seen.rows
+            size += seen.size
+        last_ms = max(last_ms, seen.arrival_ms)
+    if lookahead.beyond is Beyond.UNKNOWN and lookahead.records and cut_ms > last_ms:
+        rates = [rate for rate in (lookahead.rate(), after.rate() if after else None) if rate]
+        if not rates:
+            rates = [(SHARD_ROWS_PER_MS, SHARD_BYTES_PER_MS)]
+        rows += (cut_ms - last_ms) * sum(rate[0] for rate in rates) / len(rates)
+        size += (cut_ms - last_ms) * sum(rate[1] for rate in rates) / len(rates)
+    return rows, size
+
+
+def total_share(caps: Caps, estimates: Sequence[tuple[float, float]]) -> float:
+    """How much of the caps all shards together are expected to take."""
+    return caps.share(sum(rows for rows, _ in estimates), sum(size for _, size in estimates))
+
+
+def latest_cut_within(caps: Caps, lookaheads: Sequence[Lookahead], earliest_ms: int, latest_ms: int) -> int:
+    """The latest cut at which the shards are expected to keep within the caps; at least ``earliest_ms``."""
+    return _latest(
+        lambda cut_ms: total_share(caps, [expected(one, cut_ms) for one in lookaheads]) <= 1.0, earliest_ms, latest_ms
+    )
+
+
+def _latest(fits: Callable[[int], bool], low_ms: int, high_ms: int) -> int:
+    if high_ms <= low_ms or fits(high_ms):
+        return max(low_ms, high_ms)
+    while high_ms - low_ms > 1:
+        middle = (low_ms + high_ms) // 2
+        if fits(middle):
+            low_ms = middle
+        else:
+            high_ms = middle
+    return low_ms
+
+
+class CutSearch:
+    """Corrects a cut by what was sampled at it: later when the batch would be small, earlier when large.
+
+    Feed it each cut that was probed with its estimated share of the caps; it answers with the next to try, or None
+    when the cut is good enough or its tries are used up.
+    """
+
+    TRIES_MAX = 4
+
+    def __init__(self, earliest_ms: int, latest_ms: int) -> None:
+        self._low_ms = earliest_ms
+        self._high_ms = latest_ms
+        self._start_ms = earliest_ms
+        self._tries = 0
+
+    def next_cut(self, cut_ms: int, share: float, next_ms: int) -> int | None:
+        """The cut to probe instead, or None to take this one.
+
+        ``next_ms``: the earliest record that was found behind the cut; until there, no later cut takes more.
+        """
+        self._tries += 1
+        if self._tries >= self.TRIES_MAX or UNDERSHOOT <= share <= OVERSHOOT:
+            return None
+        if share > OVERSHOOT:
+            self._high_ms = min(self._high_ms, cut_ms)
+        else:
+            self._low_ms = max(self._low_ms, cut_ms)
+        span_ms = max(cut_ms - self._start_ms, 1)
+        wanted = self._start_ms + int(span_ms * min(4.0, 0.9 / max(share, 0.05)))
+        if share < UNDERSHOOT:
+            wanted = max(wanted, next_ms + 1)
+        wanted = max(self._low_ms, min(wanted, self._high_ms))
+        return wanted if wanted != cut_ms and wanted > self._start_ms else None

@@ -1,0 +1,231 @@
+"""The rules by which one range is read: where to start, what belongs to it, when it is done. No I/O here.
+
+A range is bounded by records that the driver saw, so each answer of the service can be judged:
+
+- the first record must come. If a later one comes in its place, records were trimmed before they were read.
+  Wherever a range is started again, the last record that was read must come again;
+- an end that was seen must come too. If the log goes on without it, it was trimmed meanwhile, and what lay
+  before it may be gone as well;
+- a shard that ends, or a tip that is reached, before the range's end: an error, never the end of the range;
+- at a *trimmed* sequence number AWS answers with empty pages for ever. So after a few of them the range is
+  started again at the arrival time of the last record that was known to exist: from a trimmed time the log
+  starts at its oldest record.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+from penstock.aws.kinesis import IteratorAt
+from penstock.errors import DataLossError, StalledError
+from penstock.spark.ranges import EndKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.aws.kinesis import GetRecordsPage, WireRecord
+    from penstock.spark.ranges import ReadSettings, ShardRange
+
+logger = logging.getLogger("penstock.spark")
+
+EMPTY_PAGES_MAX = 4
+"""After so many empty pages in a row, a read that started at a sequence number starts again by time."""
+EMPTY_PAUSE_S = 0.25
+"""Before the next call after an empty page: within the 5 calls a second that all readers of a shard share."""
+TRIMMED_WAIT_SHARE = 0.1
+"""Of ``no_progress_s``: how long the tip must be seen before a range at risk counts as trimmed as a whole."""
+
+
+class RangeCursor:
+    """How far a range is read. ``take`` judges a page and returns the records of it that are in the range."""
+
+    def __init__(self, range_: ShardRange, stream: str, settings: ReadSettings) -> None:
+        self.range = range_
+        self.done = False
+        """True when the range is read to its end (or what is left of it)."""
+        self.lost = False
+        """True when records of the range are, or may be, gone, and the query goes on without them."""
+        self.iterator: str | None = None
+        """For the next GetRecords; None: ask for one at `start`."""
+        self.pause_s = 0.0
+        """To wait before the next call."""
+        self.waited_s = 0.0
+        """Time that calls and pauses took since the last progress."""
+        self._stream = stream
+        self._settings = settings
+        self._anchor = range_.first_sequence_number  # a record that exists: the first one, later the last one read
+        self._anchor_s = range_.first_arrival_s
+        self._anchor_is_read = False
+        self._anchor_is_met = False
+        self._by_time = range_.at_risk
+        self._empty_pages = 0
+
+    def start(self) -> IteratorAt:
+        """Where to ask for an iterator when there is none: at the first record, or at the last one read.
+
+        The last one read must come again, and is skipped: a reader that starts *after* a record does not see what was
+        trimmed behind it.
+        """
+        self._anchor_is_met = False
+        return IteratorAt.at_timestamp(self._anchor_s) if self._by_time else IteratorAt.at_sequence(self._anchor)
+
+    def take(self, page: GetRecordsPage, spent_s: float) -> list[WireRecord]:
+        """The records of the page that are in the range. ``spent_s`` is what getting the page took.
+
+        Raises DataLossError if records are gone (and losses fail the query), StalledError if the range's end
+        cannot be reached, or not in ``no_progress_s``.
+        """
+        self.iterator = page.next_shard_iterator
+        taken: list[WireRecord] = []
+        if page.records:
+            taken = self._within(page.records)
+            self.pause_s = 0.0
+        if taken:
+            self._progressed(taken[-1])
+        else:
+            self.waited_s += spent_s
+        if self.done:
+            return taken
+        if self.iterator is None:
+            self._shard_ended()
+        elif not page.records:
+            self._nothing_came(page)
+        elif taken and self.range.at_risk:
+            self.iterator = None  # an iterator moves on in silence when retention overtakes it
+        return taken
+
+    def refuse_sequence_number(self) -> bool:
+        """The service takes no iterator at the sequence number (it is another stream's): try by time.
+
+        False if it was asked by time already.
+        """
+        if self._by_time:
+            return False
+        self._start_by_time()
+        return True
+
+    def shard_is_gone(self) -> None:
+        """The service does not know the shard any more: what is left of the range is lost."""
+        self._lose("the shard does not exist any more: it was closed, and its last record is past the retention")
+        self.done = True
+
+    def check_time(self, spent_s: float, cause: Exception | str) -> None:
+        """Raises StalledError when nothing came for ``no_progress_s``; ``cause`` tells what came in its place."""
+        if self.waited_s + spent_s >= self._settings.no_progress_s:
+            raise StalledError(
+                f"{self}: nothing nearer to its end came in {self.waited_s + spent_s:.0f} s; last: {cause}. "
+                "The range's end is a record (or an end of a shard) that was seen when the batch was planned, so "
+                "the task does not stop before it; it can be run again"
+            ) from (cause if isinstance(cause, Exception) else None)
+
+    def __str__(self) -> str:
+        at = f"after {self._anchor}" if self._anchor_is_read else "at its start"
+        return f"stream {self._stream}, range {self.range}, {at}"
+
+    def _within(self, records: list[WireRecord]) -> list[WireRecord]:
+        start = 0
+        if not self._anchor_is_met:
+            start = bisect_left(records, self._anchor, key=_number)
+            if start == len(records):
+                return []
+            start += self._meet(records[start])
+        stop = self._stop(records)
+        return records[start:stop] if start or stop < len(records) else records
+
+    def _meet(self, record: WireRecord) -> int:
+        """The first record at or after the anchor: how many records to skip for it."""
+        self._anchor_is_met = True
+        number = _number(record)
+        if number == self._anchor:
+            return 1 if self._anchor_is_read else 0
+        whole = not self._anchor_is_read and self._beyond_end(number)
+        self._lose(
+            f"record {self._anchor} (arrived {_utc(self._anchor_s)}) is trimmed; the oldest record left is {number} "
+            f"(arrived {_utc(record.approximate_arrival_timestamp)}), "
+            + ("after the whole range" if whole else "and what lay between them is gone")
+        )
+        return 0
+
+    def _beyond_end(self, number: int) -> bool:
+        end = self.range.end_sequence_number
+        if end is None:
+            return False
+        return number >= end if self.range.end_kind is EndKind.EXCLUSIVE else number > end
+
+    def _stop(self, records: Sequence[WireRecord]) -> int:
+        """Where the range ends in these records; notes when it does."""
+        end = self.range.end_sequence_number
+        if end is None or _number(records[-1]) < end:
+            return len(records)
+        self.done = True
+        if self.range.end_kind is EndKind.EXCLUSIVE:
+            stop = bisect_left(records, end, key=_number)
+            met = _number(records[stop]) == end
+        else:
+            stop = bisect_right(records, end, key=_number)
+            met = stop > 0 and _number(records[stop - 1]) == end
+        if not met and not self.lost:
+            self._lose(
+                f"the log goes on after {end}, but that record itself, the range's end, is not there any more: it was "
+                "trimmed while the range was read, and records before it may be gone too"
+            )
+        return stop
+
+    def _progressed(self, last: WireRecord) -> None:
+        self._anchor = _number(last)
+        self._anchor_s = int(last.approximate_arrival_timestamp)
+        self._anchor_is_read = True
+        self._by_time = False
+        self._empty_pages = 0
+        self.waited_s = 0.0
+
+    def _shard_ended(self) -> None:
+        if not self._anchor_is_met:
+            self._lose(f"the shard is closed, and from record {self._anchor} on all of it is trimmed")
+        elif self.range.end_kind is not EndKind.SHARD_END:
+            raise StalledError(
+                f"{self}: the shard ended before the range's end, which was seen when the batch was planned"
+            )
+        self.done = True
+
+    def _nothing_came(self, page: GetRecordsPage) -> None:
+        """An empty page: normal while behind; at the tip the service may lag; at a trimmed record it never ends."""
+        self._empty_pages += 1
+        self.pause_s = EMPTY_PAUSE_S
+        at_tip = page.millis_behind_latest == 0
+        if not self._by_time and self._empty_pages >= EMPTY_PAGES_MAX:
+            self._start_by_time()
+            return
+        if at_tip and self._by_time and self.range.at_risk and not self._anchor_is_met:
+            if self.waited_s >= self._settings.no_progress_s * TRIMMED_WAIT_SHARE:
+                self._lose(f"from record {self._anchor} on all of it is trimmed, and nothing came after it")
+                self.done = True
+            return
+        behind = "at the tip" if at_tip else f"{page.millis_behind_latest} ms behind the tip"
+        self.check_time(0.0, f"an empty page {behind}")
+
+    def _start_by_time(self) -> None:
+        self._by_time = True
+        self._empty_pages = 0
+        self.iterator = None
+
+    def _lose(self, what: str) -> None:
+        """Losses are loud: an error, or a warning if the query is told to go on."""
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(
+                f"{self}: {what}. To go on with what is left, set failOnDataLoss to false; to have more time, "
+                "raise the stream's retention"
+            )
+        self.lost = True
+        logger.warning("%s: %s. Going on with what is left, because failOnDataLoss is false", self, what)
+
+
+def _number(record: WireRecord) -> int:
+    return int(record.sequence_number)
+
+
+def _utc(epoch_s: float) -> str:
+    return dt.datetime.fromtimestamp(epoch_s, dt.UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,180 @@
+"""The planner for Spark's synchronous calls: a loop in a thread, a client, and the pace at which it is asked.
+
+Spark asks an idle query's source for its latest offset some 70 times a second; nearly all of these calls must cost
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.aws.kinesis import KinesisClient
+from penstock.aws.wire import Wire, WireSettings
+from penstock.errors import OptionError
+from penstock.runtime.loop_thread import LoopThread
+from penstock.spark import grouping
+from penstock.spark.offsets import StreamOffset, is_initial
+from penstock.spark.options import ReadOptions
+from penstock.spark.planner import Planner, PlanSettings
+from penstock.spark.probing import latest_ms
+from penstock.spark.ranges import ReadSettings, ShardPartition
+from penstock.spark.shards import describe
+
+CLOCK_WAIT_S = 0.1
+POLL_SLACK = 1.05
+"""Idle looks are this much further apart than asked: with the listing of shards now and then, the driver still makes
+at most one call per shard and second."""
+
+
+def wire_settings(options: ReadOptions, tag: str) -> WireSettings:
+    """How the driver (``tag`` driver) and the tasks (``tag`` task) reach AWS. No secrets: each side has its own."""
+    return WireSettings(
+        region=options.region,
+        endpoint_url=options.endpoint_url,
+        role_arn=options.role_arn,
+        role_session_name=options.role_session_name,
+        role_external_id=options.role_external_id,
+        sts_endpoint_url=options.sts_endpoint_url,
+        user_agent_tag=tag,
+    )
+
+
+class Driver:
+    """What one query knows of its stream, on Spark's driver.
+
+    ``all_at_first``: the first plan after a start goes up to the very moment, for which it waits up to a second (as
+    after :meth:`freeze`, where Spark does not call that); the next ones are cut a little before now.
+    """
+
+    def __init__(self, options: ReadOptions, settings: ReadSettings, *, all_at_first: bool = False) -> None:
+        self._options = options
+        self._read_settings = settings
+        self._loop = LoopThread("penstock-driver")
+        self._planner: Planner | None = None
+        self._wire: Wire | None = None
+        self._next_plan_s = 0.0
+        self._answer: dict[str, Any] | None = None
+        """The newest offset as Spark got it: with 10,000 shards, making it anew 70 times a second is a core's work."""
+        self._target_ms: int | None = None
+        self._all_next = all_at_first
+
+    # --- what Spark asks -------------------------------------------------------------------------------------------
+
+    def latest(self, start: Mapping[str, Any] | None, *, capped: bool) -> dict[str, Any]:
+        """The end of the next batch as Spark's offset; the newest one again while there is nothing new."""
+        if self._answer is None or time.monotonic() >= self._next_plan_s:
+            self._answer = self._loop.run(self._latest(start, capped))
+        return self._answer
+
+    def freeze(self) -> None:
+        """AvailableNow: read what is there now, and then answer with the offset given."""
+        self._loop.run(self._freeze())
+
+    def stand_at(self, offset: Mapping[str, Any]) -> None:
+        """Says where a restarted query stands: Spark 4.0 and 4.1 tell only before the first plan, and in this way."""
+        self._loop.run(self._begun(StreamOffset.from_dict(offset)))
+
+    def partitions(self, end: Mapping[str, Any]) -> list[ShardPartition]:
+        """The tasks of the batch that ends at ``end``. A replay gets the same."""
+        return self._loop.run(self._partitions(StreamOffset.from_dict(end)))
+
+    def whole(self) -> list[ShardPartition]:
+        """The tasks of a batch read: everything from the start to the ending time."""
+        return self._loop.run(self._whole())
+
+    def report(self) -> dict[str, Any] | None:
+        """What Spark shows as the source's latest offset in a query's progress: the lag, and losses passed over."""
+        planner = self._planner
+        if planner is None or planner.offset is None:
+            return None
+        return {
+            "cutMs": planner.offset.cut_ms,
+            "lagMs": planner.lag_ms(),
+            "possibleLosses": planner.losses.count,
+            "shards": len(planner.offset.shards),
+            "unreadShards": len(planner.offset.unread()),
+        }
+
+    def close(self) -> None:
+        """Ends the loop and its connections."""
+        if self._wire is not None:
+            self._loop.run(self._wire.close())
+            self._wire = None
+        self._loop.close()
+
+    # --- on the loop -----------------------------------------------------------------------------------------------
+
+    async def _begun(self, stored: StreamOffset | None) -> Planner:
+        if self._planner is None:
+            self._wire = Wire(wire_settings(self._options, "driver"))
+            planner = Planner(
+                KinesisClient(self._wire),
+                self._options.stream,
+                self._options.start,
+                PlanSettings(
+                    caps=self._options.caps,
+                    tasks_max=self._options.tasks_max,
+                    fail_on_data_loss=self._options.fail_on_data_loss,
+                    poll_interval_s=self._options.poll_interval_s,
+                ),
+            )
+            await planner.begin(stored)
+            self._check_start(planner)
+            self._planner = planner
+        return self._planner
+
+    def _check_start(self, planner: Planner) -> None:
+        moment = self._options.start.timestamp
+        if moment is not None and moment.timestamp() * 1000 > planner.service_ms_upper():
+            raise OptionError(f"startingTimestamp {moment.isoformat()} is in the future by the service's clock")
+
+    async def _latest(self, start: Mapping[str, Any] | None, capped: bool) -> dict[str, Any]:
+        planner = self._planner
+        if planner is None:
+            stored = None if is_initial(start) or start is None else StreamOffset.from_dict(start)
+            planner = await self._begun(stored)
+        until_ms = planner.service_ms_upper() if self._all_next else self._target_ms
+        self._all_next = False
+        if until_ms is not None:
+            await self._until(planner, until_ms)
+        offset = await planner.plan(until_ms=until_ms, capped=capped)
+        if not planner.more and self._target_ms is None:
+            self._next_plan_s = time.monotonic() + self._options.poll_interval_s * POLL_SLACK
+        return offset.to_dict()
+
+    async def _freeze(self) -> None:
+        if self._planner is not None:
+            self._target_ms = self._planner.service_ms_upper()
+            return
+        async with Wire(wire_settings(self._options, "driver")) as wire:
+            await describe(KinesisClient(wire), self._options.stream)
+            self._target_ms = latest_ms(wire.clock, time.time())
+
+    async def _until(self, planner: Planner, moment_ms: int) -> None:
+        """Waits until the service's clock has surely passed a moment: its answers tell the time to about a second."""
+        while planner.service_ms() < moment_ms:
+            await asyncio.sleep(CLOCK_WAIT_S)
+
+    async def _partitions(self, end: StreamOffset) -> list[ShardPartition]:
+        planner = await self._begun(end)
+        if end.created_s != int(planner.summary.creation_timestamp_s):
+            return []  # told as a loss when the query took its place in the new stream
+        return await self._tasks(planner, end)
+
+    async def _tasks(self, planner: Planner, end: StreamOffset) -> list[ShardPartition]:
+        ranges = await planner.check(planner.ranges(end))
+        chains = grouping.chains_of(ranges, planner.lineage)
+        return [
+            ShardPartition(task, self._options.stream, self._read_settings) for task in grouping.pack_tasks(end, chains)
+        ]
+
+    async def _whole(self) -> list[ShardPartition]:
+        planner = await self._begun(None)
+        ending = self._options.ending_timestamp
+        now_ms = planner.service_ms_upper()
+        target_ms = now_ms if ending is None else min(now_ms, round(ending.timestamp() * 1000))
+        await self._until(planner, target_ms)
+        return await self._tasks(planner, await planner.plan_whole(target_ms))

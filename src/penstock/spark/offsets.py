@@ -1,0 +1,129 @@
+"""What Spark's offset log holds of a stream: how far each shard is read, and where the batch's ranges began.
+
+The *end* offset of a batch is enough to plan it again: it carries both ends of every range. (Spark does not log the
+start of batch 0, and asks for an initial offset again after a crash.) Spark compares offsets as text, so there is one
+canonical form: sorted keys, no floats, everything short (10,000 shards, all of them with rows, stay under 1 MB).
+As a dict::
+
+    {"v": 1, "arn": ..., "created": epoch s, "cut": epoch ms, "tasks": 2,
+     "shards": {"12": "@AZqmjQh7.AqUEw3v…<AZqmjQQX.AqUEw3…", "13": "$AZqmi4GA"}}
+
+A shard has its position, and behind a ``<`` the time and the first record of its range if it has rows in the batch.
+Times (milliseconds) and sequence numbers are packed; ``penstock.spark.positions.unpack`` reads them. Shard ids of the
+usual form (``shardId-000000000012``) are written as numbers, others as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from penstock.errors import PenstockError
+from penstock.spark.positions import Kind, ShardPosition, pack, unpack
+
+FORMAT_VERSION = 1
+_USUAL_ID = re.compile(r"shardId-(\d{12})\Z")
+
+
+class OffsetFormatError(PenstockError, ValueError):
+    """An offset in the Spark checkpoint directory cannot be read: it is damaged, or a newer Penstock wrote it."""
+
+
+class RangeStart(NamedTuple):
+    """The first record of a range: its sequence number, and its arrival in epoch milliseconds."""
+
+    sequence_number: int
+    arrival_ms: int
+
+
+def short_id(shard_id: str) -> str:
+    """``shardId-000000000012`` as ``12``; any other id as it is."""
+    match = _USUAL_ID.match(shard_id)
+    return str(int(match[1])) if match else shard_id
+
+
+def long_id(text: str) -> str:
+    """The opposite of :func:`short_id`."""
+    return f"shardId-{int(text):012d}" if text.isdigit() else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOffset:
+    """How far a query has read a stream, and the ranges of the batch that ended here."""
+
+    stream_arn: str
+    created_s: int
+    """The stream's creation time: a stream that was deleted and made again has another."""
+    cut_ms: int
+    """The time at which the newest batch was cut, by the service's clock; 0 before the first."""
+    shards: Mapping[str, ShardPosition] = field(default_factory=dict)
+    """Shard id to position. Ended shards stay as long as ListShards names them."""
+    starts: Mapping[str, RangeStart] = field(default_factory=dict)
+    """Shard id to the first record of its range, for the shards that have rows in the batch."""
+    tasks: int = 1
+    """Into how many partitions the batch is divided, at most: a replay makes the same ones."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The canonical form, ready for ``json.dumps``."""
+        return {
+            "arn": self.stream_arn,
+            "created": self.created_s,
+            "cut": self.cut_ms,
+            "shards": dict(sorted((short_id(one), self._encode(one)) for one in self.shards)),
+            "tasks": self.tasks,
+            "v": FORMAT_VERSION,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> StreamOffset:
+        """Reads the canonical form; OffsetFormatError when it is damaged or of a newer format."""
+        version = value.get("v")
+        if version != FORMAT_VERSION:
+            raise OffsetFormatError(
+                f"the Spark checkpoint directory holds an offset of format {version!r}; this Penstock reads format "
+                f"{FORMAT_VERSION}: use the version that wrote it, or a new checkpoint directory"
+            )
+        try:
+            shards, starts = _decode_shards(value["shards"])
+            return cls(
+                stream_arn=str(value["arn"]),
+                created_s=int(value["created"]),
+                cut_ms=int(value["cut"]),
+                shards=shards,
+                starts=starts,
+                tasks=int(value["tasks"]),
+            )
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise OffsetFormatError(f"a damaged offset in the Spark checkpoint directory: {error!r}") from error
+
+    def _encode(self, shard_id: str) -> str:
+        start = self.starts.get(shard_id)
+        tail = "" if start is None else f"<{pack(start.arrival_ms)}.{pack(start.sequence_number)}"
+        return self.shards[shard_id].encode() + tail
+
+    def unread(self) -> list[str]:
+        """The ids of the shards that are not read to their ends."""
+        return [shard_id for shard_id, position in self.shards.items() if position.kind is not Kind.ENDED]
+
+
+def is_initial(value: Mapping[str, Any] | None) -> bool:
+    """True for the offset before the first batch, which says nothing: the first batch's end carries its starts."""
+    return not value or "shards" not in value
+
+
+INITIAL: dict[str, Any] = {"v": FORMAT_VERSION}
+"""The offset before the first batch."""
+
+
+def _decode_shards(texts: Mapping[str, str]) -> tuple[dict[str, ShardPosition], dict[str, RangeStart]]:
+    shards, starts = {}, {}
+    for short, text in texts.items():
+        shard_id = long_id(short)
+        position, _, start = text.partition("<")
+        shards[shard_id] = ShardPosition.decode(position)
+        if start:
+            arrival, _, number = start.partition(".")
+            starts[shard_id] = RangeStart(unpack(number), unpack(arrival))
+    return shards, starts

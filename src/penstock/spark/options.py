@@ -1,0 +1,356 @@
+"""The options of ``format("penstock")``: names, types, defaults and units in one table.
+
+Spark hands options over as strings, with names in any case. The table is also what the reference page is made from.
+All faults are reported at once; an unknown name gets the nearest right one.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.errors import OptionError
+from penstock.model import StartAt, StreamName
+from penstock.spark.admission import UNCAPPED, Caps
+from penstock.spark.ranges import OutsidePolicy
+
+
+class Option(NamedTuple):
+    """One option as the reference page shows it."""
+
+    name: str
+    type: str
+    default: str
+    about: str
+    parse: Callable[[str], Any]
+    batch: bool = True
+    stream: bool = True
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text.strip()
+
+
+def _url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError("must begin with http:// or https://")
+    return text.rstrip("/")
+
+
+def _region(text: str) -> str:
+    region = text.strip()
+    if not all(part.isalnum() for part in region.split("-")):
+        raise ValueError(f"must look like eu-west-1, not {text!r}")
+    return region
+
+
+def _bool(text: str) -> bool:
+    if text.strip().lower() in ("true", "false"):
+        return text.strip().lower() == "true"
+    raise ValueError("must be true or false")
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise ValueError(f"must be a whole number, not {text!r}") from None
+        if number < least:
+            raise ValueError(f"must be at least {least}")
+        return number
+
+    return parse
+
+
+_POSITIONS = {
+    "TRIM_HORIZON": "TRIM_HORIZON",
+    "EARLIEST": "TRIM_HORIZON",
+    "LATEST": "LATEST",
+    "AT_TIMESTAMP": "AT_TIMESTAMP",
+}
+
+
+def _position(text: str) -> str:
+    kind = _POSITIONS.get(text.strip().upper())
+    if kind is None:
+        raise ValueError(f"must be TRIM_HORIZON, LATEST or AT_TIMESTAMP, not {text!r}")
+    return kind
+
+
+def _timestamp(text: str) -> dt.datetime:
+    try:
+        return dt.datetime.fromtimestamp(float(text), dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    try:
+        moment = dt.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(
+            f"must be ISO 8601 with a time zone (2026-11-21T10:00:00Z) or epoch seconds, not {text!r}"
+        ) from None
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} needs a time zone (2026-11-21T10:00:00Z)")
+    return moment.astimezone(dt.UTC)
+
+
+def _outside(text: str) -> OutsidePolicy:
+    try:
+        return OutsidePolicy(text.strip().lower())
+    except ValueError:
+        raise ValueError(f"must be deliver, drop or raise, not {text!r}") from None
+
+
+READ_OPTIONS = (
+    Option("streamName", "string", "-", "The stream's name. Either this or `streamARN` is required.", _text),
+    Option(
+        "streamARN",
+        "string",
+        "-",
+        "The stream's ARN: reaches streams of other accounts through a resource policy. It gives the region too.",
+        _text,
+    ),
+    Option("region", "string", "the SDK's chain", "AWS region. With `streamARN` it must agree.", _region),
+    Option(
+        "endpointUrl",
+        "URL",
+        "the SDK's rules",
+        "Where Kinesis is (a local one, a VPC endpoint). Else `AWS_ENDPOINT_URL_KINESIS` and its like, then AWS's.",
+        _url,
+    ),
+    Option(
+        "startingPosition",
+        "TRIM_HORIZON, LATEST, AT_TIMESTAMP",
+        "LATEST (streams), TRIM_HORIZON (batch)",
+        "Where a query without a Spark checkpoint begins (`earliest` is TRIM_HORIZON). LATEST becomes a time at the "
+        "first start and is never evaluated again.",
+        _position,
+    ),
+    Option(
+        "startingTimestamp",
+        "ISO 8601 or epoch seconds",
+        "-",
+        "With AT_TIMESTAMP: the first record that arrived at or after this time. Given alone it means AT_TIMESTAMP.",
+        _timestamp,
+    ),
+    Option(
+        "endingTimestamp",
+        "ISO 8601 or epoch seconds",
+        "now",
+        "Batch reads end before the first record that arrived at or after this time.",
+        _timestamp,
+        stream=False,
+    ),
+    Option(
+        "maxRecordsPerTrigger",
+        "rows",
+        "no cap",
+        "About how many rows a micro-batch takes; a target, see “Admission”.",
+        _whole(1),
+        batch=False,
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        "bytes",
+        "no cap",
+        "About how many bytes of data a micro-batch takes; a target, see “Admission”.",
+        _whole(1),
+        batch=False,
+    ),
+    Option(
+        "failOnDataLoss",
+        "boolean",
+        "true",
+        "true: the query stops when records were, or may have been, lost before they were read. false: a warning "
+        "and a number, and it goes on with what is left.",
+        _bool,
+    ),
+    Option(
+        "aggregatesOutsideRange",
+        "deliver, drop, raise",
+        "deliver",
+        "KPL aggregates with user records whose hash keys are outside their shard's range (made before a split): "
+        "deliver and count them, drop them whole as the KCL does, or fail.",
+        _outside,
+    ),
+    Option("roleArn", "ARN", "-", "Role to assume on the driver and in tasks, refreshed before it expires.", _text),
+    Option("roleSessionName", "string", "made up", "Session name for `roleArn`.", _text),
+    Option("roleExternalId", "string", "-", "External id for `roleArn`.", _text),
+    Option("stsEndpointUrl", "URL", "the SDK's rules", "Where STS is, for `roleArn`.", _url),
+    Option(
+        "maxPartitions",
+        "tasks",
+        "100",
+        "Tasks of a batch at most. Small batches take fewer: one for about 16 MiB.",
+        _whole(1),
+    ),
+    Option(
+        "pollIntervalMs",
+        "milliseconds",
+        "1000",
+        "How often the driver looks at a shard in which nothing is new: one GetRecords call of the five per second.",
+        _whole(200),
+        batch=False,
+    ),
+)
+"""All options for reading. None is listed that does nothing."""
+
+ALIASES = {"endpoint": "endpointUrl", "initialposition": "startingPosition", "regionname": "region"}
+"""Names that other connectors use for the same thing, lower case."""
+
+_CREDENTIALS = {"awsaccesskey", "awsaccesskeyid", "awssecretkey", "awssecretaccesskey", "sessiontoken"}
+_SPARKS_OWN = {"checkpointlocation", "path"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The options of one source, checked."""
+
+    stream: StreamName
+    region: str | None = None
+    endpoint_url: str | None = None
+    start: StartAt = StartAt.LATEST
+    ending_timestamp: dt.datetime | None = None
+    caps: Caps = UNCAPPED
+    fail_on_data_loss: bool = True
+    aggregates_outside: OutsidePolicy = OutsidePolicy.DELIVER
+    role_arn: str | None = None
+    role_session_name: str | None = None
+    role_external_id: str | None = None
+    sts_endpoint_url: str | None = None
+    tasks_max: int = 100
+    poll_interval_s: float = 1.0
+
+
+def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Checks what the user gave. Raises OptionError with all faults at once; reads and calls nothing."""
+    faults: list[str] = []
+    values = _values(given, streaming, faults)
+    stream = _stream(values, faults)
+    start = _start(values, streaming, faults)
+    faults += [
+        f"{name} is given without roleArn: it has no meaning alone"
+        for name in ("roleSessionName", "roleExternalId", "stsEndpointUrl")
+        if name in values and "roleArn" not in values
+    ]
+    if faults or stream is None or start is None:
+        raise OptionError(faults)
+    return ReadOptions(
+        stream=stream,
+        region=values.get("region") or _region_of(stream),
+        endpoint_url=values.get("endpointUrl"),
+        start=start,
+        ending_timestamp=values.get("endingTimestamp"),
+        caps=Caps(values.get("maxRecordsPerTrigger"), values.get("maxBytesPerTrigger")),
+        fail_on_data_loss=values.get("failOnDataLoss", True),
+        aggregates_outside=values.get("aggregatesOutsideRange", OutsidePolicy.DELIVER),
+        role_arn=values.get("roleArn"),
+        role_session_name=values.get("roleSessionName"),
+        role_external_id=values.get("roleExternalId"),
+        sts_endpoint_url=values.get("stsEndpointUrl"),
+        tasks_max=values.get("maxPartitions", 100),
+        poll_interval_s=values.get("pollIntervalMs", 1000) / 1000,
+    )
+
+
+def check_options(given: Mapping[str, str]) -> None:
+    """Raises OptionError for what is wrong in streaming and in batch reads alike."""
+    faults = []
+    for streaming in (True, False):
+        try:
+            parse_read_options(given, streaming=streaming)
+        except OptionError as error:
+            faults.append(error.faults)
+        else:
+            return
+    common = [fault for fault in faults[0] if fault in faults[1]]
+    if common:
+        raise OptionError(common)
+
+
+def _values(given: Mapping[str, str], streaming: bool, faults: list[str]) -> dict[str, Any]:
+    known = {option.name.lower(): option for option in READ_OPTIONS}
+    values: dict[str, Any] = {}
+    for key, text in given.items():
+        name = ALIASES.get(key.lower(), key).lower()
+        option = known.get(name)
+        if option is None:
+            _unknown(key, faults)
+        elif not (option.stream if streaming else option.batch):
+            faults.append(f"{option.name} is for {'batch' if streaming else 'streaming'} reads only")
+        elif option.name in values:
+            faults.append(f"{option.name} is given twice, once under another name")
+        else:
+            try:
+                values[option.name] = option.parse(str(text))
+            except ValueError as error:
+                faults.append(f"{option.name} {error}")
+    return values
+
+
+def _unknown(key: str, faults: list[str]) -> None:
+    lower = key.lower()
+    if lower in _SPARKS_OWN or lower.startswith("__"):
+        return
+    if lower in _CREDENTIALS:
+        faults.append(
+            f"{key} is not taken: options are shown in plans and sent to every executor. Credentials come from the AWS "
+            "SDK's chain on each machine (environment, profile, instance or pod role); roleArn assumes a role"
+        )
+        return
+    names = [option.name for option in READ_OPTIONS]
+    near = difflib.get_close_matches(lower, [name.lower() for name in names], n=1, cutoff=0.6)
+    hint = next((f": did you mean {name}?" for name in names if near and name.lower() == near[0]), "")
+    faults.append(f"there is no option {key}{hint or '; the reference page lists all: ' + ', '.join(names)}")
+
+
+def _stream(values: dict[str, Any], faults: list[str]) -> StreamName | None:
+    name, arn = values.get("streamName"), values.get("streamARN")
+    if name and arn:
+        faults.append("streamName and streamARN contradict each other: give one of them")
+        return None
+    if arn is not None:
+        parts = arn.split(":")
+        if len(parts) != 6 or parts[0] != "arn" or parts[2] != "kinesis" or not parts[5].startswith("stream/"):
+            faults.append("streamARN must look like arn:aws:kinesis:eu-west-1:123456789012:stream/orders")
+            return None
+        if values.get("region") not in (None, parts[3]):
+            faults.append(f"region {values['region']} contradicts streamARN, which is in {parts[3]}")
+            return None
+        return StreamName(arn=arn)
+    if name is None:
+        faults.append("streamName (or streamARN) is required")
+        return None
+    if name.startswith("arn:"):
+        faults.append("streamName holds an ARN: give it as streamARN")
+        return None
+    return StreamName(name=name)
+
+
+def _start(values: dict[str, Any], streaming: bool, faults: list[str]) -> StartAt | None:
+    kind, moment = values.get("startingPosition"), values.get("startingTimestamp")
+    ending = values.get("endingTimestamp")
+    if moment is not None:
+        if kind not in (None, "AT_TIMESTAMP"):
+            faults.append(f"startingTimestamp contradicts startingPosition {kind}")
+            return None
+        if ending is not None and ending < moment:
+            faults.append("endingTimestamp is before startingTimestamp")
+            return None
+        return StartAt.at_timestamp(moment)
+    if kind == "AT_TIMESTAMP":
+        faults.append("startingPosition AT_TIMESTAMP needs startingTimestamp")
+        return None
+    if kind == "LATEST" and not streaming:
+        faults.append("a batch read from LATEST has no rows: give TRIM_HORIZON or a startingTimestamp")
+        return None
+    return StartAt(kind or ("LATEST" if streaming else "TRIM_HORIZON"))
+
+
+def _region_of(stream: StreamName) -> str | None:
+    return stream.arn.split(":")[3] if stream.arn else None

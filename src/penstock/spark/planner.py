@@ -1,0 +1,429 @@
+"""The driver's planner: from the shards' tips to the exact ends of the next batch.
+
+One plan: look at the shards that may be read now (a child only after its parents), choose the time at which the batch
+is cut, find where each shard ends at that time, and write both ends of every range into an offset. Nothing is read
+but a few records per shard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from penstock.aws.kinesis import KinesisClient, StreamSummary
+from penstock.core.lineage import Lineage
+from penstock.errors import InvalidArgumentError, NotFoundError, StalledError
+from penstock.model import StartAt, StreamName
+from penstock.spark import grouping
+from penstock.spark.admission import (
+    SHARD_ROWS_PER_MS,
+    UNCAPPED,
+    Caps,
+    CutSearch,
+    expected,
+    latest_cut_within,
+    total_share,
+)
+from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
+from penstock.spark.loss import LossPolicy
+from penstock.spark.offsets import RangeStart, StreamOffset
+from penstock.spark.positions import Kind, ShardPosition
+from penstock.spark.probing import Probes, together
+from penstock.spark.ranges import EndKind, ShardRange
+from penstock.spark.shards import ShardBook, ShardState
+
+CUT_LAG_MS = 500
+"""How far behind the service's clock a live batch is cut: most busy shards then have a record after the cut."""
+LOOK_RECORDS = 10
+"""Records that one look at a shard asks for where nothing is capped."""
+SAMPLE_RECORDS_MAX = 1000
+"""Records that one look asks for where the batch is capped: they give the shard's rate."""
+SAMPLE_BYTES_MAX = 8 * 2**20
+"""About how much the samples of all shards may bring together."""
+SAMPLE_SHARDS = 512
+"""With more shards than this the samples get no smaller."""
+SAMPLE_SHARE = 0.5
+"""The samples of all shards are at most this part of a capped batch, where that is fewer records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSettings:
+    """How batches are planned."""
+
+    caps: Caps = UNCAPPED
+    tasks_max: int = 100
+    fail_on_data_loss: bool = True
+    poll_interval_s: float = 1.0
+    listing_interval_s: float = 60.0
+    calls_max: int = 64
+    """Calls that are under way at the same time."""
+
+
+@dataclass(slots=True)
+class _End:
+    """Where a shard's range ends in the batch that is being planned, and what is known behind it."""
+
+    bound: Bound
+    behind: Lookahead
+
+
+class Planner:
+    """Plans the batches of one query. Not for concurrent use; one event loop."""
+
+    def __init__(
+        self,
+        client: KinesisClient,
+        stream: StreamName,
+        start: StartAt,
+        settings: PlanSettings,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._monotonic = monotonic
+        self.losses = LossPolicy(stream, fail=settings.fail_on_data_loss)
+        probes = Probes(client, stream, asyncio.Semaphore(settings.calls_max), monotonic=monotonic)
+        self._probes = probes
+        self._book = ShardBook(probes, start, self.losses, settings.listing_interval_s)
+        self._offset: StreamOffset | None = None
+        self._until_ms: int | None = None
+        self.more = False
+        """The newest batch was cut before all that could be read: the next one need not wait."""
+
+    @property
+    def offset(self) -> StreamOffset | None:
+        """The end of the newest batch that was planned or resumed from; None before the first."""
+        return self._offset
+
+    @property
+    def lineage(self) -> Lineage:
+        """All shards that are known."""
+        return self._book.lineage
+
+    @property
+    def summary(self) -> StreamSummary:
+        """What the service says of the stream."""
+        return self._book.summary
+
+    def service_ms(self) -> int:
+        """The service's time, at least; epoch milliseconds."""
+        return self._probes.service_ms()
+
+    def service_ms_upper(self) -> int:
+        """The service's time, at most; epoch milliseconds."""
+        return self._probes.service_ms_upper()
+
+    async def begin(self, stored: StreamOffset | None) -> None:
+        """Learns of the stream and takes its place in it: at the start, or where a stored offset says."""
+        self._offset = await self._book.begin(stored)
+
+    async def plan(self, *, until_ms: int | None = None, capped: bool = True) -> StreamOffset:
+        """The end of the next batch; the same offset as before when there is nothing to read.
+
+        ``until_ms``: cut no batch later than this time (AvailableNow); it must not be ahead of the service's clock.
+        Without it, a batch is cut a little before now.
+        """
+        caps = self._settings.caps if capped else UNCAPPED
+        # A shard that was closed before a frozen end must be known as closed: else its tip looks like the end of all.
+        frozen, self._until_ms = until_ms is not None and until_ms != self._until_ms, until_ms
+        await self._book.refresh(now=frozen)
+        try:
+            return await self._plan(until_ms, caps)
+        except (NotFoundError, InvalidArgumentError):
+            # An iterator or a shard that is gone: the stream may be another one by now, or what was unread of the
+            # shard is past the retention. Or this machine's clock was set forward, which the answers put right.
+            await self._book.refresh(now=True)
+            return await self._plan(until_ms, caps)
+
+    async def _plan(self, until_ms: int | None, caps: Caps) -> StreamOffset:
+        self.more = False
+        self._book.doubt_old()
+        await self._look_around()
+        latest_ms = until_ms if until_ms is not None else self.service_ms() - CUT_LAG_MS
+        unread = [state for state in self._book.startable() if _unread_before(state, latest_ms)]
+        if not unread:
+            return self._without_rows(latest_ms)
+        cut_ms, ends = await self._choose(unread, latest_ms, caps)
+        cut_ms, ends = await self._cut_at_generation(unread, cut_ms, ends)
+        self.more = cut_ms < latest_ms
+        return self._take(cut_ms, ends)
+
+    async def plan_whole(self, until_ms: int) -> StreamOffset:
+        """One batch from where the query stands to a time, for a batch read."""
+        await self._look_around()
+        unread = []
+        for state in self._book.startable():
+            if _look(state).beyond is Beyond.UNKNOWN and not _look(state).records:
+                raise _nothing_came(state)
+            if _unread_before(state, until_ms):
+                unread.append(state)
+        return self._draft(until_ms, await self._ends(unread, until_ms, LOOK_RECORDS, whole=True))
+
+    def ranges(self, offset: StreamOffset) -> list[ShardRange]:
+        """The ranges of the batch that ends at this offset."""
+        return grouping.ranges_of(offset, self.lineage.shards, at_risk_before_ms=self._book.risk_before_ms())
+
+    async def check(self, ranges: Iterable[ShardRange]) -> list[ShardRange]:
+        """The ranges that can still be read, wholly or in part; losses are reported by the policy."""
+        return await self._book.check(list(ranges))
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    async def _look_around(self) -> None:
+        """Opens what was never looked at, and polls the tips that are due; shards found empty and closed end here."""
+        while True:
+            startable = self._book.startable()
+            await together(self._look(state) for state in startable if self._look_due(state))
+            # Some were found empty earlier, when their parents were not read to their ends yet.
+            ended = [state for state in startable if state.look is not None and state.look.exhausted]
+            for state in ended:
+                assert state.look is not None
+                state.position = state.position.finished(state.look.tip_seen_ms)
+            if not ended:
+                return
+            await self._book.children_of(ended)
+
+    def _look_due(self, state: ShardState) -> bool:
+        look = state.look
+        if look is None:
+            return True
+        if look.beyond is not Beyond.TIP:
+            return look.beyond is Beyond.UNKNOWN and not look.records
+        if state.probe.closed:  # it was open when its tip was seen
+            return True
+        return self._monotonic() - look.asked_s >= self._settings.poll_interval_s
+
+    async def _look(self, state: ShardState) -> None:
+        if state.look is None:
+            state.look = await self._book.open(state, LOOK_RECORDS)
+        else:
+            state.look = await state.probe.extend(state.look, state.stored_form(), LOOK_RECORDS)
+
+    def _sample_records(self, caps: Caps, shards: int) -> int:
+        if caps.none:
+            return LOOK_RECORDS
+        if caps.rows is None:
+            return SAMPLE_RECORDS_MAX
+        return max(LOOK_RECORDS, min(SAMPLE_RECORDS_MAX, int(caps.rows * SAMPLE_SHARE / max(shards, 1))))
+
+    # --- choosing the cut ----------------------------------------------------------------------------------------
+
+    async def _choose(self, unread: list[ShardState], latest_ms: int, caps: Caps) -> tuple[int, dict[str, _End]]:
+        """The time at which the batch is cut, and where each shard ends at it."""
+        records_max = self._sample_records(caps, len(unread))
+        self._probes.sample_bytes_max = max(SAMPLE_BYTES_MAX // SAMPLE_SHARDS, SAMPLE_BYTES_MAX // len(unread))
+        if caps.none:
+            return latest_ms, await self._ends(unread, latest_ms, records_max)
+        await together(self._sample(state, records_max) for state in unread)
+        first_ms = min(_first(state).arrival_ms for state in unread)
+        search = CutSearch(first_ms, latest_ms)
+        cut_ms = latest_cut_within(caps, [_look(state) for state in unread], first_ms + 1, latest_ms)
+        while True:
+            ends = await self._ends(unread, cut_ms, records_max)
+            estimates = [
+                expected(_look(self._book.states[shard_id]), cut_ms, end.behind) for shard_id, end in ends.items()
+            ]
+            share = total_share(caps, estimates)
+            next_ms = min((end.behind.first.arrival_ms for end in ends.values() if end.behind.first), default=latest_ms)
+            better_ms = search.next_cut(cut_ms, share, next_ms) if cut_ms < latest_ms or share > 1 else None
+            if better_ms is None:
+                return cut_ms, ends
+            cut_ms = better_ms
+
+    async def _sample(self, state: ShardState, records_max: int) -> None:
+        look = _look(state)
+        if look.beyond is Beyond.UNKNOWN and len(look.records) < records_max // 2:
+            state.look = await state.probe.extend(look, state.position, records_max)
+
+    async def _ends(
+        self, unread: list[ShardState], cut_ms: int, records_max: int, *, whole: bool = False
+    ) -> dict[str, _End]:
+        """Where each shard ends that has rows before the cut, children of shards that end before it included."""
+        ends: dict[str, _End] = {}
+        generation = [state for state in unread if _unread_before(state, cut_ms)]
+        while generation:
+            end_of = self._whole_end if whole else self._end
+            found = await together(end_of(state, cut_ms, records_max) for state in generation)
+            ended = []
+            for state, end in zip(generation, found, strict=True):
+                if end is not None:
+                    ends[state.shard_id] = end
+                    if end.bound.kind is EndKind.SHARD_END:
+                        ended.append(state)
+            generation = await self._next_generation(ended, ends, cut_ms)
+        return ends
+
+    async def _next_generation(self, ended: list[ShardState], ends: dict[str, _End], cut_ms: int) -> list[ShardState]:
+        """The children that may start when these shards have ended, and have rows before the cut."""
+        finished = {shard_id for shard_id, end in ends.items() if end.bound.kind is EndKind.SHARD_END}
+        ready: list[ShardState] = []
+        fresh = ended
+        while fresh:
+            children = [state for state in await self._book.children_of(fresh) if self._book.may_start(state, finished)]
+            await together(self._look(state) for state in children if state.look is None)
+            fresh = [state for state in children if _look(state).exhausted]
+            finished.update(state.shard_id for state in fresh)
+            ready += [state for state in children if _unread_before(state, cut_ms)]
+        return ready
+
+    async def _end(self, state: ShardState, cut_ms: int, records_max: int, *, whole: bool = False) -> _End | None:
+        """Where one shard ends at the cut; None when it makes no progress."""
+        look = _look(state)
+        bound = look.bound(cut_ms)
+        if bound is not None:
+            return _End(bound, look.behind(bound))
+        first = _first(state).sequence_number
+        after = await state.probe.at_time(cut_ms, records_max, floor=first)
+        if after.records:
+            seen = after.records[0]
+            return _End(Bound(EndKind.EXCLUSIVE, seen.sequence_number, seen.arrival_ms), after)
+        if after.beyond is Beyond.END:
+            bound = Bound(EndKind.SHARD_END, None, look.records[-1].arrival_ms)
+            return _End(bound, look.behind(bound))
+        if after.beyond is Beyond.TIP:
+            bound, behind = await state.probe.tail(look, cut_ms, whole=whole)
+            return None if bound.sequence_number == first and bound.kind is EndKind.EXCLUSIVE else _End(bound, behind)
+        state.look = look = await state.probe.extend(look, state.position, records_max)
+        bound = look.bound(cut_ms) or look.last_resort()
+        return None if bound is None else _End(bound, look.behind(bound))
+
+    async def _whole_end(self, state: ShardState, cut_ms: int, records_max: int) -> _End:
+        """The same where no next batch brings the rest: on from each end that was only a step."""
+        look = _look(state)
+        while True:
+            end = await self._end(state, cut_ms, records_max, whole=True)
+            if end is None:
+                raise _nothing_came(state)
+            if end.bound.kind is not EndKind.EXCLUSIVE or end.bound.witness_ms >= cut_ms:
+                state.look = look
+                return end
+            state.look = end.behind
+
+    async def _cut_at_generation(
+        self, unread: list[ShardState], cut_ms: int, ends: dict[str, _End]
+    ) -> tuple[int, dict[str, _End]]:
+        """Cuts at a reshard where keeping parents and children in one task would leave the cluster idle.
+
+        All shards are cut at that time: else the event-time watermark would pass the children's records.
+        """
+        while True:
+            earlier_ms = self._generation_ms(ends, cut_ms)
+            if earlier_ms is None or earlier_ms >= cut_ms:
+                return cut_ms, ends
+            cut_ms = earlier_ms
+            ends = await self._ends(unread, cut_ms, LOOK_RECORDS)
+
+    def _generation_ms(self, ends: dict[str, _End], cut_ms: int) -> int | None:
+        """The first arrival in a child whose parent is in the batch, when its chain is too long for one task."""
+        ranges = grouping.ranges_of(self._draft(cut_ms, ends), self.lineage.shards)
+        chains = grouping.chains_of(ranges, self.lineage)
+        longer = [one.shard_id for chain in chains if len(chain) > 1 for one in chain]
+        children = [shard_id for shard_id in longer if not self.lineage.ancestors([shard_id]).isdisjoint(longer)]
+        if not children:
+            return None
+        wanted = grouping.tasks_for(self._size(ends, cut_ms), len(ends), self._settings.tasks_max)
+        widest = max(len(ends) - len(children), len(children))
+        if len(chains) >= min(wanted, widest):
+            return None
+        earliest_ms = min(_first(self._book.states[s]).arrival_ms for s in ends)
+        child_ms = min(_first(self._book.states[s]).arrival_ms for s in children)
+        return child_ms if child_ms > earliest_ms else None
+
+    def _size(self, ends: dict[str, _End], cut_ms: int) -> float:
+        """About how large the batch is, by what was sampled: its bytes, and its rows as so many bytes each."""
+        total = 0.0
+        for shard_id, end in ends.items():
+            look = _look(self._book.states[shard_id])
+            end_ms = cut_ms if end.bound.kind is EndKind.SHARD_END else end.bound.witness_ms
+            span_ms = max(end_ms - look.records[0].arrival_ms, 1)
+            full = grouping.FULL_RATE_BYTES_PER_MS
+            rows, size = look.rate() or (0.0, full)
+            total += span_ms * (min(size, full) + min(rows, SHARD_ROWS_PER_MS) * grouping.ROW_COST_BYTES)
+        return total
+
+    # --- taking it -----------------------------------------------------------------------------------------------
+
+    def _draft(self, cut_ms: int, ends: dict[str, _End]) -> StreamOffset:
+        """The offset that the batch would end at; nothing is changed yet."""
+        positions = self._book.positions()
+        starts = {}
+        for shard_id, end in ends.items():
+            first = _first(self._book.states[shard_id])
+            starts[shard_id] = RangeStart(first.sequence_number, first.arrival_ms)
+            positions[shard_id] = _position_at(end.bound)
+        return StreamOffset(
+            stream_arn=self.summary.stream_arn,
+            created_s=int(self.summary.creation_timestamp_s),
+            cut_ms=cut_ms,
+            shards=positions,
+            starts=starts,
+            tasks=grouping.tasks_for(self._size(ends, cut_ms), max(len(ends), 1), self._settings.tasks_max),
+        )
+
+    def _take(self, cut_ms: int, ends: dict[str, _End]) -> StreamOffset:
+        if not ends:
+            return self._without_rows(cut_ms)
+        self._offset = self._draft(cut_ms, ends)
+        for shard_id, end in ends.items():
+            state = self._book.states[shard_id]
+            state.position = self._offset.shards[shard_id]
+            state.look = end.behind
+        return self._offset
+
+    def _without_rows(self, cut_ms: int) -> StreamOffset:
+        """The offset as it was; or, before the first batch and when old positions must be refreshed, an empty batch.
+
+        Silence must not look like loss after a restart: the times of idle shards are written down again well before
+        the retention passes them.
+        """
+        fresh = self._draft(cut_ms, {})
+        if self._offset is not None:
+            old_before_ms = self.service_ms() - self._book.retention_ms // 4
+            stale = any(
+                position.kind is not Kind.ENDED
+                and position.witness_ms < old_before_ms
+                and fresh.shards.get(shard_id, position) != position
+                for shard_id, position in self._offset.shards.items()
+            )
+            if not stale:
+                return self._offset
+        self._offset = fresh
+        return fresh
+
+    def lag_ms(self) -> int:
+        """How long the oldest unread record that is known has been waiting, in milliseconds; 0 when none is."""
+        waiting = [s.look.first.arrival_ms for s in self._book.states.values() if s.look is not None and s.look.first]
+        return max(0, self.service_ms() - min(waiting)) if waiting else 0
+
+
+def _look(state: ShardState) -> Lookahead:
+    assert state.look is not None, state.shard_id
+    return state.look
+
+
+def _first(state: ShardState) -> Seen:
+    first = _look(state).first
+    assert first is not None, state.shard_id
+    return first
+
+
+def _nothing_came(state: ShardState) -> StalledError:
+    return StalledError(
+        f"shard {state.shard_id}: the service gave only empty pages, and neither the next record nor the shard's tip; "
+        "the read can be run again"
+    )
+
+
+def _unread_before(state: ShardState, cut_ms: int) -> bool:
+    return state.look is not None and state.look.first is not None and state.look.first.arrival_ms < cut_ms
+
+
+def _position_at(bound: Bound) -> ShardPosition:
+    kind = {
+        EndKind.EXCLUSIVE: Kind.NEXT,
+        EndKind.INCLUSIVE: Kind.AFTER,
+        EndKind.SHARD_END: Kind.ENDED,
+    }[bound.kind]
+    return ShardPosition(kind, bound.witness_ms, bound.sequence_number)

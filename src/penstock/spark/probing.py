@@ -1,0 +1,254 @@
+"""Looking at one shard from the driver: its next records, the first one after a time, the last one before silence.
+
+The driver shares the shard's five GetShardIterator and five GetRecords calls per second with the tasks and with
+strangers: it keeps a budget of its own and asks for few records. Nothing of a payload is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from penstock.aws.kinesis import GetRecordsPage, IteratorAt, KinesisClient
+from penstock.aws.retry import RetryPolicy
+from penstock.core.aggregation import is_aggregate, open_aggregate
+from penstock.core.pacing import TokenBucket
+from penstock.core.service_clock import ServiceClock
+from penstock.errors import ExpiredIteratorError
+from penstock.model import StreamName
+from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
+from penstock.spark.positions import Kind, ShardPosition
+from penstock.spark.ranges import EndKind
+
+T = TypeVar("T")
+
+CALLS_PER_S = 5.0
+"""GetShardIterator and GetRecords calls that AWS takes per shard and second, each (Kinesis quotas)."""
+EMPTY_PAGES_MAX = 100
+"""Empty pages that are followed in one look: they are normal while an iterator is far behind."""
+TAIL_WINDOW_MS = 1000
+"""The tail of a silent shard is searched by time down to this window; the rest is read."""
+TAIL_BYTES_MAX = 2 * 2**20
+"""Bytes of a tail that are read in one look (a shard takes 1 MiB/s; one page may exceed it)."""
+TAIL_PAGE_BYTES = 512 * 1024
+OPENINGS_MAX = 8
+"""How often an iterator is asked for that expires before it is used: the clock jumped (a laptop that slept), or the
+service is short of capacity (AWS API reference, GetShardIterator)."""
+CALL_RETRY = RetryPolicy(attempts_max=12, base_s=0.1, cap_s=3.0, deadline_s=90.0)
+
+
+def earliest_ms(clock: ServiceClock, now_s: float) -> int:
+    """The service's time, at least; epoch milliseconds. This machine's, if no answer ever had a Date."""
+    return int((clock.lower(now_s) if clock.known else now_s) * 1000)
+
+
+def latest_ms(clock: ServiceClock, now_s: float) -> int:
+    """The service's time, at most; epoch milliseconds. This machine's, if no answer ever had a Date."""
+    return int((clock.upper(now_s) if clock.known else now_s) * 1000) + 1
+
+
+@dataclass(slots=True)
+class Probes:
+    """What all shards' probes share."""
+
+    client: KinesisClient
+    stream: StreamName
+    concurrency: asyncio.Semaphore
+    sample_bytes_max: int = 64 * 1024
+    """How much one look should bring at most, once the size of the shard's records is known."""
+    monotonic: Callable[[], float] = time.monotonic
+
+    def service_ms(self) -> int:
+        """The service's time, at least; epoch milliseconds."""
+        return earliest_ms(self.client.clock, time.time())
+
+    def service_ms_upper(self) -> int:
+        """The service's time, at most; epoch milliseconds."""
+        return latest_ms(self.client.clock, time.time())
+
+
+class ShardProbe:
+    """The driver's eyes on one shard."""
+
+    __slots__ = ("_calls", "_iterators", "_record_size", "_shared", "closed", "shard_id")
+
+    def __init__(self, shared: Probes, shard_id: str) -> None:
+        now_s = shared.monotonic()
+        self.shard_id = shard_id
+        self.closed = False
+        """The shard is listed as closed: it has an end, and being caught up with it is not the same."""
+        self._shared = shared
+        self._calls = TokenBucket(records_per_s=CALLS_PER_S, bytes_per_s=float("inf"), now_s=now_s)
+        self._iterators = TokenBucket(records_per_s=CALLS_PER_S, bytes_per_s=float("inf"), now_s=now_s)
+        self._record_size = 0.0
+
+    async def open(self, position: ShardPosition, *, by_time: bool, records_max: int) -> Lookahead:
+        """The first records behind a position.
+
+        ``by_time``: the position's sequence number may be trimmed; start at its time and skip what is read.
+        """
+        floor = position.read_up_to
+        return await self._open_at(_iterator_at(position, by_time=by_time), records_max, floor=floor)
+
+    async def extend(self, look: Lookahead, position: ShardPosition, records_max: int) -> Lookahead:
+        """More records behind those that were seen; asks at least once."""
+        if look.beyond is Beyond.END:
+            return look
+        floor = look.records[-1].sequence_number if look.records else position.read_up_to
+        try:
+            if look.iterator is None:
+                raise ExpiredIteratorError("ExpiredIteratorException", "no iterator is kept")
+            more = await self._fill(Lookahead(iterator=look.iterator), records_max, floor=floor)
+        except ExpiredIteratorError:
+            again = IteratorAt.after_sequence(look.records[-1].sequence_number) if look.records else None
+            more = await self._open_at(again or _iterator_at(position, by_time=False), records_max, floor=floor)
+        more.records = look.records + more.records
+        more.tip_seen_ms = max(look.tip_seen_ms, more.tip_seen_ms)
+        return more
+
+    async def at_time(self, time_ms: int, records_max: int, *, floor: int | None) -> Lookahead:
+        """The first records that arrived at or after a time, of those behind ``floor``."""
+        return await self._open_at(IteratorAt.at_timestamp(time_ms / 1000), records_max, floor=floor)
+
+    async def tail(self, look: Lookahead, cut_ms: int, *, whole: bool = False) -> tuple[Bound, Lookahead]:
+        """The end of a shard in which nothing arrived since ``cut_ms``, but something before.
+
+        Bisects the time between the last record seen and the cut, one record a probe, and reads only the last second
+        or so. Returns an inclusive bound; or an exclusive one where the shard came to life again or its tail is large
+        (not with ``whole``).
+        """
+        nearest = Lookahead([look.records[-1]], look.beyond, look.iterator)
+        low_ms, high_ms = look.records[-1].arrival_ms, cut_ms
+        while high_ms - low_ms > TAIL_WINDOW_MS:
+            middle_ms = (low_ms + high_ms) // 2
+            found = await self.at_time(middle_ms, 1, floor=nearest.records[-1].sequence_number)
+            if found.records:
+                if found.records[0].arrival_ms >= cut_ms:  # it came to life meanwhile
+                    first = found.records[0]
+                    return Bound(EndKind.EXCLUSIVE, first.sequence_number, first.arrival_ms), found
+                nearest = found
+                low_ms = max(middle_ms, found.records[-1].arrival_ms)
+            elif found.beyond is Beyond.UNKNOWN:
+                break
+            else:
+                high_ms = middle_ms
+        return await self._read_tail(nearest, cut_ms, math.inf if whole else TAIL_BYTES_MAX)
+
+    async def _read_tail(self, nearest: Lookahead, cut_ms: int, bytes_max: float) -> tuple[Bound, Lookahead]:
+        look = nearest
+        size = 0
+        while look.beyond is Beyond.UNKNOWN and size < bytes_max:
+            known = look.records[-1]
+            position = ShardPosition(Kind.AFTER, known.arrival_ms, known.sequence_number)
+            rest = Lookahead([known], look.beyond, look.iterator)
+            look = await self.extend(rest, position, self._records_for(TAIL_PAGE_BYTES, 1000))
+            if len(look.records) == 1 and look.beyond is Beyond.UNKNOWN:
+                break  # only empty pages: what was known is trimmed by now, say
+            size += sum(seen.size for seen in look.records[1:])
+        return _tail_bound(look, cut_ms)
+
+    def _records_for(self, bytes_max: int, records_max: int) -> int:
+        if not self._record_size:
+            return min(records_max, 10)
+        return max(1, min(records_max, int(bytes_max / self._record_size)))
+
+    async def _open_at(self, at: IteratorAt, records_max: int, *, floor: int | None) -> Lookahead:
+        for opening in range(1, OPENINGS_MAX + 1):
+            look = Lookahead(iterator=await self._iterator(at))
+            try:
+                look = await self._fill(look, records_max, floor=floor)
+                break
+            except ExpiredIteratorError:
+                if opening == OPENINGS_MAX:
+                    raise
+        return look
+
+    async def _iterator(self, at: IteratorAt) -> str:
+        await self._paced(self._iterators)
+        shared = self._shared
+        async with shared.concurrency:
+            return await shared.client.get_shard_iterator(shared.stream, self.shard_id, at, retry=CALL_RETRY)
+
+    async def _fill(self, look: Lookahead, records_max: int, *, floor: int | None) -> Lookahead:
+        """Follows the iterator until a record is found that lies behind the floor, or the tip, or the shard's end."""
+        limit = self._records_for(self._shared.sample_bytes_max, records_max)
+        for _ in range(EMPTY_PAGES_MAX):
+            assert look.iterator is not None
+            await self._paced(self._calls)
+            shared = self._shared
+            async with shared.concurrency:
+                asked_s = time.time()
+                page = await shared.client.get_records(
+                    look.iterator, limit=limit, stream=shared.stream, retry=CALL_RETRY
+                )
+            look.asked_s = shared.monotonic()
+            # By the clock as the answer has put it right: the machine's may have been set forward meanwhile.
+            seen_ms = earliest_ms(shared.client.clock, asked_s)
+            self._absorb(look, page, floor, seen_ms)
+            if look.records or look.beyond is not Beyond.UNKNOWN:
+                break
+        return look
+
+    def _absorb(self, look: Lookahead, page: GetRecordsPage, floor: int | None, seen_ms: int) -> None:
+        size = 0
+        for record in page.records:
+            number = int(record.sequence_number)
+            size += len(record.data)
+            if floor is None or number > floor:
+                arrival_ms = round(record.approximate_arrival_timestamp * 1000)
+                look.records.append(Seen(number, arrival_ms, _user_records(record.data), len(record.data)))
+        if page.records:
+            self._record_size = size / len(page.records) or 1.0
+        look.iterator = page.next_shard_iterator
+        if page.next_shard_iterator is None:
+            look.beyond = Beyond.END
+        elif page.millis_behind_latest == 0 and not self.closed:
+            look.beyond = Beyond.TIP
+            if not page.records:  # only an empty page is trusted to say how long the shard has been silent
+                look.tip_seen_ms = seen_ms
+
+    async def _paced(self, bucket: TokenBucket) -> None:
+        while not bucket.take(self._shared.monotonic(), records=1):
+            await asyncio.sleep(bucket.wait_s(self._shared.monotonic(), records=1))
+
+
+async def together(work: Iterable[Awaitable[T]]) -> list[T]:
+    """The results of all, in order. When one fails the others are ended first: nothing of a plan that failed may
+    write into the book while the next plan is made.
+    """
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _user_records(data: bytes) -> int:
+    aggregate = open_aggregate(data) if is_aggregate(data) else None
+    return 1 if aggregate is None else len(aggregate)
+
+
+def _iterator_at(position: ShardPosition, *, by_time: bool) -> IteratorAt:
+    number = position.sequence_number
+    if position.kind is Kind.BEGINNING:
+        return IteratorAt.trim_horizon()
+    if by_time or position.kind is Kind.SINCE or number is None:
+        return IteratorAt.at_timestamp(position.witness_ms / 1000)
+    if position.kind is Kind.NEXT:
+        return IteratorAt.at_sequence(number)
+    return IteratorAt.after_sequence(number)
+
+
+def _tail_bound(look: Lookahead, cut_ms: int) -> tuple[Bound, Lookahead]:
+    """Where a tail ends that was read as far as ``look`` says (its first record lies before the cut)."""
+    bound = look.bound(cut_ms)
+    if bound is None:
+        last = look.records[-1]
+        bound = Bound(EndKind.EXCLUSIVE, last.sequence_number, last.arrival_ms)
+    return bound, look.behind(bound)

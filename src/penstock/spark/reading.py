@@ -1,0 +1,256 @@
+"""A Spark task: reads the chains of its partition at the same time, and yields their rows in an order that depends
+on the records alone.
+
+::
+
+    chains  ──►  window of at most chains_max chains, each with one call under way     (event loop, own thread)
+                     │ answers, as they come
+                     ▼
+                 decoded, judged by the range's cursor, kept as records                 (this thread)
+                     │ turns: so many bytes or rows of one chain, then of the next
+                     ▼
+                 Arrow rows  ──►  record batches
+
+The turns make the order: each chain of the window gives a fixed amount, round and round, however the answers came in.
+So every attempt of a task yields the same batches. (Spark recomputes a lost partition and counts on the same order,
+for example where it deals rows out round-robin.) While one chain is waited for, the answers of the others are taken in
+and their next calls made, as far as ``prefetch_bytes_max`` allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.aws.kinesis import decode_get_records
+from penstock.spark.connections import connection_for
+from penstock.spark.cursor import RangeCursor
+from penstock.spark.fetching import Fetcher
+from penstock.spark.rows import Batcher, OutsideTally, RowMaker, Rows
+
+if TYPE_CHECKING:
+    import concurrent.futures
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from penstock.aws.kinesis import KinesisClient, WireRecord
+    from penstock.spark.connections import Connection
+    from penstock.spark.fetching import Answer
+    from penstock.spark.ranges import Chain, ShardPartition
+
+Piece = tuple[Rows, int, int]
+"""Rows, the first of them that is meant, how many."""
+
+LIMIT_MAX = 10_000
+"""Records that GetRecords returns at most."""
+ANSWER_BYTES_MAX = 14 * 2**20
+"""What an answer can have: 10 MiB of data in base64."""
+PAGE_BYTES_MIN = 512 * 1024
+"""Pages are not made smaller than this: at 5 calls a second a shard still gives its 2 MiB a second."""
+TURN_BYTES_MIN = 256 * 1024
+TURN_ROWS = 10_000
+"""No more than a page, so that a chain's turn does not wait for pages one by one while others stand still."""
+
+
+def read_partition(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition as Arrow record batches: the same ones in the same order, whatever the attempt.
+
+    Every range is read to its end, or this raises: DataLossError, StalledError (worth another attempt), AggregateError
+    (user records outside their shard's range, if that is to fail), or what the service says (ServiceError,
+    CredentialsError, TransportError).
+    """
+    reading = _Reading(partition, connection_for(partition.settings.wire))
+    try:
+        yield from reading.batches()
+    finally:
+        reading.close()
+
+
+class _Page(NamedTuple):
+    """Records of a range that are still to be turned into rows."""
+
+    maker: RowMaker
+    records: list[WireRecord]
+    answer_bytes: int
+
+
+class _ChainReader:
+    """One chain: its ranges one after the other, at most one call at a time."""
+
+    def __init__(self, chain: Chain, partition: ShardPartition, client: KinesisClient, tally: OutsideTally) -> None:
+        self.cursor: RangeCursor | None = None
+        """Of the range that is being fetched; None: all ranges are."""
+        self.future: concurrent.futures.Future[Answer] | None = None
+        """The call under way."""
+        self.held_bytes = 0
+        """Answers whose records are not yet given as rows."""
+        self.finished = False
+        self._partition = partition
+        self._tally = tally
+        self._fetcher = Fetcher(client, partition.stream)
+        self._ranges = iter(chain)
+        self._maker: RowMaker
+        self._pages: deque[_Page] = deque()
+        self._page: _Page | None = None
+        self._parts: Iterator[Rows] = iter(())
+        self._rows: Rows | None = None
+        self._start = 0
+        self._next_range()
+
+    @property
+    def may_fetch(self) -> bool:
+        """True when there is a call to make and none is under way."""
+        return self.cursor is not None and self.future is None
+
+    def fetch(self, loop: asyncio.AbstractEventLoop, limit: int) -> concurrent.futures.Future[Answer]:
+        """Make the next call."""
+        assert self.cursor is not None
+        self.future = asyncio.run_coroutine_threadsafe(self._fetcher.fetch(self.cursor, limit), loop)
+        return self.future
+
+    def accept(self) -> tuple[int, int]:
+        """Take in the answer that came: (its bytes, its records). Raises what the call raised."""
+        cursor, future = self.cursor, self.future
+        assert cursor is not None
+        assert future is not None
+        self.future = None
+        answer = future.result()
+        if answer.body is None:
+            cursor.shard_is_gone()
+            self._next_range()
+            return 0, 0
+        size = len(answer.body)
+        page = decode_get_records(answer.body)
+        records = cursor.take(page, answer.spent_s)
+        if records:
+            self._pages.append(_Page(self._maker, records, size))
+            self.held_bytes += size
+        if cursor.done:
+            self._next_range()
+        return size, len(page.records)
+
+    def give(self, bytes_wanted: int, rows_max: int) -> Piece | None:
+        """The next rows, up to so many if they are there. None: another page is needed, or all were given."""
+        while self._rows is None:
+            self._rows, self._start = next(self._parts, None), 0
+            if self._rows is None and not self._next_page():
+                self.finished = self.cursor is None
+                return None
+        rows, start = self._rows, self._start
+        count = min(rows.reaching(start, bytes_wanted), rows_max)
+        self._start += count
+        if self._start == rows.count:
+            self._rows = None
+        return rows, start, count
+
+    def _next_page(self) -> bool:
+        if self._page is not None:
+            self.held_bytes -= self._page.answer_bytes
+            self._page = None
+        if not self._pages:
+            return False
+        self._page = self._pages.popleft()
+        self._parts = self._page.maker.rows(self._page.records)
+        return True
+
+    def _next_range(self) -> None:
+        range_ = next(self._ranges, None)
+        if range_ is None:
+            self.cursor = None
+            return
+        settings = self._partition.settings
+        self.cursor = RangeCursor(range_, str(self._partition.stream), settings)
+        self._maker = RowMaker(range_, settings, self._tally)
+
+
+class _Reading:
+    """All chains of a partition: whose turn it is, and which calls to make."""
+
+    def __init__(self, partition: ShardPartition, connection: Connection) -> None:
+        settings = partition.settings
+        self._partition = partition
+        self._connection = connection
+        self._stream = str(partition.stream)
+        self._tally = OutsideTally()
+        chains_at_once = max(1, min(settings.chains_max, len(partition.chains)))
+        # The turns follow from the partition alone. All else here may differ from attempt to attempt.
+        self._turn_bytes = max(TURN_BYTES_MIN, settings.prefetch_bytes_max // (2 * chains_at_once))
+        self._waiting = deque(partition.chains)
+        self._window = [self._next_chain() for _ in range(min(chains_at_once, len(partition.chains)))]
+        self._held_bytes_max = settings.prefetch_bytes_max
+        share = settings.prefetch_bytes_max // (chains_at_once + 1)
+        self._page_bytes = min(max(share, PAGE_BYTES_MIN), ANSWER_BYTES_MAX)
+        self._answered: queue.Queue[_ChainReader] = queue.Queue(maxsize=chains_at_once)  # a call per chain
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        batcher = Batcher(self._partition.stream.short, self._partition.settings)
+        slot = 0
+        while self._window:
+            chain = self._window[slot]
+            for rows, start, count in self._turn(chain, slot):
+                yield from batcher.add(rows, start, count)
+            if chain.finished:
+                if self._waiting:
+                    self._window[slot] = self._next_chain()
+                else:
+                    self._window.pop(slot)
+                    slot -= 1
+            slot = (slot + 1) % max(1, len(self._window))
+        yield from batcher.rest()
+        self._tally.tell(self._stream, self._partition.settings)
+
+    def close(self) -> None:
+        """Drop the calls that are under way (the task was ended early, or failed)."""
+        for chain in self._window:
+            if chain.future is not None:
+                chain.future.cancel()
+
+    def _next_chain(self) -> _ChainReader:
+        return _ChainReader(self._waiting.popleft(), self._partition, self._connection.client, self._tally)
+
+    def _turn(self, chain: _ChainReader, slot: int) -> Iterator[Piece]:
+        """What the chain gives this time: a fixed amount, unless it comes to its end."""
+        bytes_left, rows_left = self._turn_bytes, TURN_ROWS
+        while bytes_left > 0 and rows_left > 0:
+            piece = chain.give(bytes_left, rows_left)
+            if piece is None:
+                if chain.finished:
+                    return
+                self._make_calls(slot)
+                self._answered_one()
+                continue
+            rows, start, count = piece
+            bytes_left -= rows.bytes_of(start, count)
+            rows_left -= count
+            yield piece
+        self._make_calls(slot)
+
+    def _answered_one(self) -> None:
+        """Wait for an answer, of whichever chain, and take it in."""
+        answer_bytes, records = self._answered.get().accept()
+        if records:
+            self._connection.note_record_bytes(self._stream, answer_bytes, records)
+
+    def _make_calls(self, slot: int) -> None:
+        """Make the calls that memory allows, those first whose turn comes first; for this turn's chain always."""
+        record_bytes = self._connection.record_bytes(self._stream)
+        limit, expected = LIMIT_MAX, ANSWER_BYTES_MAX
+        if record_bytes is not None:
+            limit = min(max(int(self._page_bytes / record_bytes), 1), LIMIT_MAX)
+            expected = min(int(limit * record_bytes), ANSWER_BYTES_MAX)
+        held = sum(chain.held_bytes + expected * (chain.future is not None) for chain in self._window)
+        for chain in self._window[slot:] + self._window[:slot]:
+            if not chain.may_fetch:
+                continue
+            fits = held + expected <= self._held_bytes_max and chain.held_bytes < self._page_bytes
+            if fits or (chain is self._window[slot] and not chain.held_bytes):
+                held += expected
+                future = chain.fetch(self._connection.thread.loop, limit)
+                future.add_done_callback(partial(self._answer_came, chain))
+
+    def _answer_came(self, chain: _ChainReader, _: concurrent.futures.Future[Answer]) -> None:
+        self._answered.put_nowait(chain)

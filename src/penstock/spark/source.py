@@ -1,0 +1,233 @@
+"""``format("penstock")``: the classes that Spark 4.0 to 4.3 ask for.
+
+Spark makes these objects more than once and sends copies of them to other processes: they hold options, and reach
+AWS only when a method is called. Nothing that the driver learns gets to ``read`` but through a partition.
+
+What plans and reads is imported when it is used: Spark loads this module also to look for formats that are not ours,
+and where pyarrow is missing it must load, to say so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+from penstock.errors import OptionError, PenstockError
+from penstock.spark.offsets import INITIAL
+from penstock.spark.options import ReadOptions, check_options, parse_read_options
+from penstock.spark.plain_errors import plain_errors
+from penstock.spark.ranges import ReadSettings, ShardPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from penstock.spark.driver import Driver
+
+try:  # PySpark 4.2 and newer
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    ADMISSION = True
+except ImportError:
+    ADMISSION = False
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Stands in where Spark has no such trigger for Python sources."""
+
+
+class PenstockDataSource(DataSource):
+    """Reads an Amazon Kinesis stream. Options: the reference page, or ``penstock.spark.options``."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._given = dict(options)
+        with plain_errors():
+            _require_packages()
+            check_options(self._given)
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` takes."""
+        return "penstock"
+
+    def schema(self) -> str:
+        """The columns, as DDL."""
+        from penstock.spark.columns import SCHEMA
+
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read, from a start to an ending time."""
+        with plain_errors():
+            options = parse_read_options(self._given, streaming=False)
+            return PenstockReader(options, _read_settings(options, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming read."""
+        try:
+            options = parse_read_options(self._given, streaming=True)
+            return PenstockStreamReader(options, _read_settings(options, schema))
+        except OptionError as error:
+            # Raised here, it would be lost: Spark's runner then fails on the reader that it has not got (4.0 to 4.3).
+            return FaultyStreamReader(error)
+
+
+class PenstockReader(DataSourceReader):
+    """Reads a stretch of time of a stream, as one batch."""
+
+    def __init__(self, options: ReadOptions, settings: ReadSettings) -> None:
+        self._options = options
+        self._settings = settings
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks; planned afresh each time Spark asks."""
+        from penstock.spark.driver import Driver
+
+        with plain_errors():
+            driver = Driver(self._options, self._settings)
+            try:
+                return driver.whole()
+            finally:
+                driver.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition. Where there is nothing to read, Spark makes up an empty one."""
+        if isinstance(partition, ShardPartition):
+            yield from _rows(partition)
+
+
+class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans and reads micro-batches whose ends are fixed before anything is read."""
+
+    def __init__(self, options: ReadOptions, settings: ReadSettings) -> None:
+        self._options = options
+        self._settings = settings
+        self._driver: Driver | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks get: nothing of the driver's."""
+        return {**self.__dict__, "_driver": None}
+
+    def _started(self) -> Driver:
+        if self._driver is None:
+            from penstock.spark.driver import Driver
+
+            # Spark 4.0 and 4.1 make one batch of AvailableNow and do not tell: it must hold all that is there.
+            self._driver = Driver(self._options, self._settings, all_at_first=not ADMISSION)
+        return self._driver
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Says nothing: Spark does not log the start of batch 0. Its end carries where its ranges begin."""
+        return dict(INITIAL)
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        """The end of the next batch. Spark 4.0 and 4.1 give no arguments; then the caps hold in every call."""
+        with plain_errors():
+            capped = limit is None or not (ADMISSION and isinstance(limit, ReadAllAvailable))
+            return self._started().latest(start, capped=capped)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Tells Spark whether batches are capped: ``Trigger.Once`` asks for all regardless."""
+        caps = self._options.caps
+        if caps.rows is not None:
+            return ReadMaxRows(caps.rows)
+        return ReadAllAvailable() if caps.bytes is None else ReadMaxBytes(caps.bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Freezes the end: what is in the stream now is read, then the query ends."""
+        with plain_errors():
+            self._started().freeze()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Shown in the query's progress (Spark 4.2 and newer)."""
+        return None if self._driver is None else self._driver.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch: ``end`` alone says what they read. Equal offsets only tell where the query stands."""
+        with plain_errors():
+            if start == end:
+                self._started().stand_at(end)
+                return []
+            return self._started().partitions(end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition."""
+        assert isinstance(partition, ShardPartition)
+        yield from _rows(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is kept outside of Spark's own checkpoint."""
+
+    def stop(self) -> None:
+        """Closes the driver's connections."""
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.close()
+
+
+class FaultyStreamReader(DataSourceStreamReader):
+    """Stands for a reader whose options are wrong, until Spark asks it something."""
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raises what is wrong."""
+        with plain_errors():
+            raise self._error
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        """Raises what is wrong."""
+        with plain_errors():
+            raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raises what is wrong."""
+        with plain_errors():
+            raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Never called: there are no partitions."""
+        raise self._error
+
+
+def _require_packages() -> None:
+    """Says what is missing: Spark itself leaves a query hanging when its worker cannot import pyarrow."""
+    missing = [name for name in ("pyarrow", "numpy") if find_spec(name) is None]
+    if missing:
+        raise PenstockError(
+            f"{' and '.join(missing)} cannot be imported by {sys.executable}, the Python that Spark runs sources with: "
+            'install "penstock[spark]" there, or set PYSPARK_PYTHON to the Python of an environment that has it, on '
+            "the driver and on all executors"
+        )
+
+
+def _rows(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
+    from penstock.spark.reading import read_partition
+
+    with plain_errors():
+        yield from read_partition(partition)
+
+
+def _read_settings(options: ReadOptions, schema: StructType) -> ReadSettings:
+    from penstock.spark.columns import asked_columns
+    from penstock.spark.driver import wire_settings
+
+    columns, not_null = asked_columns(schema)
+    return ReadSettings(
+        wire=wire_settings(options, "task"),
+        columns=columns,
+        columns_not_null=not_null,
+        aggregates_outside=options.aggregates_outside,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from planning import World
+from querying import Stream
+
+from penstock.aws.kinesis import KinesisClient
+from penstock.aws.wire import Wire, WireSettings
+from penstock.local.embedded import LocalKinesis
+from penstock.model import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    with LocalKinesis() as local:
+        settings = WireSettings(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="driver")
+        async with Wire(settings) as wire:
+            yield World(local, KinesisClient(wire), StreamName("orders"))
+
+
+@pytest.fixture
+def stream(request: pytest.FixtureRequest) -> Iterator[Stream]:
+    """A stream of two shards; ``@pytest.mark.parametrize("stream", [n], indirect=True)`` for n."""
+    with LocalKinesis() as local:
+        made = Stream(local, StreamName("orders"))
+        made.call("CreateStream", ShardCount=getattr(request, "param", 2))
+        yield made
+        made.close()

@@ -1,0 +1,68 @@
+"""Random histories with everything at once: reshards, silence, throttling, faults, restarts, replays.
+
+Each seed is one history. Nothing here depends on how fast anything is, but the limits per shard are in force, as they
+are at AWS.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from chaos import Chaos
+
+from penstock.aws.kinesis import KinesisClient
+from penstock.aws.wire import Wire, WireSettings
+from penstock.local.embedded import LocalKinesis
+from penstock.model import StreamName
+from penstock.spark.admission import Caps
+from penstock.spark.planner import PlanSettings
+
+SEEDS = 16
+SEEDS_SLOW = 300
+
+
+async def history(seed: int) -> None:
+    """One history from beginning to end."""
+    rng = random.Random(seed)
+    settings = PlanSettings(
+        caps=rng.choice([Caps(), Caps(50, None), Caps(1000, None), Caps(None, 300_000)]),
+        tasks_max=rng.choice([1, 3, 100]),
+        poll_interval_s=rng.choice([0.0, 0.05, 1e6]),
+        listing_interval_s=rng.choice([0.0, 60.0]),
+    )
+    with LocalKinesis(seed=seed) as local:
+        local.set_limits(per_shard=True, put_records_per_s=1e9, put_bytes_per_s=1e12)
+
+        def wire(tag: str) -> Wire:
+            return Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag=tag))
+
+        async with wire("test") as writing, wire("driver") as driving:
+            chaos = Chaos(local, KinesisClient(writing), KinesisClient(driving), StreamName("orders"), rng, settings)
+            await chaos.create(rng.randint(1, 3))
+            for _ in range(rng.randint(4, 25)):
+                step = rng.choices(
+                    [chaos.put, chaos.reshard, chaos.wait, chaos.plan, chaos.resume, None], [6, 2, 4, 4, 2, 2]
+                )[0]
+                if step is None:
+                    chaos.trouble()
+                else:
+                    await step()
+            await chaos.finish()
+            chaos.check()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_every_record_comes_once_and_in_order_whatever_happens(seed: int) -> None:
+    await history(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+async def test_many_more_histories() -> None:
+    for seed in range(SEEDS, SEEDS + SEEDS_SLOW):
+        try:
+            await history(seed)
+        except Exception as error:
+            error.add_note(f"in the history of seed {seed}")
+            raise
