@@ -1,0 +1,185 @@
+"""From raw records to values, and what could not be decoded set apart.
+
+Every ``decode_...`` function keeps the columns of the source and adds two: ``value``, and ``reason``, which is null
+where the value is good and says why there is none where it is not. ``split`` parts the two.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as fn
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+
+from penstock.errors import OptionError
+from penstock.pipeline.json_types import (
+    fields_of,
+    has_required,
+    has_string,
+    parsed_as,
+    required_are_there,
+    restored,
+    strings_are_strings,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+VALUE = "value"
+"""The column that holds what was decoded."""
+
+REASON = "reason"
+"""The column that says why there is no value; null where there is one."""
+
+NOT_UTF8 = "not valid UTF-8"
+NOT_ONE_OBJECT = "not exactly one JSON object"
+WRONG_TYPE = "a field is not of its type"
+MISSING = "a required field is missing"
+
+_DATA = "data"
+_TEXT, _PARSED, _END, _BROKEN = "_penstock_text", "_penstock_parsed", "end", "_penstock_broken"
+_JSON_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _BROKEN,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+
+
+def decode_bytes(records: DataFrame) -> DataFrame:
+    """``value`` is the data as it is, BINARY. Nothing is undecodable."""
+    return _with(records, value=fn.col(_DATA), reason=fn.lit(None).cast("string"))
+
+
+def decode_text(records: DataFrame) -> DataFrame:
+    """``value`` is the data as text, STRING. What is not valid UTF-8 is undecodable."""
+    text = fn.try_validate_utf8(fn.col(_DATA).cast("string"))
+    return _with(records, value=text, reason=fn.when(text.isNull(), fn.lit(NOT_UTF8)))
+
+
+def decode_json(records: DataFrame, schema: StructType | str) -> DataFrame:
+    """``value`` is the data as one JSON object of this schema, a STRUCT.
+
+    ``schema`` is a StructType or its DDL (``"order_id STRING NOT NULL, amount DECIMAL(10,2)"``). Undecodable is
+    what is not valid UTF-8, what is not exactly one JSON object (cut off, two in one record, an array), what has
+    a field of another type than the schema says, and what lacks a field that the schema calls NOT NULL, or has
+    null there. Fields that the schema does not name are ignored. A number is not taken from a string, nor a string
+    from a number; but a DECIMAL may stand in a string and is rounded to its scale, and dates and timestamps are
+    strings as Spark's JSON reader takes them.
+
+    Raises OptionError for a schema that is no struct or has no field.
+    """
+    wanted = _struct(schema)
+    parsed = _parse(records, wanted)
+    checked = parsed.withColumn(VALUE, restored(fn.col(f"{_PARSED}.{VALUE}"), wanted)).withColumn(
+        REASON, _reason(wanted)
+    )
+    return checked.withColumn(VALUE, fn.when(fn.col(REASON).isNull(), fn.col(VALUE))).drop(_TEXT, _PARSED)
+
+
+def explain_json(dead_letters: DataFrame, schema: StructType | str) -> DataFrame:
+    """Dead letters of ``decode_json`` with reasons that name the fields: ``amount is not decimal(10,2)``.
+
+    Give the same schema. Data is looked at a second time, which is why ``decode_json`` does not do this for all.
+    What was in a field is never shown.
+    """
+    wanted = _struct(schema)
+    parsed = _parse(dead_letters, wanted)
+    value = restored(fn.col(f"{_PARSED}.{VALUE}"), wanted)
+    reason = (
+        fn.when(fn.col(REASON) == WRONG_TYPE, fn.coalesce(_wrong_types(wanted), fn.col(REASON)))
+        .when(fn.col(REASON) == MISSING, fn.coalesce(_missing(value, wanted), fn.col(REASON)))
+        .otherwise(fn.col(REASON))
+    )
+    return parsed.withColumn(REASON, reason).drop(_TEXT, _PARSED)
+
+
+def split(decoded: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """(what was decoded, what was not) of a DataFrame that a ``decode_...`` function made.
+
+    The first has no ``reason``, and keeps ``data`` beside the ``value``. The second, the dead letters, has no
+    ``value``: it keeps the position, the raw ``data`` and the ``reason``.
+    Both read the DataFrame: inside of ``foreachBatch``, put ``read_once`` around them.
+    """
+    good = decoded.where(fn.col(REASON).isNull()).drop(REASON)
+    dead = decoded.where(fn.col(REASON).isNotNull()).drop(VALUE)
+    return good, dead
+
+
+def _with(records: DataFrame, *, value: Column, reason: Column) -> DataFrame:
+    return records.withColumn(VALUE, value).withColumn(REASON, reason)
+
+
+def _struct(schema: StructType | str) -> StructType:
+    wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(wanted, StructType) or not wanted.fields:
+        raise OptionError("the schema of a JSON object is a StructType, or its DDL, with at least one field")
+    return wanted
+
+
+def _parse(records: DataFrame, wanted: StructType) -> DataFrame:
+    """Adds the data as text (null where it is not UTF-8) and as Spark's JSON reader sees it."""
+    # The object is parsed inside of another one: what follows it in the record, which from_json by itself would
+    # not look at, then breaks the outer object, or hides its second field.
+    outer = StructType(
+        [
+            StructField(VALUE, parsed_as(wanted)),
+            StructField(_END, BooleanType()),
+            StructField(_BROKEN, StringType()),
+        ]
+    )
+    wrapped = fn.concat(fn.lit(f'{{"{VALUE}":'), fn.col(_TEXT), fn.lit(f',"{_END}":true}}'))
+    text = fn.try_validate_utf8(fn.col(_DATA).cast("string"))
+    return records.withColumn(_TEXT, text).withColumn(_PARSED, fn.from_json(wrapped, outer, _JSON_OPTIONS))
+
+
+def _reason(wanted: StructType) -> Column:
+    """The first fault of a parsed record; null where there is none."""
+    parsed = fn.col(f"{_PARSED}.{VALUE}")
+    wrong_type = fn.col(f"{_PARSED}.{_BROKEN}").isNotNull()
+    if has_string(wanted):
+        wrong_type = wrong_type | ~strings_are_strings(parsed, wanted)
+    faults = (
+        fn.when(fn.col(_TEXT).isNull(), fn.lit(NOT_UTF8))
+        .when(fn.col(f"{_PARSED}.{_END}").isNull() | parsed.isNull(), fn.lit(NOT_ONE_OBJECT))
+        .when(wrong_type, fn.lit(WRONG_TYPE))
+    )
+    if has_required(wanted):
+        faults = faults.when(~required_are_there(fn.col(VALUE), wanted), fn.lit(MISSING))
+    return faults
+
+
+def _wrong_types(wanted: StructType) -> Column:
+    """Names the fields that are in the text, but not of their type; null where none is found."""
+    wrong = []
+    for path, field in fields_of(wanted):
+        parsed = _at(fn.col(f"{_PARSED}.{VALUE}"), path)
+        json_path = "$" + "".join(f"['{name}']" for name in path)
+        is_wrong = parsed.isNull() & fn.get_json_object(fn.col(_TEXT), json_path).isNotNull()
+        is_object = isinstance(field.dataType, StructType)
+        if has_string(field.dataType) and not is_object:
+            is_wrong = is_wrong | ~strings_are_strings(parsed, field.dataType)
+        kind = "an object" if is_object else field.dataType.simpleString()
+        wrong.append(fn.when(is_wrong, fn.lit(f"{'.'.join(path)} is not {kind}")))
+    return _listed(wrong)
+
+
+def _missing(value: Column, wanted: StructType) -> Column:
+    """Names the required fields that are not there; null where none is found."""
+    missing = []
+    for path, field in fields_of(wanted):
+        if not field.nullable:
+            # A field of an optional object that is not there is not missing.
+            is_missing = _at(value, path[:-1]).isNotNull() & _at(value, path).isNull()
+            missing.append(fn.when(is_missing, fn.lit(f"{'.'.join(path)} is missing")))
+    return _listed(missing)
+
+
+def _at(column: Column, path: tuple[str, ...]) -> Column:
+    return reduce(lambda parent, name: parent.getField(name), path, column)
+
+
+def _listed(faults: list[Column]) -> Column:
+    """The texts that are not null, with commas between; null when there is none."""
+    return fn.nullif(fn.concat_ws(", ", *faults), fn.lit(""))

@@ -1,0 +1,161 @@
+"""A folder of Parquet files that any reader sees each row once in, whenever the query that writes it was killed.
+
+Spark runs a batch again when it cannot know whether the batch was finished. So what a batch wrote has to be found and
+replaced: its files carry the batch's number, and the query's.
+
+::
+
+    orders/hour=2026-11-21-10/batch-000000012-3f2a9c41-00000.parquet
+    orders.staging/3f2a9c41/                    only while a batch is written, or after a kill
+
+A batch is written in four steps; what a kill in each leaves behind, the next run of the batch takes away:
+
+1. sweep    remove what an earlier run left: its staging folder, and every file of this or a later batch
+2. stage    Spark writes the batch's files beside the folder
+3. move     each file is renamed into the folder: it is there whole, or not at all
+4. done     the staging folder is removed
+
+A reader may see a batch without some of its files while it is moved, and never a row twice. The sweep looks through all
+folders of hours; it is made when a batch is the first of this process, or follows none that was finished here.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as fn
+
+from penstock.errors import OptionError
+from penstock.pipeline.hadoop_files import HadoopFiles
+from penstock.pipeline.positions import POSITION, sort_by_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+HOUR = "hour"
+"""The column that the folder is partitioned by, ``yyyy-MM-dd-HH`` in UTC: text, as any reader finds it in the path."""
+
+_QUERY_ID = "sql.streaming.queryId"
+_WRITER = re.compile(r"[A-Za-z0-9_]{1,64}")
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+_SECONDS_PER_HOUR = 3600
+
+
+class ParquetFolder:
+    """Writes batches of a streaming query into a folder, each batch exactly once. For ``foreachBatch``.
+
+    ``path``: the folder, on any file system that Spark knows and that renames files (local, HDFS; on S3 a rename is
+    a copy). ``time``: the TIMESTAMP column that gives a row's hour. ``key``: with it, the rows of a batch lie in its
+    files sorted by this column and by position, which has to be among the columns; all rows of one key and hour in
+    one file. ``writer``: names the query in file names, letters, digits and ``_``; by default the beginning of Spark's
+    own query id, which stays with the checkpoint directory. A query with a new checkpoint directory therefore adds
+    to what is there and replaces nothing. ``staging``: the folder for files that are being written, on the same file
+    system; by default the folder's name with ``.staging`` behind it.
+
+    One object serves one query. Two queries may write into the same folder, each with its own writer's name.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        time: str = "approximate_arrival_timestamp",
+        key: str | None = None,
+        writer: str | None = None,
+        staging: str | None = None,
+    ) -> None:
+        if writer is not None and not _WRITER.fullmatch(writer):
+            raise OptionError("writer: 1 to 64 letters, digits and _ are wanted")
+        self._path = path.rstrip("/")
+        self._time = time
+        self._key = key
+        self._writer = writer
+        self._staging = (staging or f"{self._path}.staging").rstrip("/")
+        self._finished: int | None = None
+        """The batch that was finished last, by this object; None before the first and while one is under way."""
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch, in place of what an earlier run of it wrote. Its columns become the file's.
+
+        Raises OptionError when a column that is needed is missing, or ``hour`` is among the columns.
+        """
+        self._check(batch)
+        files = HadoopFiles(batch.sparkSession)
+        writer = self._writer or _query_of(batch)
+        staging = f"{self._staging}/{writer}"
+        follows, self._finished = self._finished, None
+        files.remove(staging)
+        if follows is None or batch_id != follows + 1:
+            self._sweep(files, writer, batch_id)
+        self._stage(batch, staging)
+        self._move(files, staging, f"batch-{batch_id:09d}-{writer}")
+        files.remove(staging)
+        self._finished = batch_id
+
+    def _check(self, batch: DataFrame) -> None:
+        needed = {self._time} | ({self._key, *POSITION[2:]} if self._key else set())
+        faults = [f"the batch has no column {name}" for name in sorted(needed - set(batch.columns))]
+        if HOUR in batch.columns:
+            faults.append(f"the batch has a column {HOUR}, which is what the folder is partitioned by: rename it")
+        if faults:
+            raise OptionError(faults)
+
+    def _sweep(self, files: HadoopFiles, writer: str, batch_id: int) -> None:
+        """Remove what this or a later batch of this writer left: it is written again now, or will be."""
+        for file in files.glob(self._path, f"{HOUR}=*/batch-{_at_least(batch_id)}-{writer}-*.parquet"):
+            files.remove(file)
+
+    def _stage(self, batch: DataFrame, staging: str) -> None:
+        rows = batch.withColumn(HOUR, _hour_of(fn.col(self._time)))
+        with _few_files(batch.sparkSession):
+            rows = sort_by_key(rows, self._key, first=[HOUR]) if self._key else rows.hint("rebalance", HOUR)
+            rows.write.mode("overwrite").partitionBy(HOUR).parquet(staging)
+
+    def _move(self, files: HadoopFiles, staging: str, name: str) -> None:
+        staged = sorted(files.glob(staging, f"{HOUR}=*/*.parquet"), key=lambda file: file.split("/")[-2:])
+        for number, file in enumerate(staged):
+            hour = file.split("/")[-2]
+            files.move(file, f"{self._path}/{hour}", f"{name}-{number:05d}.parquet")
+
+
+def _hour_of(time: Column) -> Column:
+    """``yyyy-MM-dd-HH`` in UTC, whatever the session's time zone is."""
+    hours = fn.floor(fn.unix_micros(time) / (_SECONDS_PER_HOUR * 1_000_000))
+    day = fn.date_add(fn.lit("1970-01-01").cast("date"), fn.floor(hours / 24).cast("int"))
+    return fn.concat_ws("-", day.cast("string"), fn.lpad(fn.pmod(hours, fn.lit(24)).cast("string"), 2, "0"))
+
+
+@contextmanager
+def _few_files(spark: SparkSession) -> Iterator[None]:
+    """Let Spark choose the number of partitions, and so of files, by their size.
+
+    It does by default, but not in the session of a query with state, where every batch would be written in
+    ``spark.sql.shuffle.partitions`` files per hour. What the query itself does is planned before this.
+    """
+    before = str(spark.conf.get(_ADAPTIVE))
+    spark.conf.set(_ADAPTIVE, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(_ADAPTIVE, before)
+
+
+def _at_least(batch_id: int) -> str:
+    """The pattern of all numbers of nine digits that are not smaller: the file system sorts out the many others."""
+    digits = f"{batch_id:09d}"
+    larger = [
+        f"{digits[:place]}[{int(digit) + 1}-9]{'?' * (8 - place)}" for place, digit in enumerate(digits) if digit != "9"
+    ]
+    return "{" + ",".join([digits, *larger]) + "}"
+
+
+def _query_of(batch: DataFrame) -> str:
+    """The first part of the id of the streaming query that runs this batch; it stays with the checkpoint directory."""
+    query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if not query_id:
+        raise OptionError("write() was called outside of foreachBatch: name the writer, ParquetFolder(..., writer=...)")
+    return query_id.partition("-")[0]

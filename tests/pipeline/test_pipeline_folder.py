@@ -1,0 +1,335 @@
+"""The folder as any Parquet reader sees it, however often and wherever the writing of a batch was cut off."""
+
+from __future__ import annotations
+
+import datetime as dt
+import fnmatch
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import OptionError
+from penstock.pipeline import ParquetFolder, deduplicate, parquet_folder
+from penstock.pipeline.hadoop_files import HadoopFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    Frame = Callable[[list[dict[str, Any]]], DataFrame]
+
+
+def seen(folder: Path) -> list[str]:
+    """What a reader finds, sorted; a row that is there twice is in here twice."""
+    if not folder.exists():
+        return []
+    rows = ds.dataset(folder, partitioning="hive").to_table(columns=["data"])["data"].to_pylist()
+    return sorted(row.decode() for row in rows)
+
+
+def parquet_files(folder: Path) -> list[str]:
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+def batch_of(written: Any, name: str, hours: int = 3, rows: int = 6) -> list[dict[str, Any]]:
+    return [written.record(f"{name}-{n}", key=f"key-{n}", at_s=3600 * (n % hours)) for n in range(rows)]
+
+
+def data_of(*batches: list[dict[str, Any]]) -> list[str]:
+    return sorted(record["data"].decode() for batch in batches for record in batch)
+
+
+def test_a_batch_lies_in_folders_of_hours(frame: Frame, written: Any, tmp_path: Path) -> None:
+    ParquetFolder(str(tmp_path / "orders"), writer="q").write(frame(batch_of(written, "a")), 12)
+    files = parquet_files(tmp_path / "orders")
+    assert {file.partition("/")[0] for file in files} == {f"hour=2026-11-21-{hour}" for hour in (10, 11, 12)}
+    assert all(re.fullmatch(r"hour=[\d-]+/batch-000000012-q-\d{5}\.parquet", file) for file in files)
+    assert seen(tmp_path / "orders") == [f"a-{n}" for n in range(6)]
+    assert not (tmp_path / "orders.staging" / "q").exists()
+
+
+def test_a_batch_that_runs_again_replaces_what_it_wrote(frame: Frame, written: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "orders"
+    first, second = batch_of(written, "a"), batch_of(written, "b")
+    writing = ParquetFolder(str(folder), writer="q")
+    writing.write(frame(first), 0)
+    writing.write(frame(second), 1)
+    writing.write(frame(second), 1)
+    assert seen(folder) == data_of(first, second)
+    ParquetFolder(str(folder), writer="q").write(frame(second[:2]), 1)  # other rows, in fewer hours
+    assert seen(folder) == data_of(first, second[:2])
+
+
+def test_going_back_to_an_older_checkpoint_replaces_the_later_batches(
+    frame: Frame, written: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "orders"
+    batches = [batch_of(written, name) for name in "abc"]
+    writing = ParquetFolder(str(folder), writer="q")
+    for number, batch in enumerate(batches, start=9):
+        writing.write(frame(batch), number)
+    ParquetFolder(str(folder), writer="q").write(frame(batches[1]), 10)
+    assert seen(folder) == data_of(*batches[:2])
+
+
+def test_writers_do_not_touch_each_other(frame: Frame, written: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "orders"
+    mine, other = batch_of(written, "mine"), batch_of(written, "other")
+    ParquetFolder(str(folder), writer="q").write(frame(mine), 0)
+    ParquetFolder(str(folder), writer="q_2").write(frame(other), 0)
+    ParquetFolder(str(folder), writer="q").write(frame(mine), 0)
+    assert seen(folder) == data_of(mine, other)
+
+
+def test_an_empty_batch_writes_nothing(frame: Frame, written: Any, tmp_path: Path) -> None:
+    ParquetFolder(str(tmp_path / "orders"), writer="q").write(frame([]), 0)
+    assert parquet_files(tmp_path) == []
+
+
+def test_a_folder_may_have_any_name(frame: Frame, written: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "o[r]d{e}rs* ?"
+    batch = batch_of(written, "a")
+    for _ in range(2):
+        ParquetFolder(str(folder), writer="q").write(frame(batch), 0)
+    assert seen(folder) == data_of(batch)
+
+
+class CutOff(BaseException):
+    """Stands for SIGKILL: nothing of the sink runs after it."""
+
+
+def cut_off_at(monkeypatch: pytest.MonkeyPatch, step: int | None) -> list[str]:
+    """Make the n-th change of a file the last one; returns the list that the changes are noted in."""
+    steps: list[str] = []
+
+    class Fragile(HadoopFiles):
+        def _next(self, what: str) -> None:
+            if len(steps) == step:
+                raise CutOff
+            steps.append(what)
+
+        def remove(self, name: str) -> None:
+            self._next("remove")
+            super().remove(name)
+
+        def move(self, file: str, folder: str, name: str) -> None:
+            self._next("move")
+            super().move(file, folder, name)
+
+    monkeypatch.setattr(parquet_folder, "HadoopFiles", Fragile)
+    return steps
+
+
+def test_cut_off_before_every_change_of_a_file(
+    frame: Frame, written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that was written and not committed runs again, is cut off somewhere in that, and runs a third time."""
+    first, second = batch_of(written, "a", 2, 2), batch_of(written, "b", 3, 6)
+    one, two = frame(first).coalesce(1).cache(), frame(second).coalesce(1).cache()
+
+    def written_up_to(folder: Path, step: int | None) -> list[str]:
+        cut_off_at(monkeypatch, None)
+        writing = ParquetFolder(str(folder), writer="q")
+        writing.write(one, 0)
+        writing.write(two, 1)
+        steps = cut_off_at(monkeypatch, step)
+        ParquetFolder(str(folder), writer="q").write(two, 1)
+        return steps
+
+    all_steps = written_up_to(tmp_path / "whole", None)
+    assert all_steps == ["remove"] * 4 + ["move"] * 3 + ["remove"]
+    for step in range(len(all_steps)):
+        folder = tmp_path / f"cut-{step}"
+        with pytest.raises(CutOff):
+            written_up_to(folder, step)
+        at_the_cut = seen(folder)
+        assert len(at_the_cut) == len(set(at_the_cut)), f"a row is there twice after {all_steps[:step]}"
+        assert set(data_of(first)) <= set(at_the_cut) <= set(data_of(first, second))
+        cut_off_at(monkeypatch, None)
+        ParquetFolder(str(folder), writer="q").write(two, 1)
+        assert seen(folder) == data_of(first, second), f"after {all_steps[:step]}"
+        assert parquet_files(tmp_path / f"cut-{step}.staging") == []
+
+
+def test_a_half_written_staging_folder_is_no_harm(frame: Frame, written: Any, tmp_path: Path) -> None:
+    folder, batch = tmp_path / "orders", batch_of(written, "a")
+    left = tmp_path / "orders.staging" / "q" / "hour=2026-11-21-10"
+    left.mkdir(parents=True)
+    (left / "part-00000-left.parquet").write_bytes(b"PAR1 cut off")
+    ParquetFolder(str(folder), writer="q").write(frame(batch), 0)
+    assert seen(folder) == data_of(batch)
+    assert parquet_files(tmp_path / "orders.staging") == []
+
+
+def test_a_write_that_failed_is_swept_by_the_next(
+    frame: Frame, written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same object goes on after an error in the middle of a batch."""
+    folder, first, second = tmp_path / "orders", batch_of(written, "a"), batch_of(written, "b")
+    writing = ParquetFolder(str(folder), writer="q")
+    writing.write(frame(first), 0)
+    cut_off_at(monkeypatch, 2)
+    with pytest.raises(CutOff):
+        writing.write(frame(second), 1)
+    cut_off_at(monkeypatch, None)
+    writing.write(frame(second), 1)
+    assert seen(folder) == data_of(first, second)
+
+
+def test_rows_of_a_key_lie_in_order_in_one_file_per_hour(frame: Frame, written: Any, tmp_path: Path) -> None:
+    records = [
+        written.record(str(n), key=f"key-{n % 5}", at_s=3600 * (n // 100), shard_id=f"shard-{n % 2}")
+        for n in range(200)
+    ]
+    ParquetFolder(str(tmp_path / "orders"), key="partition_key", writer="q").write(
+        frame(records[::-1]).repartition(4), 0
+    )
+    homes: dict[tuple[str, str], set[str]] = {}
+    for file in (tmp_path / "orders").rglob("*.parquet"):
+        rows = pq.read_table(file, columns=["partition_key", "data"], partitioning=None).to_pylist()
+        listed = [(row["partition_key"], int(row["data"])) for row in rows]
+        assert listed == sorted(listed)
+        for key in {key for key, _ in listed}:
+            homes.setdefault((file.parent.name, key), set()).add(file.name)
+    assert {home: len(files) for home, files in homes.items()} == {
+        (f"hour=2026-11-21-{hour}", f"key-{n}"): 1 for hour in (10, 11) for n in range(5)
+    }
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/New_York"])
+def test_hours_are_utc_in_every_session(
+    spark: Any, frame: Frame, written: Any, tmp_path: Path, zone: str, request: pytest.FixtureRequest
+) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    request.addfinalizer(lambda: spark.conf.set("spark.sql.session.timeZone", before))
+    times = {
+        "spring": dt.datetime(2026, 3, 8, 7, 30, tzinfo=dt.UTC),
+        "autumn": dt.datetime(2026, 11, 1, 5, 59, 59, 999_999, tzinfo=dt.UTC),
+        "midnight": dt.datetime(2026, 12, 31, 23, 59, 59, tzinfo=dt.UTC),
+        "old": dt.datetime(1969, 12, 31, 22, 0, tzinfo=dt.UTC),
+    }
+    records = [written.record(name, approximate_arrival_timestamp=time) for name, time in times.items()]
+    rows = frame(records)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    ParquetFolder(str(tmp_path / "orders"), writer="q").write(rows, 0)
+    found = {pq.read_table(file, partitioning=None)["data"][0].as_py().decode(): file.parent.name
+             for file in (tmp_path / "orders").rglob("*.parquet")}  # fmt: skip
+    assert found == {name: f"hour={time:%Y-%m-%d-%H}" for name, time in times.items()}
+
+
+@given(wanted=st.integers(0, 999_999_999), other=st.integers(0, 999_999_999))
+def test_the_pattern_of_later_batches(wanted: int, other: int) -> None:
+    patterns = parquet_folder._at_least(wanted).strip("{}").split(",")
+    matches = any(fnmatch.fnmatchcase(f"{other:09d}", pattern) for pattern in patterns)
+    assert matches == (other >= wanted)
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "fault"),
+    [
+        ({}, ["data"], "no column approximate_arrival_timestamp"),
+        ({"time": "placed_at"}, ["data"], "no column placed_at"),
+        ({"key": "customer"}, None, "no column customer"),
+        (
+            {"key": "partition_key"},
+            ["partition_key", "approximate_arrival_timestamp"],
+            "no column sequence_number; the batch has no column sub_sequence_number",
+        ),
+    ],
+)
+def test_missing_columns_are_named(
+    frame: Frame, written: Any, tmp_path: Path, options: dict[str, str], columns: list[str] | None, fault: str
+) -> None:
+    batch = frame(batch_of(written, "a"))
+    with pytest.raises(OptionError, match=fault):
+        ParquetFolder(str(tmp_path / "orders"), writer="q", **options).write(batch.select(columns or "*"), 0)
+    assert not (tmp_path / "orders").exists()
+
+
+def test_a_column_called_hour_is_refused(frame: Frame, written: Any, tmp_path: Path) -> None:
+    batch = frame(batch_of(written, "a")).withColumnRenamed("stream", "hour")
+    with pytest.raises(OptionError, match="rename it"):
+        ParquetFolder(str(tmp_path / "orders"), writer="q").write(batch, 0)
+
+
+@pytest.mark.parametrize("writer", ["", "a-b", "a/b", "*", "x" * 65])
+def test_writers_have_plain_names(writer: str) -> None:
+    with pytest.raises(OptionError, match="writer"):
+        ParquetFolder("orders", writer=writer)
+
+
+def test_outside_of_a_query_the_writer_is_named(frame: Frame, written: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="writer="):
+        ParquetFolder(str(tmp_path / "orders")).write(frame(batch_of(written, "a")), 0)
+
+
+def test_staging_on_another_file_system_is_refused(frame: Frame, written: Any, tmp_path: Path) -> None:
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no second file system here")
+    staging = elsewhere / f"penstock-{tmp_path.parent.name}-{tmp_path.name}"
+    try:
+        with pytest.raises(OptionError, match="staging: "):
+            ParquetFolder(str(tmp_path / "orders"), writer="q", staging=str(staging)).write(
+                frame(batch_of(written, "a")), 0
+            )
+    finally:
+        HadoopFiles(frame([]).sparkSession).remove(str(staging))
+    assert parquet_files(tmp_path) == []
+
+
+@pytest.mark.parametrize("key", ["partition_key", None])
+def test_a_query_with_state_writes_few_files(
+    spark: Any, stream: Any, written: Any, tmp_path: Path, key: str | None, request: pytest.FixtureRequest
+) -> None:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    request.addfinalizer(lambda: spark.conf.set("spark.sql.shuffle.partitions", before))
+    spark.conf.set("spark.sql.shuffle.partitions", "20")
+    batches = [batch_of(written, name, hours=1, rows=100) for name in "ab"]
+    for batch in batches:
+        stream.add(batch)
+    folder = ParquetFolder(str(tmp_path / "orders"), key=key)
+    unique = deduplicate(stream.load(), "data", within="1 hour")
+    checkpoint = str(tmp_path / "checkpoint")
+    query = unique.writeStream.foreachBatch(folder.write).option("checkpointLocation", checkpoint).start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert seen(tmp_path / "orders") == data_of(*batches)
+    assert len(parquet_files(tmp_path / "orders")) <= 4
+
+
+def test_a_query_names_its_files_and_replaces_them_when_a_commit_is_lost(
+    stream: Any, written: Any, tmp_path: Path
+) -> None:
+    folder, checkpoint = tmp_path / "orders", tmp_path / "checkpoint"
+    batches = [batch_of(written, name) for name in "ab"]
+    for batch in batches:
+        stream.add(batch)
+
+    def run() -> str:
+        writing = ParquetFolder(str(folder), key="partition_key")
+        writer = stream.load().writeStream.foreachBatch(writing.write)
+        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        return str(query.id)
+
+    query_id = run()
+    files = parquet_files(folder)
+    assert {re.sub(r".*/batch-\d+-(\w+)-.*", r"\1", file) for file in files} == {query_id.partition("-")[0]}
+    assert seen(folder) == data_of(*batches)
+    for name in ("1", ".1.crc"):
+        (checkpoint / "commits" / name).unlink()
+    assert run() == query_id
+    assert seen(folder) == data_of(*batches)
