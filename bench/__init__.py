@@ -1,0 +1,1 @@
+"""Benchmarks: each program prints a table and, with ``--json``, one JSON object (see ``_form``)."""

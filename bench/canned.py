@@ -1,0 +1,266 @@
+"""A server of ready-made Kinesis answers in a process of its own: it looks nothing up, stores and checks
+nothing.
+
+It is there so that a benchmark measures clients: it must be faster than all of them. GetRecords answers the
+page that the iterator names (``page-<records>-<bytes>``, made at its first use; ``empty``), PutRecords says
+yes to each entry, other operations get ``{}``. ``GET /stats`` counts. The process ends with its standard
+input.
+
+``python -m bench.canned`` runs it by hand.
+"""
+
+from __future__ import annotations
+
+import base64
+import email.utils
+import json
+import os
+import random
+import selectors
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+RECEIVE_BYTES = 256 * 1024
+SEND_BYTES = 256 * 1024
+"""Of one call: smaller ones keep the receiver busy while the next is copied."""
+BUFFER_BYTES = 16 * 1024 * 1024
+"""A whole page, where the system allows it: the server has done its part before the client has read much."""
+JOIN_BYTES_MAX = 64 * 1024
+FIRST_SEQUENCE = 49590338271490256608559692538361571095921575989136588898
+SHARD = "shardId-000000000000"
+
+
+def page(records: int, data_bytes: int, seed: int = 1) -> bytes:
+    """The body of a GetRecords answer as AWS writes it, with random data."""
+    rng = random.Random(seed)
+    return json.dumps(
+        {
+            "Records": [
+                {
+                    "SequenceNumber": str(FIRST_SEQUENCE + 7 * index),
+                    "ApproximateArrivalTimestamp": 1.7e9 + index / 1000,
+                    "Data": base64.b64encode(rng.randbytes(data_bytes)).decode(),
+                    "PartitionKey": f"key-{index:05d}",
+                }
+                for index in range(records)
+            ],
+            "NextShardIterator": "A" * 224,
+            "MillisBehindLatest": 0,
+        },
+        separators=(",", ":"),
+    ).encode()
+
+
+def put_answer(entries: int) -> bytes:
+    """The body of a PutRecords answer: all entries were taken."""
+    return json.dumps(
+        {
+            "FailedRecordCount": 0,
+            "Records": [
+                {"SequenceNumber": str(FIRST_SEQUENCE + 7 * index), "ShardId": SHARD} for index in range(entries)
+            ],
+        },
+        separators=(",", ":"),
+    ).encode()
+
+
+class Answers:
+    """Ready bodies by what is asked for."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.put_entries = 0
+        self._pages = {"empty": page(0, 0)}
+        self._puts: dict[int, bytes] = {}
+        self._date = (0, b"")
+
+    def body(self, target: bytes, request: bytes) -> bytes:
+        """The answer to one request."""
+        self.requests += 1
+        if target.endswith(b"GetRecords"):
+            return self._page(request)
+        if target.endswith(b"PutRecords"):
+            entries = request.count(b'"Data"')
+            self.put_entries += entries
+            if entries not in self._puts:
+                self._puts[entries] = put_answer(entries)
+            return self._puts[entries]
+        return b"{}"
+
+    def head(self, length: int) -> bytes:
+        """The head of an answer, with the headers that AWS sends."""
+        second = int(time.time())
+        if second != self._date[0]:
+            self._date = (second, email.utils.formatdate(second, usegmt=True).encode())
+        return b"".join(
+            (
+                b"HTTP/1.1 200 OK\r\nx-amzn-RequestId: c6d2a1f0-8a1e-4f6e-9d6a-2b8e4e1b7a10\r\nDate: ",
+                self._date[1],
+                b"\r\nContent-Type: application/x-amz-json-1.1\r\nContent-Length: ",
+                str(length).encode(),
+                b"\r\n\r\n",
+            )
+        )
+
+    def _page(self, request: bytes) -> bytes:
+        name = request.partition(b'"ShardIterator"')[2].split(b'"', 2)[1].decode()
+        if name not in self._pages:
+            _, records, data_bytes = name.split("-")
+            self._pages[name] = page(int(records), int(data_bytes))
+        return self._pages[name]
+
+
+class Connection:
+    """One connection: requests with a Content-Length, one after the other. Answers are never copied."""
+
+    def __init__(self, sock: socket.socket, answers: Answers) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        self._socket = sock
+        self._answers = answers
+        self._received = bytearray()
+        self._unsent: deque[memoryview] = deque()
+
+    def turn(self) -> int:
+        """Receive, answer and send what can be; return the events to wait for next, 0 at the end."""
+        try:
+            if self._unsent:
+                return self._send()
+            data = self._socket.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return selectors.EVENT_READ
+        except OSError:
+            return 0
+        if not data:
+            return 0
+        self._received += data
+        while (end := self._received.find(b"\r\n\r\n")) >= 0:
+            head = bytes(self._received[:end])
+            length = int(_header(head, b"content-length") or 0)
+            if len(self._received) < end + 4 + length:
+                if b"100-continue" in head.lower():
+                    self._unsent.append(memoryview(b"HTTP/1.1 100 Continue\r\n\r\n"))
+                break
+            request = bytes(self._received[end + 4 : end + 4 + length])
+            del self._received[: end + 4 + length]
+            self._answer(head, request)
+        return self._send() if self._unsent else selectors.EVENT_READ
+
+    def close(self) -> None:
+        """The other side has closed it."""
+        self._socket.close()
+
+    def _answer(self, head: bytes, request: bytes) -> None:
+        answers = self._answers
+        if head.startswith(b"GET /stats"):
+            body = json.dumps({"requests": answers.requests, "put_entries": answers.put_entries}).encode()
+        else:
+            body = answers.body(_header(head, b"x-amz-target"), request)
+        if len(body) <= JOIN_BYTES_MAX:
+            self._unsent.append(memoryview(answers.head(len(body)) + body))
+        else:
+            self._unsent += (memoryview(answers.head(len(body))), memoryview(body))
+
+    def _send(self) -> int:
+        while self._unsent:
+            part = self._unsent[0]
+            try:
+                sent = self._socket.send(part[:SEND_BYTES])
+            except BlockingIOError:
+                return selectors.EVENT_WRITE
+            except OSError:
+                return 0
+            if sent == len(part):
+                self._unsent.popleft()
+            else:
+                self._unsent[0] = part[sent:]
+        return selectors.EVENT_READ
+
+
+def _header(head: bytes, name: bytes) -> bytes:
+    start = head.lower().find(b"\r\n" + name + b":")
+    if start < 0:
+        return b""
+    return head[start + len(name) + 3 :].partition(b"\r\n")[0].strip()
+
+
+def serve(port: int) -> None:
+    """Listen on loopback, say where, and serve until standard input ends."""
+    answers = Answers()
+    listener = socket.create_server(("127.0.0.1", port), backlog=128)
+    listener.setblocking(False)
+    print(listener.getsockname()[1], flush=True)
+    with selectors.DefaultSelector() as selector:
+        selector.register(sys.stdin, selectors.EVENT_READ, sys.stdin)
+        selector.register(listener, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.data is sys.stdin:
+                    if not os.read(sys.stdin.fileno(), 1024):
+                        return
+                elif key.data is None:
+                    accepted, _ = listener.accept()
+                    selector.register(accepted, selectors.EVENT_READ, Connection(accepted, answers))
+                else:
+                    events = key.data.turn()
+                    if events == 0:
+                        selector.unregister(key.fileobj)
+                        key.data.close()
+                    elif events != key.events:
+                        selector.modify(key.fileobj, events, key.data)
+
+
+class CannedServer:
+    """Runs the server as a child process: ``with CannedServer() as server: server.endpoint_url``."""
+
+    def __enter__(self) -> CannedServer:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.canned", "--port", "0"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).resolve().parents[1],
+        )
+        assert self._process.stdout is not None
+        port = self._process.stdout.readline().decode().strip()
+        if not port:
+            raise RuntimeError("the canned server did not start: see its message above")
+        self.endpoint_url = f"http://127.0.0.1:{port}"
+        self.pid = self._process.pid
+        return self
+
+    def stats(self) -> dict[str, int]:
+        """What it has counted."""
+        with urllib.request.urlopen(f"{self.endpoint_url}/stats") as answer:
+            counted: dict[str, int] = json.load(answer)
+            return counted
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+if __name__ == "__main__":
+    import argparse
+
+    parser = argparse.ArgumentParser(description="Serve ready-made Kinesis answers until standard input ends.")
+    parser.add_argument("--port", type=int, default=4568, help="0 takes a free one and prints it")
+    serve(parser.parse_args().port)

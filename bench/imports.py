@@ -1,0 +1,26 @@
+"""What `import penstock` costs a fresh interpreter; what it brings in is bounded by a test.
+
+``import_s``: the import alone, without the interpreter's own start. Each round is the least of several
+interpreters: what the machine does beside only adds.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from bench._form import Case, main
+
+INTERPRETERS = 5
+TIMED = "import time; began = time.perf_counter(); import penstock; print(time.perf_counter() - began)"
+
+
+def import_s() -> float:
+    """The least of a few fresh interpreters, in seconds."""
+    return min(float(subprocess.check_output([sys.executable, "-c", TIMED])) for _ in range(INTERPRETERS))
+
+
+CASES = [Case(name="import_s", unit="s", goal=0.15, sense="at_most", ours=import_s)]
+
+if __name__ == "__main__":
+    main("imports", __doc__ or "", CASES)

@@ -1,0 +1,230 @@
+"""How many records the local service hands out and takes, itself on one core.
+
+The client sends ready-made requests from another core and throws the answers away, several at a time, so that
+the server never waits for it: the share that both have of their cores is shown beside the figures.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import selectors
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench._form import WARM_UP_ROUNDS, apart, cpu_of_s, judge, options, report, say, wanted
+from penstock.local import LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.local.spawned import SpawnedKinesis
+
+ROUNDS = 5
+SECONDS = 2.0
+CONNECTIONS = 4
+SHARDS = 4
+PAGE_RECORDS = 10_000
+PUT_RECORDS = 500
+
+
+def request(operation: str, fields: dict[str, object]) -> bytes:
+    """A ready-made call."""
+    body = json.dumps(fields, separators=(",", ":")).encode()
+    head = (
+        "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-amz-json-1.1\r\n"
+        f"X-Amz-Target: Kinesis_20131202.{operation}\r\nX-Amz-Date: 20260101T000000Z\r\n"
+        "Authorization: AWS4-HMAC-SHA256 Credential=bench/20260101/us-east-1/kinesis/aws4_request, "
+        "SignedHeaders=host;x-amz-date, Signature=00\r\nUser-Agent: penstock/bench tag/bench\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class Connection:
+    """One connection that repeats its requests and discards the answers."""
+
+    def __init__(self, port: int, requests: list[bytes], buffer: memoryview) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._requests = requests
+        self._buffer = buffer
+        self._at = 0
+        self._left = 0
+        self.answers = 0
+
+    def send(self) -> None:
+        self.socket.sendall(self._requests[self._at % len(self._requests)])
+        self._at += 1
+
+    def receive(self) -> bool:
+        """Take what is there; True when an answer is whole."""
+        count = self.socket.recv_into(self._buffer)
+        if self._left == 0:
+            head = bytes(self._buffer[: min(count, 2048)])
+            end = head.index(b"\r\n\r\n") + 4
+            if not head.startswith(b"HTTP/1.1 200"):
+                raise RuntimeError(head.decode("latin-1"))
+            at = head.index(b"Content-Length: ") + 16
+            self._left = int(head[at : head.index(b"\r", at)]) + end
+        self._left -= count
+        if self._left == 0:
+            self.answers += 1
+        return self._left == 0
+
+
+def call(port: int, operation: str, fields: dict[str, object]) -> dict[str, object]:
+    """One call whose answer is wanted."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    head, _, body = request(operation, fields).partition(b"\r\n\r\n")
+    headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+    connection.request("POST", "/", body, headers)
+    response = connection.getresponse()
+    answer = response.read()
+    connection.close()
+    if response.status != 200:
+        raise RuntimeError(answer.decode())
+    return json.loads(answer) if answer else {}
+
+
+class Round(NamedTuple):
+    """What one round measured."""
+
+    calls_per_s: float
+    server_share: float
+    client_share: float
+
+
+def drive(port: int, pid: int, requests: list[list[bytes]], seconds: float) -> Round:
+    """Keep all connections busy for some seconds."""
+    buffer = memoryview(bytearray(1 << 20))
+    selector = selectors.DefaultSelector()
+    connections = [Connection(port, mine, buffer) for mine in requests]
+    for connection in connections:
+        selector.register(connection.socket, selectors.EVENT_READ, connection)
+        connection.send()
+    began, server_began, client_began = time.perf_counter(), cpu_of_s(pid), time.process_time()
+    end = began + seconds
+    while time.perf_counter() < end:
+        for key, _ in selector.select(1.0):
+            if key.data.receive():
+                key.data.send()
+    elapsed = time.perf_counter() - began
+    answers = sum(connection.answers for connection in connections)
+    round_ = Round(
+        answers / elapsed,
+        (cpu_of_s(pid) - server_began) / elapsed,
+        (time.process_time() - client_began) / elapsed,
+    )
+    for connection in connections:
+        connection.socket.close()
+    return round_
+
+
+def entries(count: int, size: int) -> list[dict[str, str]]:
+    return [
+        {"Data": base64.b64encode(os.urandom(size)).decode(), "PartitionKey": f"key-{number:06d}"}
+        for number in range(count)
+    ]
+
+
+def put_requests(stream: str) -> list[bytes]:
+    return [request("PutRecords", {"StreamName": stream, "Records": entries(PUT_RECORDS, 100)}) for _ in range(4)]
+
+
+def measure_gets(service: SpawnedKinesis, port: int) -> Round:
+    """Pages of 10,000 records of 100 B, from four shards."""
+    service.reset()
+    call(port, "CreateStream", {"StreamName": "bench", "ShardCount": SHARDS})
+    body = put_requests("bench")[0].partition(b"\r\n\r\n")[2]
+    for _ in range(SHARDS * PAGE_RECORDS * 5 // 4 // PUT_RECORDS):
+        call(port, "PutRecords", json.loads(body))
+    requests = []
+    for number in range(SHARDS):
+        where = {"StreamName": "bench", "ShardId": f"shardId-{number:012d}"}
+        start = call(port, "GetShardIterator", where | {"ShardIteratorType": "TRIM_HORIZON"})
+        page = {"ShardIterator": start["ShardIterator"], "Limit": PAGE_RECORDS}
+        got = len(call(port, "GetRecords", page)["Records"])  # type: ignore[arg-type]
+        if got != PAGE_RECORDS:
+            raise RuntimeError(f"a page has {got} records")
+        requests.append([request("GetRecords", page)])
+    return drive(port, service.pid, requests, SECONDS)
+
+
+def measure_puts(service: SpawnedKinesis, port: int) -> Round:
+    """Calls of 500 records of 100 B to four shards."""
+    service.reset()
+    call(port, "CreateStream", {"StreamName": "bench", "ShardCount": SHARDS})
+    requests = [put_requests("bench") for _ in range(CONNECTIONS)]
+    return drive(port, service.pid, requests, SECONDS)
+
+
+def measure_small(service: SpawnedKinesis, port: int) -> Round:
+    """Empty GetRecords."""
+    service.reset()
+    call(port, "CreateStream", {"StreamName": "bench", "ShardCount": 1})
+    where = {"StreamName": "bench", "ShardId": "shardId-000000000000", "ShardIteratorType": "LATEST"}
+    page = {"ShardIterator": call(port, "GetShardIterator", where)["ShardIterator"]}
+    return drive(port, service.pid, [[request("GetRecords", page)]] * CONNECTIONS, SECONDS)
+
+
+def start_time_s() -> float:
+    """From the start of ``penstock local`` until it says where it listens."""
+    began = time.perf_counter()
+    command = [sys.executable, "-c", "from penstock.cli import main; main()", "local", "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        elapsed = time.perf_counter() - began
+        process.terminate()
+    return elapsed
+
+
+GOALS = {"gets_100b": (PAGE_RECORDS, 1_000_000.0), "puts_100b": (PUT_RECORDS, 250_000.0)}
+
+
+def main() -> None:
+    asked = options(__doc__ or "")
+    cases: dict[str, Callable[[SpawnedKinesis, int], Round]] = {
+        "gets_100b": measure_gets,
+        "puts_100b": measure_puts,
+        "small": measure_small,
+    }
+    rounds: dict[str, list[Round]] = {name: [] for name in cases if name == "small" or wanted(name, asked)}
+    with LocalKinesis.spawn() as service, apart(service.pid):
+        port = int(service.endpoint_url.rpartition(":")[2])
+        for _ in range(WARM_UP_ROUNDS + ROUNDS):
+            for name, measured in rounds.items():
+                measured.append(cases[name](service, port))
+    results = [
+        judge(
+            name,
+            [one.calls_per_s * records for one in rounds[name][WARM_UP_ROUNDS:]],
+            unit="records/s",
+            goal=goal,
+            sense="at_least",
+        )
+        for name, (records, goal) in GOALS.items()
+        if name in rounds
+    ]
+    report("local", results, as_json=asked.json)
+    for name, measured in rounds.items():
+        server, clients, calls = (
+            statistics.median(getattr(one, figure) for one in measured[WARM_UP_ROUNDS:])
+            for figure in ("server_share", "client_share", "calls_per_s")
+        )
+        say(
+            f"{name}: {calls:,.0f} calls/s, the server at {server:.0%} of its core ({server / calls * 1e6:,.0f} us "
+            f"a call), the client at {clients:.0%} of the other"
+        )
+    say(f"penstock local listens after {statistics.median(start_time_s() for _ in range(3)):.2f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Spark sources to compare with: both plan as ours does, so that partitions are the same, and differ in `read`.
+
+Workers import this module, so it must be on their PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime as dt
+import os
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import boto3
+import pyarrow as pa
+from botocore.config import Config
+from pyspark.sql.datasource import InputPartition
+
+from penstock.spark.columns import arrow_schema
+from penstock.spark.ranges import EndKind
+from penstock.spark.source import PenstockDataSource, PenstockStreamReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from penstock.spark.ranges import ReadSettings, ShardPartition, ShardRange
+
+RECORDS_PATH = "PENSTOCK_BENCH_RECORDS"
+"""Environment variable: a pickled file that says what is in the streams, for the source that reads nothing."""
+
+
+class StreamFacts(NamedTuple):
+    """What a stream holds: all its records have data and keys of these sizes."""
+
+    data_bytes: int
+    key_bytes: int
+    numbers: dict[str, list[int]]
+    """Shard id to the sequence numbers of its records."""
+
+
+# --- boto3 and tuples -------------------------------------------------------------------------------
+
+_clients: dict[str, Any] = {}
+
+
+def _client(endpoint_url: str, region: str) -> Any:
+    client = _clients.get(endpoint_url)
+    if client is None:
+        config = Config(retries={"mode": "standard", "max_attempts": 10})
+        client = boto3.client("kinesis", region_name=region, endpoint_url=endpoint_url, config=config)
+        _clients[endpoint_url] = client
+    return client
+
+
+class TuplesReader(PenstockStreamReader):
+    """Reads the same ranges with boto3, page by page, and yields tuples."""
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:  # type: ignore[override]
+        wire = partition.settings.wire
+        client = _client(wire.endpoint_url, wire.region)
+        for chain in partition.chains:
+            for one in chain:
+                yield from _tuples(client, partition.stream.short, one)
+
+
+def _tuples(client: Any, stream: str, one: ShardRange) -> Iterator[tuple[Any, ...]]:
+    iterator = client.get_shard_iterator(
+        StreamName=stream,
+        ShardId=one.shard_id,
+        ShardIteratorType="AT_SEQUENCE_NUMBER",
+        StartingSequenceNumber=str(one.first_sequence_number),
+    )["ShardIterator"]
+    end = one.end_sequence_number
+    while iterator:
+        page = client.get_records(ShardIterator=iterator, Limit=10_000)
+        for record in page["Records"]:
+            number = int(record["SequenceNumber"])
+            if one.end_kind is EndKind.EXCLUSIVE and number >= end:
+                return
+            yield (
+                record["PartitionKey"],
+                record["Data"],
+                stream,
+                one.shard_id,
+                record["SequenceNumber"],
+                0,
+                record["ApproximateArrivalTimestamp"],
+                None,
+            )
+            if one.end_kind is EndKind.INCLUSIVE and number >= end:
+                return
+        iterator = page.get("NextShardIterator")
+
+
+class TuplesSource(PenstockDataSource):
+    """boto3 and tuples."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "boto3_tuples"
+
+    def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
+        ours = super().streamReader(schema)
+        return TuplesReader(ours._options, ours._settings)
+
+
+# --- lists, nothing read ----------------------------------------------------------------------------
+
+
+class CountedPartition(InputPartition):
+    """How many rows a task of ours would yield, of which shards."""
+
+    def __init__(self, rows: int, facts: StreamFacts, settings: ReadSettings, stream: str, shard_id: str) -> None:
+        self.rows = rows
+        self.data_bytes = facts.data_bytes
+        self.key_bytes = facts.key_bytes
+        self.settings = settings
+        self.stream = stream
+        self.shard_id = shard_id
+
+
+class ListsReader(PenstockStreamReader):
+    """Yields as many rows in batches of the same size, made of lists that are there already."""
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [self._counted(task) for task in super().partitions(start, end)]
+
+    def _counted(self, task: ShardPartition) -> CountedPartition:
+        facts = _facts()[task.stream.short]
+        rows = sum(_rows_in(one, facts.numbers[one.shard_id]) for chain in task.chains for one in chain)
+        return CountedPartition(rows, facts, task.settings, task.stream.short, task.chains[0][0].shard_id)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settings = partition.settings
+        row_bytes = partition.data_bytes + partition.key_bytes
+        size = min(settings.batch_rows_max, settings.batch_bytes_max // row_bytes)
+        lists = _lists(partition, size)
+        schema = arrow_schema(settings.columns, settings.columns_not_null)
+        for start in range(0, partition.rows, size):
+            count = min(size, partition.rows - start)
+            columns = lists if count == size else {name: values[:count] for name, values in lists.items()}
+            arrays = [pa.array(columns[field.name], field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+_known: dict[str, StreamFacts] = {}
+_made: dict[tuple[int, int], dict[str, list[Any]]] = {}
+
+
+def _facts() -> Mapping[str, StreamFacts]:
+    if not _known:
+        _known.update(pickle.loads(Path(os.environ[RECORDS_PATH]).read_bytes()))
+    return _known
+
+
+def _rows_in(one: ShardRange, numbers: list[int]) -> int:
+    first = bisect.bisect_left(numbers, one.first_sequence_number)
+    if one.end_kind is EndKind.SHARD_END:
+        return len(numbers) - first
+    cut = bisect.bisect_left if one.end_kind is EndKind.EXCLUSIVE else bisect.bisect_right
+    return cut(numbers, one.end_sequence_number) - first
+
+
+def _lists(partition: CountedPartition, count: int) -> dict[str, list[Any]]:
+    """Values like those of the stream; made once per worker."""
+    key = (partition.data_bytes, count)
+    if key not in _made:
+        arrived = dt.datetime.now(dt.UTC).replace(microsecond=0)
+        _made[key] = {
+            "partition_key": [f"key-{n:0{partition.key_bytes - 4}d}" for n in range(count)],
+            "data": [os.urandom(partition.data_bytes) for _ in range(count)],
+            "stream": [partition.stream] * count,
+            "shard_id": [partition.shard_id] * count,
+            "sequence_number": [str(10**55 + n) for n in range(count)],
+            "sub_sequence_number": [0] * count,
+            "approximate_arrival_timestamp": [arrived + dt.timedelta(milliseconds=n) for n in range(count)],
+            "explicit_hash_key": [None] * count,
+        }
+    return _made[key]
+
+
+class ListsSource(PenstockDataSource):
+    """Arrow arrays from lists."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "arrow_lists"
+
+    def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
+        ours = super().streamReader(schema)
+        return ListsReader(ours._options, ours._settings)

@@ -1,0 +1,264 @@
+"""Rules of the house that no linter knows: sizes, who may import whom, bounds, nothing unfinished."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).resolve().parents[1]
+SRC = ROOT / "src"
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+
+MODULES = sorted(SRC.rglob("*.py"))
+PROGRAMS = sorted([*MODULES, *(ROOT / "bench").rglob("*.py"), *(ROOT / "examples").rglob("*.py")])
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def where(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module that this one imports, also inside functions and for types only, with the line."""
+    package = module_name(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            target = ".".join([*base, *([node.module] if node.module else [])])
+            yield target, node.lineno
+            yield from ((f"{target}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def test_there_is_something_to_check() -> None:
+    assert {"penstock.model", "penstock.errors", "penstock"} <= {module_name(path) for path in MODULES}
+
+
+def test_modules_are_short() -> None:
+    lengths = {where(path, 1): len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
+    assert {name: length for name, length in lengths.items() if length >= MODULE_LINES_MAX} == {}
+
+
+def test_functions_are_short() -> None:
+    long = []
+    for path in PROGRAMS:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length >= FUNCTION_LINES_MAX:
+                    long.append(f"{where(path, node.lineno)} {node.name}: {length} lines")
+    assert long == []
+
+
+# --- who may import whom --------------------------------------------------------------------------
+
+CORE_MAY_SEE = ("penstock.core", "penstock.model", "penstock.errors", "penstock.events")
+
+
+def core_sees_only_core(importer: str, imported: str) -> bool:
+    """``core`` is computed, never connected: the standard library, and our own values."""
+    if not within(importer, "penstock.core"):
+        return True
+    top = imported.partition(".")[0]
+    if top == "penstock":
+        return imported == "penstock" or any(within(imported, name) for name in CORE_MAY_SEE)
+    return top in sys.stdlib_module_names
+
+
+def values_see_no_parts(importer: str, imported: str) -> bool:
+    """``model`` and ``errors`` lie under everything, so they import nothing of ours but each other."""
+    values = ("penstock.model", "penstock.errors")
+    return importer not in values or imported in ("penstock", "msgspec", *values) or not within(imported, "penstock")
+
+
+def runtime_never_sees_aws(importer: str, imported: str) -> bool:
+    """``runtime`` sees ports; what speaks AWS is handed to it."""
+    return not (within(importer, "penstock.runtime") and within(imported, "penstock.aws"))
+
+
+def botocore_stays_under_aws(importer: str, imported: str) -> bool:
+    if not any(within(imported, name) for name in ("botocore", "boto3", "aiobotocore")):
+        return True
+    return within(importer, "penstock.aws")
+
+
+def pyspark_stays_under_spark(importer: str, imported: str) -> bool:
+    homes = ("penstock.spark", "penstock.pipeline", "pyspark_penstock")
+    return not within(imported, "pyspark") or any(within(importer, home) for home in homes)
+
+
+def spark_sees_little_of_runtime(importer: str, imported: str) -> bool:
+    """The source borrows the loop thread and, for the sink, the producer's send loop; never the consumer."""
+    if not (within(importer, "penstock.spark") and within(imported, "penstock.runtime")):
+        return True
+    return not within(imported, "penstock.runtime.consumer") and not within(imported, "penstock.runtime.worker")
+
+
+def nothing_sees_the_faces(importer: str, imported: str) -> bool:
+    """``cli`` and ``console`` are faces: everything may be shown by them, nothing leans on them."""
+    return not any(
+        within(imported, face) and not within(importer, face) and importer != "penstock.__main__"
+        for face in ("penstock.cli", "penstock.console")
+    )
+
+
+def parts_below_see_no_part_above(importer: str, imported: str) -> bool:
+    """The arrows point one way: core < aws < runtime, local, spark < pipeline."""
+    above = {
+        "penstock.aws": ("penstock.runtime", "penstock.local", "penstock.spark", "penstock.pipeline"),
+        "penstock.local": ("penstock.spark", "penstock.pipeline", "penstock.testing"),
+        "penstock.runtime": ("penstock.local", "penstock.spark", "penstock.pipeline"),
+        "penstock.spark": ("penstock.local", "penstock.pipeline"),
+    }
+    return not any(
+        within(importer, low) and any(within(imported, high) for high in highs) for low, highs in above.items()
+    )
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        core_sees_only_core,
+        values_see_no_parts,
+        runtime_never_sees_aws,
+        botocore_stays_under_aws,
+        pyspark_stays_under_spark,
+        spark_sees_little_of_runtime,
+        nothing_sees_the_faces,
+        parts_below_see_no_part_above,
+    ],
+)
+def test_import_rule(allowed: Callable[[str, str], bool]) -> None:
+    wrong = [
+        f"{where(path, line)} imports {imported}"
+        for path in MODULES
+        for imported, line in imports_of(path)
+        if not allowed(module_name(path), imported)
+    ]
+    assert wrong == []
+
+
+def test_the_import_rules_can_fail() -> None:
+    assert not core_sees_only_core("penstock.core.lineage", "aiohttp")
+    assert not core_sees_only_core("penstock.core.lineage", "penstock.aws.wire")
+    assert not runtime_never_sees_aws("penstock.runtime.worker", "penstock.aws")
+    assert not botocore_stays_under_aws("penstock.local.http", "botocore.session")
+    assert not pyspark_stays_under_spark("penstock.core.pacing", "pyspark.sql")
+    assert not nothing_sees_the_faces("penstock.local.http", "penstock.cli")
+    assert not parts_below_see_no_part_above("penstock.aws.wire", "penstock.local.service")
+
+
+# --- bounds, time and chance ----------------------------------------------------------------------
+
+
+def calls_of(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def test_queues_are_bounded() -> None:
+    queues = {
+        "asyncio.Queue", "asyncio.LifoQueue", "asyncio.PriorityQueue",
+        "queue.Queue", "queue.LifoQueue", "queue.PriorityQueue", "queue.SimpleQueue",
+        "Queue", "SimpleQueue", "multiprocessing.Queue",
+    }  # fmt: skip
+    unbounded = [
+        where(path, call.lineno)
+        for path in MODULES
+        for name, call in calls_of(path)
+        if name in queues and not call.args and not any(keyword.arg == "maxsize" for keyword in call.keywords)
+    ]
+    assert unbounded == []
+
+
+def test_core_takes_time_and_chance_as_arguments() -> None:
+    impure = re.compile(
+        r"^(time\.(time|monotonic|perf_counter|sleep)(_ns)?"
+        r"|(datetime|dt)\.(datetime\.)?(now|utcnow|today)"
+        r"|random\.(?!Random$)\w+|uuid\.uuid\d|os\.urandom|secrets\.\w+)$"
+    )
+    assert impure.match("time.time")
+    assert impure.match("random.random")
+    found = [
+        f"{where(path, call.lineno)} calls {name}"
+        for path in MODULES
+        if within(module_name(path), "penstock.core")
+        for name, call in calls_of(path)
+        if impure.match(name)
+    ]
+    assert found == []
+
+
+# --- nothing unfinished, nothing of one machine ---------------------------------------------------
+
+
+def tracked_texts() -> dict[Path, str]:
+    """Every text file that git knows (or, outside of a clone, every file of the packages)."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, check=False,
+    )  # fmt: skip
+    names = [name for name in listing.stdout.decode().split("\0") if name]
+    paths = [ROOT / name for name in names] or PROGRAMS
+    texts = {}
+    for path in paths:
+        if path.is_file() and path.suffix not in {".json", ".gz", ".bin", ".parquet"} and path != Path(__file__):
+            texts[path] = path.read_text(encoding="utf-8", errors="replace")
+    return texts
+
+
+def lines_with(pattern: str, keep: Callable[[Path], bool] = lambda path: True) -> list[str]:
+    found = re.compile(pattern)
+    return [
+        f"{where(path, number)}: {line.strip()[:120]}"
+        for path, text in tracked_texts().items()
+        if keep(path)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if found.search(line)
+    ]
+
+
+def test_nothing_is_left_unfinished() -> None:
+    marks = r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError|not implemented yet"
+    assert lines_with(marks, lambda path: path.suffix in {".py", ".sh", ".toml", ".md"} or not path.suffix) == []
+
+
+def test_no_paths_of_one_machine() -> None:
+    assert lines_with(r"(^|[\s\"'=(:])/(work|root|farm|home/[a-z]+|Users/[A-Za-z]+|tmp/[a-z0-9_]+)/") == []
+
+
+def test_requirements_have_hashes_and_no_addresses() -> None:
+    files = sorted((ROOT / "requirements").glob("*.txt"))
+    assert [path.name for path in files] == ["build.txt", "dev.txt", "run.txt"]
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        pins = re.findall(r"^([a-z0-9][\w.-]*)(\[[\w,-]+\])?==\S+", text, flags=re.MULTILINE)
+        entries = re.findall(r"^[^#\s]", text, flags=re.MULTILINE)
+        assert len(pins) == len(entries), f"{path.name}: not every entry is an exact version"
+        assert text.count("--hash=sha256:") >= len(pins), f"{path.name}: an entry has no hash"
+        assert not re.search(r"https?://|--(extra-)?index-url|--find-links|--trusted-host", text), path.name
