@@ -1,0 +1,208 @@
+"""How often which value occurred: a histogram of logarithmic buckets that can be added to others without loss.
+
+Its buckets are the same for every histogram and need no set-up, so two of them merge by adding counts, in any order,
+and a quantile of the merged one is as good as of one that saw all values.
+"""
+
+from __future__ import annotations
+
+from math import ceil, log2
+from typing import Any
+
+BUCKETS_PER_DOUBLING = 20
+_GROWTH: float = 2.0 ** (1 / BUCKETS_PER_DOUBLING)  # from one bucket to the next
+RELATIVE_ERROR_MAX = (_GROWTH - 1) / (_GROWTH + 1)
+"""Of a quantile, against the value counted: 1.73 %. Half a bucket, measured from the bucket's harmonic middle."""
+
+_LOWEST_EXPONENT = -30
+_HIGHEST_EXPONENT = 50
+VALUE_MIN = 2.0**_LOWEST_EXPONENT
+"""Smaller values count as zero: 0.93 ns, where values are seconds."""
+VALUE_MAX = 2.0**_HIGHEST_EXPONENT
+"""Larger values share the last bucket: 1 PiB, where values are bytes. ``max`` is still exact."""
+BUCKETS_MAX = BUCKETS_PER_DOUBLING * (_HIGHEST_EXPONENT - _LOWEST_EXPONENT) + 1
+"""More are never kept, whatever the values."""
+
+_OFFSET = -_LOWEST_EXPONENT * BUCKETS_PER_DOUBLING  # makes all indices positive, where int() rounds down
+_UNITS = 2.0**40  # the sum is kept in whole units of 2**-40: adding floats would depend on their order
+
+
+class Histogram:
+    """Counts of values >= 0 (seconds, bytes, attempts, ...), sparse: only buckets that hold something take memory.
+
+    ``count``, ``min`` and ``max`` are exact; ``sum`` is exact but for 1e-12 per value; a quantile of values in
+    [`VALUE_MIN`, `VALUE_MAX`] is within `RELATIVE_ERROR_MAX`. Not for several threads at once.
+    """
+
+    __slots__ = ("_buckets", "_max", "_min", "_units", "_zeros", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        """How many values were counted."""
+        self._zeros = 0
+        self._buckets: dict[int, int] = {}
+        self._units = 0
+        self._min = float("inf")
+        self._max = -1.0
+
+    def add(self, value: float, count: int = 1) -> None:
+        """Count ``value`` (finite, >= 0) ``count`` times (0 is nothing). Raises ValueError for anything else."""
+        if not (0 <= value < 1e300 and count > 0):
+            if count == 0:
+                return
+            raise ValueError(f"a histogram counts finite values from 0 on, at least 0 times; not {value} {count} times")
+        if value < VALUE_MIN:
+            self._zeros += count
+        else:
+            index = int(log2(value) * BUCKETS_PER_DOUBLING + _OFFSET) if value < VALUE_MAX else BUCKETS_MAX - 1
+            buckets = self._buckets
+            if index in buckets:
+                buckets[index] += count
+            else:
+                buckets[index] = count
+        self.count += count
+        self._units += int(value * _UNITS) * count
+        if value < self._min:
+            self._min = value
+        if value > self._max:
+            self._max = value
+
+    def merge(self, other: Histogram) -> None:
+        """Count all that ``other`` has counted, too."""
+        buckets = self._buckets
+        for index, count in other._buckets.items():
+            buckets[index] = buckets.get(index, 0) + count
+        self._zeros += other._zeros
+        self.count += other.count
+        self._units += other._units
+        self._min = min(self._min, other._min)
+        self._max = max(self._max, other._max)
+
+    def copy(self) -> Histogram:
+        """Another one with the same counts."""
+        return self + Histogram()
+
+    def __add__(self, other: Histogram) -> Histogram:
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        both = Histogram()
+        both.merge(self)
+        both.merge(other)
+        return both
+
+    @property
+    def sum(self) -> float:
+        """The sum of all values; 0.0 when there are none."""
+        return self._units / _UNITS
+
+    @property
+    def mean(self) -> float | None:
+        """The mean value; None when there are none."""
+        return self.sum / self.count if self.count else None
+
+    @property
+    def min(self) -> float | None:
+        """The smallest value; None when there are none."""
+        return self._min if self.count else None
+
+    @property
+    def max(self) -> float | None:
+        """The largest value; None when there are none."""
+        return self._max if self.count else None
+
+    def quantile(self, q: float) -> float | None:
+        """The smallest value that at least the part ``q`` (0 to 1) of all values do not exceed; None without values.
+
+        0 gives the smallest value and 1 the largest, both exactly.
+        """
+        if not 0 <= q <= 1:
+            raise ValueError(f"a quantile is asked for with a number from 0 to 1, not {q}")
+        if not self.count:
+            return None
+        rank = max(1, ceil(q * self.count))
+        if rank == self.count:
+            return self._max
+        if rank == 1:
+            return self._min
+        below = self._zeros
+        value = 0.0
+        for index in sorted(self._buckets):
+            if below >= rank:
+                break
+            below += self._buckets[index]
+            value = _middle(index)
+        return min(max(value, self._min), self._max)
+
+    def summary(self) -> dict[str, float | int | None]:
+        """The usual figures, for people: count, mean, min, p50, p90, p99, p999, max."""
+        quantiles = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+        return {
+            "count": self.count,
+            "mean": self.mean,
+            "min": self.min,
+            **{name: self.quantile(q) for name, q in quantiles.items()},
+            "max": self.max,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in JSON's types; equal histograms give equal dicts. The sum is text: it may be above 64 bits."""
+        return {
+            "buckets_per_doubling": BUCKETS_PER_DOUBLING,
+            "count": self.count,
+            "sum_2_40": str(self._units),
+            "min": self.min,
+            "max": self.max,
+            "zeros": self._zeros,
+            "buckets": [[index, self._buckets[index]] for index in sorted(self._buckets)],
+        }
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> Histogram:
+        """What `to_dict` gave. Raises ValueError when it is something else, or of other buckets."""
+        try:
+            per_doubling = given["buckets_per_doubling"]
+            buckets = {int(index): int(count) for index, count in given["buckets"]}
+            found = cls()
+            found._buckets = buckets
+            found._zeros = int(given["zeros"])
+            found._units = int(given["sum_2_40"])
+            found.count = int(given["count"])
+            if found.count:
+                found._min, found._max = float(given["min"]), float(given["max"])
+        except (KeyError, TypeError, ValueError) as fault:
+            raise ValueError(f"this is no histogram: {type(fault).__name__}: {fault}") from None
+        if per_doubling != BUCKETS_PER_DOUBLING:
+            raise ValueError(f"a histogram of {per_doubling} buckets per doubling; here are {BUCKETS_PER_DOUBLING}")
+        if (
+            found.count != found._zeros + sum(buckets.values())
+            or any(not 0 <= index < BUCKETS_MAX for index in buckets)
+            or min((found._zeros, *(count - 1 for count in buckets.values()))) < 0
+        ):
+            raise ValueError("this is no histogram: its counts contradict each other")
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        return (
+            self.count == other.count
+            and self._units == other._units
+            and self._zeros == other._zeros
+            and self._min == other._min
+            and self._max == other._max
+            and self._buckets == other._buckets
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        if not self.count:
+            return "Histogram(empty)"
+        p50, p99 = self.quantile(0.5), self.quantile(0.99)
+        return f"Histogram(count={self.count}, min={self._min:g}, p50={p50:g}, p99={p99:g}, max={self._max:g})"
+
+
+def _middle(index: int) -> float:
+    """The value that stands for a bucket: as far, relatively, from its lower end as from its upper one."""
+    low: float = 2.0 ** ((index - _OFFSET) / BUCKETS_PER_DOUBLING)
+    return low * (1 + RELATIVE_ERROR_MAX)
