@@ -60,6 +60,12 @@ class TokenBucket:
         self._bytes -= payload_bytes
         return True
 
+    def charge(self, now_s: float, *, records: int = 0, payload_bytes: int = 0) -> None:
+        """Take both amounts whether they are there or not; what is missing becomes debt."""
+        self._refill(now_s)
+        self._records -= records
+        self._bytes -= payload_bytes
+
     def wait_s(self, now_s: float, *, records: int = 0, payload_bytes: int = 0) -> float:
         """Seconds until ``take`` of the same amounts succeeds, others not taking meanwhile; 0.0 if it does now."""
         self._refill(now_s)
