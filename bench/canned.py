@@ -2,9 +2,10 @@
 nothing.
 
 It is there so that a benchmark measures clients: it must be faster than all of them. GetRecords answers the
-page that the iterator names (``page-<records>-<bytes>``, made at its first use; ``empty``), PutRecords says
-yes to each entry, other operations get ``{}``. ``GET /stats`` counts. The process ends with its standard
-input.
+page that the iterator names (``page-<records>-<bytes>``, made at its first use; ``empty``). PutRecords says yes
+to each entry and names the shard that it falls in, of the four that ListShards and DescribeStreamSummary tell
+of; with ``--stalled`` it takes the request and never answers. Other operations get ``{}``. ``GET /stats``
+counts. The process ends with its standard input.
 
 ``python -m bench.canned`` runs it by hand.
 """
@@ -16,6 +17,7 @@ import email.utils
 import json
 import os
 import random
+import re
 import selectors
 import socket
 import subprocess
@@ -23,6 +25,7 @@ import sys
 import time
 import urllib.request
 from collections import deque
+from hashlib import md5
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +39,16 @@ BUFFER_BYTES = 16 * 1024 * 1024
 """A whole page, where the system allows it: the server has done its part before the client has read much."""
 JOIN_BYTES_MAX = 64 * 1024
 FIRST_SEQUENCE = 49590338271490256608559692538361571095921575989136588898
-SHARD = "shardId-000000000000"
+SHARDS = 4
+"""With even hash ranges: a power of two, so that a hash key's first bits name its shard."""
+SHARD_IDS = [f"shardId-{number:012d}" for number in range(SHARDS)]
+SHARD_SHIFT = 128 - (SHARDS.bit_length() - 1)
+ENTRIES_MAX = 500
+KEYS_KNOWN_MAX = 100_000
+"""Partition keys whose shard is remembered."""
+ENTRY = re.compile(rb'"PartitionKey": ?"([^"]*)"(?:, ?"ExplicitHashKey": ?"([0-9]+)")?')
+"""Where an entry of PutRecords goes, as boto3 and our client write it."""
+LARGE_ENTRY_BYTES = 4096
 
 
 def page(records: int, data_bytes: int, seed: int = 1) -> bytes:
@@ -60,40 +72,100 @@ def page(records: int, data_bytes: int, seed: int = 1) -> bytes:
     ).encode()
 
 
-def put_answer(entries: int) -> bytes:
-    """The body of a PutRecords answer: all entries were taken."""
-    return json.dumps(
-        {
-            "FailedRecordCount": 0,
-            "Records": [
-                {"SequenceNumber": str(FIRST_SEQUENCE + 7 * index), "ShardId": SHARD} for index in range(entries)
-            ],
-        },
-        separators=(",", ":"),
-    ).encode()
+def shard_description(number: int) -> dict[str, object]:
+    """A shard as ListShards describes it."""
+    size = 1 << SHARD_SHIFT
+    return {
+        "ShardId": SHARD_IDS[number],
+        "HashKeyRange": {"StartingHashKey": str(number * size), "EndingHashKey": str((number + 1) * size - 1)},
+        "SequenceNumberRange": {"StartingSequenceNumber": str(FIRST_SEQUENCE)},
+    }
+
+
+def stream_description(name: str) -> dict[str, object]:
+    """A stream as DescribeStreamSummary describes it."""
+    return {
+        "StreamName": name,
+        "StreamARN": f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}",
+        "StreamStatus": "ACTIVE",
+        "StreamModeDetails": {"StreamMode": "PROVISIONED"},
+        "RetentionPeriodHours": 24,
+        "StreamCreationTimestamp": 1.7e9,
+        "EnhancedMonitoring": [{"ShardLevelMetrics": []}],
+        "EncryptionType": "NONE",
+        "OpenShardCount": SHARDS,
+        "ConsumerCount": 0,
+    }
+
+
+class Puts:
+    """Answers to PutRecords, put together of ready-made entries: one for every shard and place."""
+
+    def __init__(self) -> None:
+        self._taken = [
+            [
+                b'{"SequenceNumber":"%d","ShardId":"%s"}' % (FIRST_SEQUENCE + 7 * place, shard_id.encode())
+                for place in range(ENTRIES_MAX)
+            ]
+            for shard_id in SHARD_IDS
+        ]
+        self._known: dict[bytes, int] = {}
+
+    def answer(self, request: bytes) -> tuple[bytes, int]:
+        """The body of the answer, and how many entries were taken."""
+        taken, known = self._taken, self._known
+        entries = []
+        for place, (key, hash_key) in enumerate(self._entries(request)):
+            if hash_key:
+                shard = int(hash_key) >> SHARD_SHIFT
+            elif (shard := known.get(key, -1)) < 0:
+                if len(known) >= KEYS_KNOWN_MAX:
+                    known.clear()
+                shard = known[key] = md5(json.loads(b'"%s"' % key).encode()).digest()[0] >> (SHARD_SHIFT - 120)
+            entries.append(taken[shard][place])
+        return b'{"FailedRecordCount":0,"Records":[%s]}' % b",".join(entries), len(entries)
+
+    def _entries(self, request: bytes) -> list[tuple[bytes, bytes]]:
+        """(partition key, explicit hash key) of each. A plain search passes over large data faster than a pattern."""
+        first = request.find(b'"PartitionKey"')
+        if first < LARGE_ENTRY_BYTES:
+            return ENTRY.findall(request)
+        found = []
+        while first >= 0:
+            entry = ENTRY.match(request, first)
+            assert entry is not None
+            found.append((entry[1], entry[2] or b""))
+            first = request.find(b'"PartitionKey"', entry.end())
+        return found
 
 
 class Answers:
     """Ready bodies by what is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, stalled: bool = False) -> None:
         self.requests = 0
         self.put_entries = 0
+        self.stalled = stalled
         self._pages = {"empty": page(0, 0)}
-        self._puts: dict[int, bytes] = {}
+        self._puts = Puts()
+        self._shards = json.dumps({"Shards": [shard_description(number) for number in range(SHARDS)]}).encode()
         self._date = (0, b"")
 
-    def body(self, target: bytes, request: bytes) -> bytes:
-        """The answer to one request."""
+    def body(self, target: bytes, request: bytes) -> bytes | None:
+        """The answer to one request; None: it gets none."""
         self.requests += 1
         if target.endswith(b"GetRecords"):
             return self._page(request)
         if target.endswith(b"PutRecords"):
-            entries = request.count(b'"Data"')
+            if self.stalled:
+                return None
+            answer, entries = self._puts.answer(request)
             self.put_entries += entries
-            if entries not in self._puts:
-                self._puts[entries] = put_answer(entries)
-            return self._puts[entries]
+            return answer
+        if target.endswith(b"ListShards"):
+            return self._shards
+        if target.endswith(b"DescribeStreamSummary"):
+            return json.dumps({"StreamDescriptionSummary": stream_description(_named(request))}).encode()
         return b"{}"
 
     def head(self, length: int) -> bytes:
@@ -165,7 +237,10 @@ class Connection:
         if head.startswith(b"GET /stats"):
             body = json.dumps({"requests": answers.requests, "put_entries": answers.put_entries}).encode()
         else:
-            body = answers.body(_header(head, b"x-amz-target"), request)
+            ready = answers.body(_header(head, b"x-amz-target"), request)
+            if ready is None:
+                return
+            body = ready
         if len(body) <= JOIN_BYTES_MAX:
             self._unsent.append(memoryview(answers.head(len(body)) + body))
         else:
@@ -194,9 +269,14 @@ def _header(head: bytes, name: bytes) -> bytes:
     return head[start + len(name) + 3 :].partition(b"\r\n")[0].strip()
 
 
-def serve(port: int) -> None:
+def _named(request: bytes) -> str:
+    stream = json.loads(request)
+    return str(stream.get("StreamName") or stream["StreamARN"].rpartition("/")[2])
+
+
+def serve(port: int, *, stalled: bool = False) -> None:
     """Listen on loopback, say where, and serve until standard input ends."""
-    answers = Answers()
+    answers = Answers(stalled=stalled)
     listener = socket.create_server(("127.0.0.1", port), backlog=128)
     listener.setblocking(False)
     print(listener.getsockname()[1], flush=True)
@@ -223,9 +303,12 @@ def serve(port: int) -> None:
 class CannedServer:
     """Runs the server as a child process: ``with CannedServer() as server: server.endpoint_url``."""
 
+    def __init__(self, *, stalled: bool = False) -> None:
+        self._stalled = stalled
+
     def __enter__(self) -> CannedServer:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.canned", "--port", "0"],
+            [sys.executable, "-m", "bench.canned", "--port", "0", *(["--stalled"] if self._stalled else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=Path(__file__).resolve().parents[1],
@@ -263,4 +346,6 @@ if __name__ == "__main__":
 
     parser = argparse.ArgumentParser(description="Serve ready-made Kinesis answers until standard input ends.")
     parser.add_argument("--port", type=int, default=4568, help="0 takes a free one and prints it")
-    serve(parser.parse_args().port)
+    parser.add_argument("--stalled", action="store_true", help="take PutRecords and never answer it")
+    asked = parser.parse_args()
+    serve(asked.port, stalled=asked.stalled)
