@@ -118,6 +118,14 @@ def spark_sees_little_of_runtime(importer: str, imported: str) -> bool:
     return not within(imported, "penstock.runtime.consumer") and not within(imported, "penstock.runtime.worker")
 
 
+def telemetry_sees_only_events(importer: str, imported: str) -> bool:
+    """What subscribes to events knows no part that emits them, so that it serves all of them."""
+    values = ("penstock.telemetry", "penstock.events", "penstock.model", "penstock.errors")
+    if not (within(importer, "penstock.telemetry") and within(imported, "penstock")):
+        return True
+    return imported == "penstock" or any(within(imported, name) for name in values)
+
+
 def nothing_sees_the_faces(importer: str, imported: str) -> bool:
     """``cli`` and ``console`` are faces: everything may be shown by them, nothing leans on them."""
     return not any(
@@ -148,6 +156,7 @@ def parts_below_see_no_part_above(importer: str, imported: str) -> bool:
         botocore_stays_under_aws,
         pyspark_stays_under_spark,
         spark_sees_little_of_runtime,
+        telemetry_sees_only_events,
         nothing_sees_the_faces,
         parts_below_see_no_part_above,
     ],
@@ -168,6 +177,7 @@ def test_the_import_rules_can_fail() -> None:
     assert not runtime_never_sees_aws("penstock.runtime.worker", "penstock.aws")
     assert not botocore_stays_under_aws("penstock.local.http", "botocore.session")
     assert not pyspark_stays_under_spark("penstock.core.pacing", "pyspark.sql")
+    assert not telemetry_sees_only_events("penstock.telemetry.log", "penstock.runtime.producer")
     assert not nothing_sees_the_faces("penstock.local.http", "penstock.cli")
     assert not parts_below_see_no_part_above("penstock.aws.wire", "penstock.local.service")
 

@@ -1,0 +1,145 @@
+"""What happened, as facts: the one source of metrics, logs and tests.
+
+A part that runs calls one function with each fact (``on_event``); who wants to know subscribes. The function is called
+on the part's own event loop, so it returns at once and raises nothing. `penstock.telemetry.log.log_events` makes one
+that writes log lines.
+
+Events carry counts, shard ids, error codes; never a payload or a partition key. ``stream`` is its name or ARN, as it
+was given. "Records" are those of Kinesis; "user records" are what was put: an aggregate is one record and holds many.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from penstock.runtime.producer_metrics import ProducerSnapshot
+
+
+class PutRecordsDone(msgspec.Struct, frozen=True, gc=False):
+    """One PutRecords request ended: answered, or not."""
+
+    stream: str
+    records: int
+    """Sent with the request."""
+    user_records: int
+    """Inside of those records."""
+    payload_bytes: int
+    """Data and partition keys, as the service counts a request's size."""
+    refused: int
+    """Records that the service refused for their shard's limits; they will be put again."""
+    failed: int
+    """Records that failed for another reason."""
+    duration_s: float
+    """From sending to the answer's last byte, or to the error."""
+    error_code: str | None
+    """Why the whole request failed: AWS's code, or the error's class when no answer came. None: it was answered."""
+    in_flight: int
+    """Requests that are still under way."""
+
+
+class RecordsRefused(msgspec.Struct, frozen=True, gc=False):
+    """A shard took no more for now. The records wait and are put again."""
+
+    stream: str
+    shard_id: str
+    records: int
+    error_code: str
+
+
+class RecordsExpired(msgspec.Struct, frozen=True, gc=False):
+    """User records were not written within their time to live; their callers got an error."""
+
+    stream: str
+    shard_id: str | None
+    """None when no shard could be predicted for them."""
+    records: int
+    may_be_written: bool
+    """True when an attempt had an unknown outcome: the stream may hold them all the same."""
+
+
+class RecordsFailed(msgspec.Struct, frozen=True, gc=False):
+    """User records were given up, because putting them again would not help; their callers got an error."""
+
+    stream: str
+    shard_id: str | None
+    records: int
+    error_code: str
+
+
+class AggregatesRepeated(msgspec.Struct, frozen=True, gc=False):
+    """Aggregates landed on a shard whose hash range does not hold all their user records (the stream was resharded).
+
+    Readers drop from an aggregate what does not belong to its shard, so the user records were put again, by shard.
+    """
+
+    stream: str
+    shard_id: str
+    aggregates: int
+    user_records: int
+
+
+class UnknownOutcome(msgspec.Struct, frozen=True, gc=False):
+    """A request got no answer: its records may have been written. They are put again, which may write them twice."""
+
+    stream: str
+    records: int
+    reason: str
+
+
+class ShardMapChanged(msgspec.Struct, frozen=True):
+    """The stream's open shards were listed for the first time, or are others than before."""
+
+    stream: str
+    open_shards: int
+    added: tuple[str, ...]
+    closed: tuple[str, ...]
+
+
+class ShardMapFailed(msgspec.Struct, frozen=True, gc=False):
+    """The stream's shards could not be listed. What is known of them is used until it succeeds."""
+
+    stream: str
+    reason: str
+    retry_in_s: float
+
+
+class PaceChanged(msgspec.Struct, frozen=True, gc=False):
+    """How much of a shard's limit this producer uses has changed: down after a refusal, up while all is taken."""
+
+    stream: str
+    shard_id: str
+    share: float
+    """Of the shard's limit: 1.0 is all of it."""
+
+
+class AggregationOff(msgspec.Struct, frozen=True, gc=False):
+    """From here on each user record is put as a record of its own, because aggregates cannot be placed."""
+
+    stream: str
+    reason: str
+
+
+class ProducerMetrics(msgspec.Struct, frozen=True):
+    """What a producer did since the event of this kind before."""
+
+    stream: str
+    snapshot: ProducerSnapshot
+
+
+Event: TypeAlias = (
+    PutRecordsDone
+    | RecordsRefused
+    | RecordsExpired
+    | RecordsFailed
+    | AggregatesRepeated
+    | UnknownOutcome
+    | ShardMapChanged
+    | ShardMapFailed
+    | PaceChanged
+    | AggregationOff
+    | ProducerMetrics
+)
+"""Every fact that there is: ``match`` over it is complete."""

@@ -1,0 +1,380 @@
+"""What a producer counts. The producer adds to a `ProducerMeter`; who asks gets a `ProducerSnapshot`.
+
+Everything in a snapshot is a sum over its period, so snapshots add: those of consecutive intervals give exactly the
+one since the start, those of several producers the whole.
+
+The counterparts of the Kinesis Producer Library's metrics (its docs/metrics.md). Per-stream values are the fields,
+per-shard values are ``per_shard``:
+
+=====================================  =======================================================================
+KPL                                    here
+=====================================  =======================================================================
+UserRecordsReceived                    ``user_records_accepted``
+UserRecordsPending                     ``user_records_pending``
+UserRecordsPut                         ``user_records_put``; its mean (failures are zeros) is ``success_rate``
+UserRecordsDataPut                     ``user_bytes_put``
+UserRecordExpired                      ``user_records_expired``
+KinesisRecordsPut                      ``records_put``; its mean: against ``records_failed_attempts``
+KinesisRecordsDataPut                  ``record_bytes_put``; each record's size in ``record_bytes``
+ErrorsByCode                           ``records_failed_attempts`` and ``requests_failed``
+AllErrors                              ``errors``
+RetriesPerRecord                       ``attempts`` (one more: the first attempt counts)
+BufferingTime                          ``buffering_s``
+RequestTime                            ``request_s``
+UserRecordsPerKinesisRecord            ``user_records_per_record``
+KinesisRecordsPerPutRecordsRequest     ``request_records``
+UserRecordsPerPutRecordsRequest        ``request_user_records``
+UnhealthyDaemon                        none: there is no second process
+=====================================  =======================================================================
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.core.histogram import Histogram
+
+SHARDS_MAX = 10_000
+"""More shards than this are not told apart in ``per_shard`` (shards that closed stay in it)."""
+OTHER_SHARDS = "others"
+"""Where they are counted then."""
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class ShardSnapshot(msgspec.Struct, kw_only=True):
+    """What went to one shard: the one that took the records, or was predicted for those that it did not take."""
+
+    records_put: int = 0
+    record_bytes_put: int = 0
+    records_refused: int = 0
+    records_failed_attempts: int = 0
+    """Refusals included."""
+    user_records_put: int = 0
+    user_bytes_put: int = 0
+    attempts: int = 0
+    """Requests that carried the user records which were put, summed over them."""
+
+    def __add__(self, other: ShardSnapshot) -> ShardSnapshot:
+        if not isinstance(other, ShardSnapshot):
+            return NotImplemented
+        return _sum_of_fields(self, other)
+
+
+class ProducerSnapshot(msgspec.Struct, kw_only=True):
+    """What a producer did from ``period_start_s`` to ``period_end_s`` (both of the clock that the producer uses).
+
+    ``a + b`` covers both periods: counters and histograms add up. The two gauges (``user_records_pending``,
+    ``buffer_bytes``) are levels at ``period_end_s``: the later one counts, and those of the same moment, which are of
+    different producers, add up.
+
+    A user record ends as exactly one of put, failed, expired, withdrawn; until then it is pending.
+    """
+
+    period_start_s: float
+    period_end_s: float
+
+    user_records_accepted: int = 0
+    """Taken into the buffer."""
+    user_records_put: int = 0
+    user_records_failed: int = 0
+    """Given up because of an error that repeating does not mend."""
+    user_records_expired: int = 0
+    """Not put within their time to live."""
+    user_records_withdrawn: int = 0
+    """Taken back by the caller before they were sent."""
+    user_bytes_put: int = 0
+    """Data of the user records put, without keys."""
+    records_put: int = 0
+    """Records of Kinesis: an aggregate is one."""
+    record_bytes_put: int = 0
+    """Data and partition key of the records put, as the service counts them."""
+    records_refused: int = 0
+    """Refused for a shard's limits, each time anew."""
+    records_failed_attempts: dict[str, int] = msgspec.field(default_factory=dict)
+    """Error code -> how often a record came back with it, refusals included; all but the last attempt are retried."""
+    requests: int = 0
+    """PutRecords requests that ended, failed ones included."""
+    requests_failed: dict[str, int] = msgspec.field(default_factory=dict)
+    """Error code -> requests that failed as a whole."""
+    aggregates: int = 0
+    """Records put that are aggregates."""
+    aggregates_repeated: int = 0
+    """Aggregates that landed on a shard which does not hold all their user records, and were put again by shard."""
+    duplicates_possible: int = 0
+    """User records put that the stream may hold twice."""
+
+    user_records_pending: int = 0
+    buffer_bytes: int = 0
+
+    latency_s: Histogram = msgspec.field(default_factory=Histogram)
+    """From put to outcome (put, failed or expired), by user record."""
+    attempts: Histogram = msgspec.field(default_factory=Histogram)
+    """Requests that carried a user record until its outcome."""
+    buffering_s: Histogram = msgspec.field(default_factory=Histogram)
+    """From put to the first request that carried it, by user record."""
+    request_s: Histogram = msgspec.field(default_factory=Histogram)
+    request_records: Histogram = msgspec.field(default_factory=Histogram)
+    request_user_records: Histogram = msgspec.field(default_factory=Histogram)
+    request_bytes: Histogram = msgspec.field(default_factory=Histogram)
+    """Data and partition keys of a request's records."""
+    record_bytes: Histogram = msgspec.field(default_factory=Histogram)
+    """As ``record_bytes_put``, by record put."""
+    user_records_per_record: Histogram = msgspec.field(default_factory=Histogram)
+
+    per_shard: dict[str, ShardSnapshot] = msgspec.field(default_factory=dict)
+    """Shard id -> what went there; empty unless asked for."""
+
+    def __add__(self, other: ProducerSnapshot) -> ProducerSnapshot:
+        if not isinstance(other, ProducerSnapshot):
+            return NotImplemented
+        both = _sum_of_fields(self, other)
+        both.period_start_s = min(self.period_start_s, other.period_start_s)
+        both.period_end_s = max(self.period_end_s, other.period_end_s)
+        last = [one for one in (self, other) if one.period_end_s == both.period_end_s]
+        both.user_records_pending = sum(one.user_records_pending for one in last)
+        both.buffer_bytes = sum(one.buffer_bytes for one in last)
+        return both
+
+    @property
+    def period_s(self) -> float:
+        """The period's length."""
+        return self.period_end_s - self.period_start_s
+
+    @property
+    def success_rate(self) -> float | None:
+        """Of the user records with an outcome (withdrawn ones aside), the part that was put. None without any."""
+        ended = self.user_records_put + self.user_records_failed + self.user_records_expired
+        return self.user_records_put / ended if ended else None
+
+    @property
+    def records_per_s(self) -> float:
+        """User records put per second of the period; 0.0 for an empty period."""
+        return self.user_records_put / self.period_s if self.period_s > 0 else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes of user data put per second of the period; 0.0 for an empty period."""
+        return self.user_bytes_put / self.period_s if self.period_s > 0 else 0.0
+
+    @property
+    def attempts_mean(self) -> float | None:
+        """How many requests carried a user record until its outcome, on average. None without any."""
+        return self.attempts.mean
+
+    @property
+    def errors(self) -> int:
+        """Records that came back with an error, and requests that failed as a whole, together."""
+        return sum(self.records_failed_attempts.values()) + sum(self.requests_failed.values())
+
+    def summary(self) -> dict[str, Any]:
+        """Counters, gauges and rates in JSON's types, with the usual figures of each histogram in place of it."""
+        shown: dict[str, Any] = {"period_s": self.period_s}
+        for name in self.__struct_fields__[2:]:
+            value = getattr(self, name)
+            shown[name] = value.summary() if isinstance(value, Histogram) else msgspec.to_builtins(value)
+        rates = ("success_rate", "records_per_s", "bytes_per_s", "attempts_mean")
+        return {**shown, **{name: getattr(self, name) for name in rates}}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in JSON's types."""
+        return {
+            name: value.to_dict() if isinstance(value := getattr(self, name), Histogram) else msgspec.to_builtins(value)
+            for name in self.__struct_fields__
+        }
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> ProducerSnapshot:
+        """What `to_dict` gave, of this version or an earlier one. Raises ValueError when it is something else."""
+        try:
+            return msgspec.convert(given, cls, dec_hook=_histogram)
+        except msgspec.ValidationError as fault:
+            raise ValueError(f"this is no snapshot of a producer: {fault}") from None
+
+
+class ProducerMeter:
+    """What a producer calls: each method counts a batch in a microsecond or two. For one thread.
+
+    The clock is the caller's: ``now_s`` of any clock that does not go back.
+    """
+
+    __slots__ = ("_before", "_now", "_shards", "buffer_bytes", "per_shard")
+
+    def __init__(self, now_s: float, *, per_shard: bool = False) -> None:
+        self.buffer_bytes = 0
+        """The level now: the producer keeps it up to date."""
+        self.per_shard = per_shard
+        """True: count by shard, too."""
+        self._before = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)  # the sum of all intervals that ended
+        self._now = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)
+        self._shards: set[str] = set()
+
+    # --- user records -----------------------------------------------------------------------------
+
+    def accepted(self, count: int = 1) -> None:
+        """User records were taken into the buffer."""
+        self._now.user_records_accepted += count
+
+    def sent_first(self, buffering_s: float, count: int = 1) -> None:
+        """User records are sent for the first time; they waited this long."""
+        self._now.buffering_s.add(buffering_s, count)
+
+    def settled(
+        self,
+        count: int,
+        payload_bytes: int,
+        latency_s: float,
+        attempts: int,
+        *,
+        shard_id: str = "",
+        duplicates_possible: bool = False,
+    ) -> None:
+        """User records were put: ``count`` with these data in total, this latency and this many attempts each."""
+        now = self._now
+        now.user_records_put += count
+        now.user_bytes_put += payload_bytes
+        now.latency_s.add(latency_s, count)
+        now.attempts.add(attempts, count)
+        if duplicates_possible:
+            now.duplicates_possible += count
+        if self.per_shard and shard_id:
+            shard = self._shard(shard_id)
+            shard.user_records_put += count
+            shard.user_bytes_put += payload_bytes
+            shard.attempts += attempts * count
+
+    def failed(self, count: int, latency_s: float, attempts: int) -> None:
+        """User records were given up after this time and this many attempts each."""
+        self._now.user_records_failed += count
+        self._now.latency_s.add(latency_s, count)
+        self._now.attempts.add(attempts, count)
+
+    def expired(self, count: int, latency_s: float, attempts: int) -> None:
+        """User records ran out of time, after this many attempts each (0: never sent)."""
+        self._now.user_records_expired += count
+        self._now.latency_s.add(latency_s, count)
+        self._now.attempts.add(attempts, count)
+
+    def withdrawn(self, count: int = 1) -> None:
+        """User records were taken back by the caller, unsent."""
+        self._now.user_records_withdrawn += count
+
+    # --- records of Kinesis, and requests -----------------------------------------------------------
+
+    def record_put(
+        self, record_bytes: int, user_records: int = 1, *, aggregate: bool = False, shard_id: str = ""
+    ) -> None:
+        """The service took a record: its data and key, and how many user records are in it."""
+        now = self._now
+        now.records_put += 1
+        now.record_bytes_put += record_bytes
+        now.record_bytes.add(record_bytes)
+        now.user_records_per_record.add(user_records)
+        if aggregate:
+            now.aggregates += 1
+        if self.per_shard and shard_id:
+            shard = self._shard(shard_id)
+            shard.records_put += 1
+            shard.record_bytes_put += record_bytes
+
+    def records_not_put(self, count: int, error_code: str, *, refused: bool = False, shard_id: str = "") -> None:
+        """Records came back with an error of their own; ``refused``: for the limits of their shard."""
+        now = self._now
+        codes = now.records_failed_attempts
+        codes[error_code] = codes.get(error_code, 0) + count
+        if refused:
+            now.records_refused += count
+        if self.per_shard and shard_id:
+            shard = self._shard(shard_id)
+            shard.records_failed_attempts += count
+            shard.records_refused += count if refused else 0
+
+    def aggregates_repeated(self, count: int = 1) -> None:
+        """Aggregates landed on a shard that does not hold all of them, and are put again by shard."""
+        self._now.aggregates_repeated += count
+
+    def request(
+        self, records: int, user_records: int, request_bytes: int, duration_s: float, error_code: str | None = None
+    ) -> None:
+        """A PutRecords request ended; ``error_code`` when it failed as a whole."""
+        now = self._now
+        now.requests += 1
+        now.request_s.add(duration_s)
+        now.request_records.add(records)
+        now.request_user_records.add(user_records)
+        now.request_bytes.add(request_bytes)
+        if error_code is not None:
+            now.requests_failed[error_code] = now.requests_failed.get(error_code, 0) + 1
+
+    # --- what came of it --------------------------------------------------------------------------
+
+    @property
+    def user_records_pending(self) -> int:
+        """User records in the buffer or under way: accepted, without an outcome."""
+        return sum(
+            one.user_records_accepted
+            - one.user_records_put
+            - one.user_records_failed
+            - one.user_records_expired
+            - one.user_records_withdrawn
+            for one in (self._before, self._now)
+        )
+
+    def snapshot(self, now_s: float) -> ProducerSnapshot:
+        """Everything since the start."""
+        self._close(now_s)
+        whole = self._before + self._now
+        whole.period_end_s = max(now_s, self._before.period_end_s)
+        return whole
+
+    def interval(self, now_s: float) -> ProducerSnapshot:
+        """What is new since the last interval, or since the start. All intervals add up to the snapshot."""
+        self._close(now_s)
+        done = self._now
+        self._before += done
+        end_s = done.period_end_s
+        self._now = ProducerSnapshot(period_start_s=end_s, period_end_s=end_s)
+        return done
+
+    def _close(self, now_s: float) -> None:
+        # Never twice the same end: of two snapshots of one producer, one has to be the later.
+        self._now.period_end_s = max(now_s, math.nextafter(self._now.period_start_s, math.inf))
+        self._now.user_records_pending = self.user_records_pending
+        self._now.buffer_bytes = self.buffer_bytes
+
+    def _shard(self, shard_id: str) -> ShardSnapshot:
+        if shard_id not in self._shards:
+            if len(self._shards) >= SHARDS_MAX:
+                shard_id = OTHER_SHARDS
+            else:
+                self._shards.add(shard_id)
+        shards = self._now.per_shard
+        found = shards.get(shard_id)
+        if found is None:
+            found = shards[shard_id] = ShardSnapshot()
+        return found
+
+
+def _sum_of_fields(one: S, other: S) -> S:
+    """A new struct whose every field is the sum of both fields; dicts add up by key."""
+    summed = {}
+    for name in one.__struct_fields__:
+        a, b = getattr(one, name), getattr(other, name)
+        summed[name] = _sum_by_key(a, b) if isinstance(a, dict) else a + b
+    return type(one)(**summed)
+
+
+def _sum_by_key(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Copied, where only one has the key: what is given out must not change with what is still counted."""
+    summed = {key: one[key] + value if key in one else copy.copy(value) for key, value in other.items()}
+    return {**{key: copy.copy(value) for key, value in one.items() if key not in other}, **summed}
+
+
+def _histogram(kind: type, given: Any) -> Any:
+    if kind is Histogram:
+        return Histogram.from_dict(given)
+    raise ValueError(f"{kind.__name__} is not expected here")

@@ -1,0 +1,168 @@
+"""Events as lines of a log: which event is worth which level, and what the line says.
+
+The table `LINES` is all there is to know. What happens often is held back: of one kind, one line in a while, which says
+how many events it stands for. A kind is an event type, a stream and an error code; not a shard, or a stream of a
+thousand hot shards would still flood the log. What is held back is written with the next event of any kind after that
+while; the exact numbers are in the metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock import events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KINDS_MAX = 1000
+"""Kinds beyond are not held back: memory stays bounded, and the log gets longer."""
+
+
+class Line(NamedTuple):
+    """How one type of event is written."""
+
+    level: int
+    text: str
+    """With the event's fields by name."""
+    every_s: float = 0.0
+    """At most one line per kind in this time; 0: all of them."""
+
+
+OK, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+LINES: dict[type, Line] = {
+    events.PutRecordsDone: Line(
+        OK, "PutRecords: {records} records with {user_records} user records, {payload_bytes} bytes, in "
+        "{duration_s:.3f} s; {refused} refused, {failed} failed; {in_flight} requests under way",
+    ),
+    events.RecordsRefused: Line(
+        WARNING, "{shard_id} refused {records} records ({error_code}); they are put again", every_s=30
+    ),
+    events.RecordsExpired: Line(
+        ERROR, "{records} user records for {shard_id} were not written within their time to live "
+        "(may be written all the same: {may_be_written})", every_s=10,
+    ),
+    events.RecordsFailed: Line(
+        ERROR, "{records} user records for {shard_id} were given up ({error_code})", every_s=10
+    ),
+    events.AggregatesRepeated: Line(
+        INFO, "{aggregates} aggregates landed on {shard_id}, which does not hold all of them; their {user_records} "
+        "user records are put again by shard", every_s=10,
+    ),
+    events.UnknownOutcome: Line(
+        WARNING, "{records} records may have been written or not, and are put again: {reason}", every_s=10
+    ),
+    events.ShardMapChanged: Line(INFO, "{open_shards} open shards: {added} added, {closed} closed"),
+    events.ShardMapFailed: Line(
+        WARNING, "the shards could not be listed, tried again in {retry_in_s:.1f} s: {reason}", every_s=10
+    ),
+    events.PaceChanged: Line(OK, "pace of {shard_id}: {share:.0%} of its limit"),
+    events.AggregationOff: Line(WARNING, "aggregation is off: {reason}"),
+    events.ProducerMetrics: Line(
+        INFO, "in {snapshot.period_s:.0f} s: {snapshot.user_records_put} user records put "
+        "({snapshot.records_per_s:.0f}/s), {snapshot.user_records_failed} failed, "
+        "{snapshot.user_records_expired} expired, {snapshot.records_refused} refusals, "
+        "{snapshot.user_records_pending} pending",
+    ),
+}  # fmt: skip
+
+REQUEST_FAILED = Line(
+    WARNING,
+    "PutRecords of {records} records failed as a whole after {duration_s:.3f} s: {error_code}; "
+    "{in_flight} requests under way",
+    every_s=10,
+)
+"""For a `PutRecordsDone` with an error code, in place of the table's line."""
+
+
+class _Held:
+    """One kind's recent past: until when its events are held back, and what was."""
+
+    __slots__ = ("count", "last", "records", "until_s")
+
+    def __init__(self, until_s: float) -> None:
+        self.until_s = until_s
+        self.count = 0
+        self.records = 0
+        self.last: events.Event | None = None
+
+
+def log_events(
+    logger: logging.Logger | None = None, *, clock_s: Callable[[], float] = time.monotonic
+) -> Callable[[events.Event], None]:
+    """A subscriber that writes each event as a line: ``Producer("orders", on_event=log_events())``.
+
+    Lines go to ``logger``, by default ``penstock``. ``clock_s`` measures the time between lines.
+    """
+    return _EventLog(logging.getLogger("penstock") if logger is None else logger, clock_s)
+
+
+class _EventLog:
+    """Writes lines, and remembers per kind what it holds back."""
+
+    def __init__(self, logger: logging.Logger, clock_s: Callable[[], float]) -> None:
+        self._logger = logger
+        self._clock_s = clock_s
+        self._held: dict[tuple[type, str, str | None], _Held] = {}
+        self._due_s = math.inf  # when the first of them may be written
+
+    def __call__(self, event: events.Event) -> None:
+        now_s = self._clock_s()
+        if now_s >= self._due_s:
+            self._release(now_s)
+        line = _line_of(event)
+        if not self._logger.isEnabledFor(line.level):
+            return
+        if not line.every_s:
+            self._write(line, event)
+            return
+        kind = (type(event), event.stream, getattr(event, "error_code", None))
+        held = self._held.get(kind)
+        if held is None:
+            if len(self._held) < KINDS_MAX:
+                self._hold(kind, now_s + line.every_s)
+            self._write(line, event)
+        else:
+            held.count += 1
+            held.records += getattr(event, "records", 0)
+            held.last = event
+
+    def _release(self, now_s: float) -> None:
+        """Write what was held back long enough, and forget the kinds that were silent meanwhile."""
+        due = [(kind, held) for kind, held in self._held.items() if now_s >= held.until_s]
+        for kind, _ in due:
+            del self._held[kind]
+        self._due_s = min((held.until_s for held in self._held.values()), default=math.inf)
+        for kind, held in due:
+            if held.last is not None:
+                line = _line_of(held.last)
+                self._hold(kind, now_s + line.every_s)
+                of_records = f" with {held.records} records" if held.records else ""
+                self._write(line, held.last, f" (one of {held.count} such events{of_records} since the last line)")
+
+    def _hold(self, kind: tuple[type, str, str | None], until_s: float) -> None:
+        self._held[kind] = _Held(until_s)
+        self._due_s = min(self._due_s, until_s)
+
+    def _write(self, line: Line, event: events.Event, remark: str = "") -> None:
+        self._logger.log(line.level, "%s: %s%s", event.stream, line.text.format(**_shown(event)), remark)
+
+
+def _line_of(event: events.Event) -> Line:
+    if isinstance(event, events.PutRecordsDone) and event.error_code is not None:
+        return REQUEST_FAILED
+    return LINES[type(event)]
+
+
+def _shown(event: events.Event) -> dict[str, object]:
+    """The event's fields, as a line shows them."""
+    shown: dict[str, object] = {name: getattr(event, name) for name in event.__struct_fields__}
+    if shown.get("shard_id", "") is None:
+        shown["shard_id"] = "no known shard"
+    if isinstance(event, events.ShardMapChanged):
+        shown |= {"added": len(event.added), "closed": len(event.closed)}
+    return shown

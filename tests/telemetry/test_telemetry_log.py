@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import logging
+import typing
+from typing import Any
+
+import pytest
+
+from penstock import events
+from penstock.events import Event, PutRecordsDone, RecordsExpired, RecordsRefused
+from penstock.runtime.producer_metrics import ProducerMeter
+from penstock.telemetry.log import KINDS_MAX, LINES, log_events
+
+METER = ProducerMeter(0.0)
+METER.accepted(30)
+METER.settled(20, 2000, 0.1, 1)
+
+EXAMPLES: list[tuple[Event, int, str]] = [
+    (
+        PutRecordsDone("orders", 5, 500, 60_000, 1, 0, 0.0321, None, 7),
+        logging.DEBUG,
+        "orders: PutRecords: 5 records with 500 user records, 60000 bytes, in 0.032 s; 1 refused, 0 failed; "
+        "7 requests under way",
+    ),
+    (
+        RecordsRefused("orders", "shardId-1", 3, "Throttled"),
+        logging.WARNING,
+        "orders: shardId-1 refused 3 records (Throttled); they are put again",
+    ),
+    (
+        RecordsExpired("orders", None, 3, True),
+        logging.ERROR,
+        "orders: 3 user records for no known shard were not written within their time to live "
+        "(may be written all the same: True)",
+    ),
+    (
+        events.RecordsFailed("orders", "shardId-1", 4, "KMSDisabledException"),
+        logging.ERROR,
+        "orders: 4 user records for shardId-1 were given up (KMSDisabledException)",
+    ),
+    (
+        events.AggregatesRepeated("orders", "shardId-1", 2, 60),
+        logging.INFO,
+        "orders: 2 aggregates landed on shardId-1, which does not hold all of them; their 60 user records are put "
+        "again by shard",
+    ),
+    (
+        events.UnknownOutcome("orders", 9, "no answer in 60 s"),
+        logging.WARNING,
+        "orders: 9 records may have been written or not, and are put again: no answer in 60 s",
+    ),
+    (
+        events.ShardMapChanged("orders", 4, ("shardId-3", "shardId-4"), ("shardId-1",)),
+        logging.INFO,
+        "orders: 4 open shards: 2 added, 1 closed",
+    ),
+    (
+        events.ShardMapFailed("orders", "ListShards: refused", 1.25),
+        logging.WARNING,
+        "orders: the shards could not be listed, tried again in 1.2 s: ListShards: refused",
+    ),
+    (events.PaceChanged("orders", "shardId-1", 0.5), logging.DEBUG, "orders: pace of shardId-1: 50% of its limit"),
+    (
+        events.AggregationOff("orders", "records are spread over all shards"),
+        logging.WARNING,
+        "orders: aggregation is off: records are spread over all shards",
+    ),
+    (
+        events.ProducerMetrics("orders", METER.snapshot(10.0)),
+        logging.INFO,
+        "orders: in 10 s: 20 user records put (2/s), 0 failed, 0 expired, 0 refusals, 10 pending",
+    ),
+]
+
+
+class Log:
+    """The event log under test, at a time that the test sets."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.now_s = 1000.0
+        self.caplog = caplog
+        caplog.set_level(logging.DEBUG, logger="penstock")
+        self.write = log_events(clock_s=lambda: self.now_s)
+
+    def lines(self) -> list[str]:
+        """What was written since the last call."""
+        lines = [record.getMessage() for record in self.caplog.records]
+        self.caplog.clear()
+        return lines
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Log:
+    return Log(caplog)
+
+
+def test_every_event_has_its_line_and_an_example() -> None:
+    everything = set(typing.get_args(Event))
+    assert set(LINES) == everything
+    assert {type(event) for event, _, _ in EXAMPLES} == everything
+
+
+@pytest.mark.parametrize(("event", "level", "text"), EXAMPLES, ids=lambda value: type(value).__name__)
+def test_an_event_is_a_line(log: Log, event: Event, level: int, text: str) -> None:
+    log.write(event)
+    assert [(record.levelno, record.name) for record in log.caplog.records] == [(level, "penstock")]
+    assert log.lines() == [text]
+
+
+def test_a_request_that_failed_as_a_whole_is_a_warning(log: Log) -> None:
+    log.write(PutRecordsDone("orders", 5, 5, 100, 0, 5, 0.2, "TransportError", 0))
+    assert [record.levelno for record in log.caplog.records] == [logging.WARNING]
+    assert log.lines() == [
+        "orders: PutRecords of 5 records failed as a whole after 0.200 s: TransportError; 0 requests under way"
+    ]
+
+
+def test_refusals_do_not_flood(log: Log) -> None:
+    for number in range(1000):
+        log.now_s += 0.1
+        log.write(RecordsRefused("orders", f"shardId-{number % 50}", 2, "Throttled"))
+    lines = log.lines()
+    assert len(lines) == 4  # 100 s, one line in 30 s
+    assert lines[0] == "orders: shardId-0 refused 2 records (Throttled); they are put again"
+    assert "one of 299 such events with 598 records since the last line" in lines[1]
+
+
+def test_what_was_held_back_is_written_with_the_next_event_of_any_kind(log: Log) -> None:
+    for _ in range(3):
+        log.write(RecordsExpired("orders", "shardId-1", 5, False))
+    assert len(log.lines()) == 1
+    log.now_s += 11
+    log.write(events.PaceChanged("orders", "shardId-1", 1.0))
+    held, pace = log.lines()
+    assert held.endswith("(one of 2 such events with 10 records since the last line)")
+    assert pace.endswith("100% of its limit")
+    log.now_s += 11
+    log.write(events.PaceChanged("orders", "shardId-1", 1.0))
+    assert len(log.lines()) == 1, "the same is told twice"
+    log.write(RecordsExpired("orders", "shardId-1", 5, False))
+    assert log.lines()[0].endswith("(may be written all the same: False)")
+
+
+def test_streams_and_error_codes_are_held_back_apart(log: Log) -> None:
+    for stream in ("orders", "clicks"):
+        for code in ("A", "B", "A"):
+            log.write(RecordsRefused(stream, "shardId-1", 1, code))
+    assert [line.split(":")[0] + line[-24:] for line in log.lines()] == [
+        "orders (A); they are put again",
+        "orders (B); they are put again",
+        "clicks (A); they are put again",
+        "clicks (B); they are put again",
+    ]
+
+
+def test_memory_is_bounded_whatever_the_codes(log: Log) -> None:
+    for number in range(KINDS_MAX + 5):
+        log.write(RecordsRefused("orders", "shardId-1", 1, f"code-{number}"))
+    write: Any = log.write
+    assert len(write._held) == KINDS_MAX
+    assert len(log.lines()) == KINDS_MAX + 5
+
+
+def test_a_level_that_is_off_costs_no_line_and_is_not_held_back(log: Log) -> None:
+    logging.getLogger("penstock").setLevel(logging.ERROR)
+    log.write(RecordsRefused("orders", "shardId-1", 1, "A"))
+    assert log.lines() == []
+    logging.getLogger("penstock").setLevel(logging.DEBUG)
+    log.write(RecordsRefused("orders", "shardId-1", 1, "A"))
+    assert len(log.lines()) == 1
+
+
+def test_another_logger(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="mine"):
+        log_events(logging.getLogger("mine"))(events.ShardMapChanged("orders", 1, ("shardId-0",), ()))
+    assert [record.name for record in caplog.records] == ["mine"]
+
+
+def test_events_do_not_change() -> None:
+    event = RecordsRefused("orders", "shardId-1", 1, "A")
+    with pytest.raises(AttributeError):
+        event.records = 2  # type: ignore[misc]
