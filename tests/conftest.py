@@ -35,6 +35,7 @@ def pytest_configure() -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # also without activating it
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs Spark, and keep it in one process: a second JVM costs more than it saves."""
     for item in items:
@@ -45,13 +46,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark session for the whole run: two threads, loopback, no web page, few shuffle partitions.
 
-    Tests name their own tables, queries and checkpoint directories, and stop the queries they start.
+    Tests name their own tables, queries and checkpoint directories, and leave the session as they found it.
     """
     from pyspark.sql import SparkSession
 
+    if request.config.getoption("loadgroup", False):  # pytest-xdist has put the group behind the name by now
+        users = [item.nodeid for item in request.session.items if item.get_closest_marker("spark")]
+        assert all(name.endswith("@spark") for name in users), "tests that use Spark are spread over processes"
     session = (
         SparkSession.builder.master("local[2]")
         .appName("penstock-tests")
@@ -69,3 +73,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _session_left_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that leaves something behind in the shared session fails itself, not one of those that run after it."""
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    session = request.getfixturevalue("spark")
+    settings = session.conf.getAll
+    yield
+    queries = session.streams.active
+    for query in queries:
+        query.stop()
+    cached = [str(rdd) for rdd in session.sparkContext._jsc.getPersistentRDDs().values()]
+    session.catalog.clearCache()
+    changed = dict(session.conf.getAll.items() ^ settings.items())
+    for name in changed:
+        session.conf.set(name, settings[name]) if name in settings else session.conf.unset(name)
+    assert (queries, cached, changed) == ([], [], {}), "still running, still cached, set to other values"

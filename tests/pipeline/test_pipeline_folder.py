@@ -132,7 +132,7 @@ def test_cut_off_before_every_change_of_a_file(
 ) -> None:
     """A batch that was written and not committed runs again, is cut off somewhere in that, and runs a third time."""
     first, second = batch_of(written, "a", 2, 2), batch_of(written, "b", 3, 6)
-    one, two = frame(first).coalesce(1).cache(), frame(second).coalesce(1).cache()
+    one, two = frame(first).coalesce(1), frame(second).coalesce(1)
 
     def written_up_to(folder: Path, step: int | None) -> list[str]:
         cut_off_at(monkeypatch, None)
@@ -305,6 +305,20 @@ def test_a_query_with_state_writes_few_files(
         query.stop()
     assert seen(tmp_path / "orders") == data_of(*batches)
     assert len(parquet_files(tmp_path / "orders")) <= 4
+
+
+def test_outputs_written_at_the_same_time_leave_the_querys_settings(spark: Any, request: pytest.FixtureRequest) -> None:
+    """The query's state is planned with adaptive execution off, in each batch."""
+    request.addfinalizer(lambda: spark.conf.unset("spark.sql.adaptive.enabled"))
+    for before in ("false", "true"):
+        spark.conf.set("spark.sql.adaptive.enabled", before)
+        one, other = parquet_folder._few_files(spark), parquet_folder._few_files(spark)
+        one.__enter__()
+        other.__enter__()
+        assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+        one.__exit__(None, None, None)
+        other.__exit__(None, None, None)
+        assert spark.conf.get("spark.sql.adaptive.enabled") == before
 
 
 def test_a_query_names_its_files_and_replaces_them_when_a_commit_is_lost(

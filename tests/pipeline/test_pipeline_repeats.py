@@ -54,6 +54,11 @@ def order(written: Any, name: str, n: int, *, at_s: float = 0.0) -> dict[str, An
     return written.record(f'{{"id":"{name}","n":{n}}}', at_s=at_s)
 
 
+def cached_in(spark: Any) -> set[int]:
+    """The ids of the RDDs that are kept, each of them for a cached DataFrame that was computed."""
+    return {int(number) for number in spark.sparkContext._jsc.getPersistentRDDs()}
+
+
 def unique(stream: Any) -> DataFrame:
     return deduplicate(decode_json(stream.load(), SCHEMA), "value.id", within="10 minutes")
 
@@ -173,11 +178,15 @@ def test_read_once_reads_the_stream_once_for_two_outputs(spark: Any, stream: Any
             yield page
 
     found: list[tuple[int, int]] = []
+    kept: list[set[int]] = []
 
     def write(batch: DataFrame, batch_id: int) -> None:
+        before = cached_in(spark)
         with read_once(batch) as rows:
             good, dead = split(rows)
             found.append((good.count(), dead.count()))
+            kept.append(cached_in(spark) - before)
+        kept.append(cached_in(spark) - before)
 
     records = stream.load()
     decoded = decode_text(records.mapInArrow(counted, records.schema))
@@ -189,4 +198,32 @@ def test_read_once_reads_the_stream_once_for_two_outputs(spark: Any, stream: Any
         query.stop()
     assert found == [(2, 1)]
     assert reads.value == 3
-    assert not spark.sparkContext._jsc.getPersistentRDDs()
+    inside, after = kept
+    assert inside
+    assert not after
+
+
+def test_read_once_lets_go_of_the_batch_when_an_output_fails(spark: Any, frame: Any, written: Any) -> None:
+    batch, before = frame([written.record("x")]), cached_in(spark)
+
+    def write() -> None:
+        with read_once(batch) as rows:
+            assert rows.count() == 1
+            assert cached_in(spark) > before
+            raise ConnectionError("the output is away")
+
+    with pytest.raises(ConnectionError):
+        write()
+    assert cached_in(spark) == before
+
+
+def test_read_once_inside_of_another_leaves_the_batch_to_the_outer_one(spark: Any, frame: Any, written: Any) -> None:
+    """A step that writes to two outputs by itself may be called by one that does, too."""
+    batch, before = frame([written.record("x")]), cached_in(spark)
+    with read_once(batch) as rows:
+        with read_once(rows) as again:
+            assert again.count() == 1
+        inside = cached_in(spark)
+        assert rows.count() == 1
+        assert cached_in(spark) == inside > before
+    assert cached_in(spark) == before

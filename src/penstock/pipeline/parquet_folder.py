@@ -134,9 +134,14 @@ def _few_files(spark: SparkSession) -> Iterator[None]:
     """Let Spark choose the number of partitions, and so of files, by their size.
 
     It does by default, but not in the session of a query with state, where every batch would be written in
-    ``spark.sql.shuffle.partitions`` files per hour. What the query itself does is planned before this.
+    ``spark.sql.shuffle.partitions`` files per hour. What the query itself does is planned before this, and must be
+    planned as before in the next batch. So only who finds it switched off switches it, and back: of two outputs that
+    are written at the same time, none takes the other's value for the query's.
     """
     before = str(spark.conf.get(_ADAPTIVE))
+    if before.lower() == "true":
+        yield
+        return
     spark.conf.set(_ADAPTIVE, "true")
     try:
         yield
