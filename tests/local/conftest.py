@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis() as service:
+def local(request: pytest.FixtureRequest) -> Iterator[LocalKinesis]:
+    """A service; ``@pytest.mark.parametrize("local", [{...}], indirect=True)`` for one with these settings."""
+    with LocalKinesis(**getattr(request, "param", {})) as service:
         yield service
 
 

@@ -99,6 +99,7 @@ def test_a_closed_shard_names_its_children_and_ends(kinesis: Any, subscribe: Sub
     ]
 
 
+@pytest.mark.parametrize("local", [{"clock_running": False}], indirect=True)
 def test_a_second_reader_is_refused_first_and_takes_over_later(
     local: LocalKinesis, kinesis: Any, boto: Callable[..., Any], subscribe: Subscribe
 ) -> None:

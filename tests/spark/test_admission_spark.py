@@ -76,13 +76,13 @@ def idle_calls(spark: SparkSession, stream: Stream, checkpoint: Path, seconds: f
     try:
         query.processAllAvailable()
         before = len(batches.rows)
-        stream.local.reset_stats()
         began = time.monotonic()
+        stream.local.reset_stats()
         while time.monotonic() - began < seconds:
             assert query.isActive, query.exception()
             time.sleep(0.2)
-        took = time.monotonic() - began
         calls = sum(count.calls for count in stream.local.stats().tags["driver"].values())
+        took = time.monotonic() - began
     finally:
         query.stop()
     return calls, took, batches.sizes()[before:]

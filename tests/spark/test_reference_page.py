@@ -50,6 +50,7 @@ def test_a_query_makes_the_calls_of_the_policy_and_shows_the_numbers(
     batches = Batches()
     query = start(reader(spark, stream), tmp_path / "checkpoints" / "orders", batches)
     try:
+        query.processAllAvailable()
         while len(batches.all_rows()) < len(stream.written):
             query.processAllAvailable()
         progress = query.recentProgress[0]["sources"][0]["latestOffset"]
