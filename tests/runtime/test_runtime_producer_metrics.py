@@ -196,6 +196,25 @@ def test_what_is_derived() -> None:
     assert found.errors == 5
 
 
+def test_records_of_a_request_are_counted_at_once() -> None:
+    meter = ProducerMeter(0.0, per_shard=True)
+    meter.record_put(1000, 4, records=4, shard_id="shardId-1")
+    found = meter.snapshot(1.0)
+    assert (found.records_put, found.record_bytes_put, found.aggregates) == (4, 1000, 0)
+    assert (found.record_bytes.count, found.record_bytes.mean, found.user_records_per_record.max) == (4, 250.0, 1.0)
+    assert found.per_shard == {"shardId-1": ShardSnapshot(records_put=4, record_bytes_put=1000)}
+
+
+def test_outcomes_of_which_little_is_known() -> None:
+    meter = ProducerMeter(0.0)
+    meter.accepted(5)
+    meter.failed(3)
+    meter.expired(2, attempts=1)
+    found = meter.snapshot(1.0)
+    assert (found.user_records_failed, found.user_records_expired, found.user_records_pending) == (3, 2, 0)
+    assert (found.latency_s.count, found.attempts.count) == (0, 2)
+
+
 def test_nothing_yet() -> None:
     found = ProducerMeter(5.0).interval(5.0)
     assert (found.success_rate, found.attempts_mean, found.records_per_s, found.bytes_per_s) == (None, None, 0.0, 0.0)

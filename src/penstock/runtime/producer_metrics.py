@@ -230,7 +230,7 @@ class ProducerMeter:
         latency_s: float,
         attempts: int,
         *,
-        shard_id: str = "",
+        shard_id: str | None = None,
         duplicates_possible: bool = False,
     ) -> None:
         """User records were put: ``count`` with these data in total, this latency and this many attempts each."""
@@ -247,17 +247,15 @@ class ProducerMeter:
             shard.user_bytes_put += payload_bytes
             shard.attempts += attempts * count
 
-    def failed(self, count: int, latency_s: float, attempts: int) -> None:
-        """User records were given up after this time and this many attempts each."""
+    def failed(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
+        """User records were given up, after this time and this many attempts each, where they are known."""
         self._now.user_records_failed += count
-        self._now.latency_s.add(latency_s, count)
-        self._now.attempts.add(attempts, count)
+        self._ended(count, latency_s, attempts)
 
-    def expired(self, count: int, latency_s: float, attempts: int) -> None:
-        """User records ran out of time, after this many attempts each (0: never sent)."""
+    def expired(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
+        """User records ran out of time, after this many attempts each (0: never sent), where that is known."""
         self._now.user_records_expired += count
-        self._now.latency_s.add(latency_s, count)
-        self._now.attempts.add(attempts, count)
+        self._ended(count, latency_s, attempts)
 
     def withdrawn(self, count: int = 1) -> None:
         """User records were taken back by the caller, unsent."""
@@ -266,22 +264,34 @@ class ProducerMeter:
     # --- records of Kinesis, and requests -----------------------------------------------------------
 
     def record_put(
-        self, record_bytes: int, user_records: int = 1, *, aggregate: bool = False, shard_id: str = ""
+        self,
+        record_bytes: int,
+        user_records: int = 1,
+        *,
+        aggregate: bool = False,
+        shard_id: str | None = None,
+        records: int = 1,
     ) -> None:
-        """The service took a record: its data and key, and how many user records are in it."""
+        """The service took a record: its data and key, and how many user records are in it.
+
+        With ``records`` it took so many; bytes and user records are those of all of them, and the histograms
+        count their means.
+        """
         now = self._now
-        now.records_put += 1
+        now.records_put += records
         now.record_bytes_put += record_bytes
-        now.record_bytes.add(record_bytes)
-        now.user_records_per_record.add(user_records)
+        now.record_bytes.add(record_bytes / records, records)
+        now.user_records_per_record.add(user_records / records, records)
         if aggregate:
-            now.aggregates += 1
+            now.aggregates += records
         if self.per_shard and shard_id:
             shard = self._shard(shard_id)
-            shard.records_put += 1
+            shard.records_put += records
             shard.record_bytes_put += record_bytes
 
-    def records_not_put(self, count: int, error_code: str, *, refused: bool = False, shard_id: str = "") -> None:
+    def records_not_put(
+        self, count: int, error_code: str, *, refused: bool = False, shard_id: str | None = None
+    ) -> None:
         """Records came back with an error of their own; ``refused``: for the limits of their shard."""
         now = self._now
         codes = now.records_failed_attempts
@@ -345,6 +355,12 @@ class ProducerMeter:
         self._now.period_end_s = max(now_s, math.nextafter(self._now.period_start_s, math.inf))
         self._now.user_records_pending = self.user_records_pending
         self._now.buffer_bytes = self.buffer_bytes
+
+    def _ended(self, count: int, latency_s: float | None, attempts: int | None) -> None:
+        if latency_s is not None:
+            self._now.latency_s.add(latency_s, count)
+        if attempts is not None:
+            self._now.attempts.add(attempts, count)
 
     def _shard(self, shard_id: str) -> ShardSnapshot:
         if shard_id not in self._shards:
