@@ -65,6 +65,13 @@ def test_what_was_not_used_is_given_back():
     assert bucket.level(0.0) == (1000, MIB)
 
 
+def test_what_is_charged_may_become_debt():
+    bucket = shard_bucket()
+    bucket.charge(0.0, records=1500, payload_bytes=1000)
+    assert bucket.level(0.0) == (-500, MIB - 1000)
+    assert math.isclose(bucket.wait_s(0.0, records=1), 0.501, rel_tol=1e-3)
+
+
 def test_rates_change_from_now_on():
     bucket = TokenBucket(records_per_s=10, bytes_per_s=100)
     bucket.take(0.0, records=10, payload_bytes=100)
