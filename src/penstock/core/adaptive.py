@@ -23,8 +23,9 @@ but their mean stays the same.
 come, which would be a request each. Their sizes are random: of two producers with one period, the one that always
 comes second would find the shard's bucket empty.
 
-A writer that does not give way (a fixed rate, a producer of another make) keeps what it takes; a share then settles
-where 0.67 % of the limit is refused to it.
+Two things it cannot even out. A writer that does not give way (a fixed rate, a producer of another make) keeps what it
+takes, and the share settles where 0.67 % of the limit is refused beside it. And a shard that is full has room for a
+small record sooner than for a large one: beside small records, a producer of aggregates gets less than half.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from random import Random
 
 START_SHARE = 0.5
-"""Where a producer starts: alone, it is at 1 a second later; beside others, it is not all of it refused."""
+"""Where a producer starts. Alone it is at 1 a second later; many that start together are refused less than at 1."""
 
 RAMP_PER_S = 0.5
 """How fast the share grows from the start until the first refusal, in shares a second."""
