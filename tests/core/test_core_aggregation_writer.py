@@ -133,6 +133,126 @@ def test_adding_by_columns_knows_more_keys_than_are_usual():
     )
 
 
+columns_bounds = st.tuples(st.integers(200, 6000), st.integers(1, 400))
+column_keys = st.sampled_from([*(f"key-{number}" for number in range(300)), "ü", "k" * 127, "k" * 128, "é" * 64])
+column_sizes = st.sampled_from([(0, 0), (1, 1), (100, 100), (127, 128), (0, 40), (50, 2000)])
+
+
+@given(columns_bounds, st.lists(column_keys, min_size=50, max_size=50, unique=True), column_sizes, st.data())
+def test_columns_of_any_sizes_fill_the_containers_that_adding_one_by_one_fills(bounds, some_keys, sizes, data):
+    """More user records than fit into a container, of one size and of many, with few keys and with ever new ones."""
+    random = data.draw(st.randoms(use_true_random=False))
+    count, ever_new = data.draw(st.integers(1, 500)), data.draw(st.sampled_from([0, 0.5, 1]))
+    key_column = [
+        f"new-{number}" if random.random() < ever_new else random.choice(some_keys) for number in range(count)
+    ]
+    data_column = [b"x" * random.randint(*sizes) for _ in range(count)]
+    by_column, one_by_one = (Aggregator(bytes_max=bounds[0], records_max=bounds[1]) for _ in range(2))
+    number = 0
+    while number < count:
+        stop = min(count, number + data.draw(st.sampled_from([5, 60, 500])))
+        reached = by_column.add_many(key_column, data_column, number, stop)
+        while number < stop and one_by_one.add(key_column[number], data_column[number]):
+            number += 1
+        assert reached == number
+        assert by_column.framed_bytes == one_by_one.framed_bytes
+        if number < stop:
+            full = by_column.finish()
+            assert full == one_by_one.finish()
+            assert len(full.data) <= bounds[0] or full.user_records == 1
+    assert by_column.finish() == one_by_one.finish()
+
+
+@given(
+    st.lists(
+        st.tuples(keys, st.integers(0, 3))
+        | st.lists(st.tuples(keys, datas), min_size=1, max_size=40)
+        | st.tuples(keys, st.integers(8, 60), st.integers(0, 200)),
+        max_size=12,
+    )
+)
+def test_columns_and_single_user_records_mix(steps):
+    mixed, one_by_one = Aggregator(bytes_max=10**7), Aggregator(bytes_max=10**7)
+    for step in steps:
+        if isinstance(step, list):
+            rows = [(key, data, None) for key, data in step]
+        elif len(step) == 3:
+            key, count, size = step
+            rows = [(f"{key[:200]}-{number}", b"x" * size, None) for number in range(count)]
+        else:
+            rows = [(step[0], b"explicit", step[1])]
+        if len(rows) == 1:
+            assert mixed.add(*rows[0])
+        else:
+            assert mixed.add_many([key for key, _, _ in rows], tuple(data for _, data, _ in rows)) == len(rows)
+        for row in rows:
+            foretold = one_by_one.framed_bytes_with(row[0], len(row[1]), row[2])
+            assert one_by_one.add(*row)
+            assert one_by_one.framed_bytes == foretold
+        assert mixed.framed_bytes == foretold
+        assert mixed.framed_bytes_with("a new key", 10, 2) == one_by_one.framed_bytes_with("a new key", 10, 2)
+    assert mixed.finish() == one_by_one.finish()
+
+
+@pytest.mark.parametrize("bad", ["", "secret" * 50, "secret\ud800"])
+@pytest.mark.parametrize("place", [0, 3, 50, 99])
+def test_a_column_is_added_up_to_a_key_that_is_refused(bad, place):
+    key_column = [f"key-{number}" for number in range(100)]
+    key_column[place] = bad
+    aggregator = Aggregator()
+    for _ in range(2):  # again from there on: the same
+        with pytest.raises(AggregateError, match="partition key"):
+            aggregator.add_many(key_column, [b"data"] * 100, aggregator.user_records)
+        assert len(aggregator) == place
+    assert aggregator.add_many(key_column, [b"data"] * 100, place + 1) == 100
+    del key_column[place]
+    assert contents(aggregator.finish()) == [(key, b"data", None) for key in key_column]
+
+
+def test_a_column_that_fails_leaves_no_trace():
+    aggregator = Aggregator()
+    aggregator.add("good", b"data")
+    with pytest.raises(TypeError):
+        aggregator.add_many([f"key-{number}" for number in range(20)] + [17], [b"data"] * 21)
+    with pytest.raises(TypeError):
+        aggregator.add_many([f"key-{number}" for number in range(20)], [b"data"] * 19 + ["text"])
+    with pytest.raises(IndexError, match="stop is 21"):
+        aggregator.add_many(["k"] * 20, [b"data"] * 20, 0, 21)
+    with pytest.raises(IndexError, match="20 partition keys and 21 datas"):
+        aggregator.add_many(["k"] * 20, [b"data"] * 21)
+    assert aggregator.framed_bytes == 20 + 6 + 10
+    aggregator.add("other", b"data")
+    assert contents(aggregator.finish()) == [("good", b"data", None), ("other", b"data", None)]
+
+
+def test_columns_fill_containers_to_the_last_user_record_when_sizes_change_abruptly():
+    data_column = [b"x" * (10 if number // 500 % 2 else 1500) for number in range(3000)]
+    key_column = [f"key-{number % 100}" for number in range(3000)]
+    aggregator, number = Aggregator(), 0
+    while (reached := aggregator.add_many(key_column, data_column, number)) < 3000:
+        assert aggregator.framed_bytes_with(key_column[reached], len(data_column[reached])) > aggregator.bytes_max
+        assert contents(aggregator.finish()) == [
+            (key_column[at], data_column[at], None) for at in range(number, reached)
+        ]
+        number = reached
+
+
+def test_columns_of_more_sizes_and_keys_than_headers_are_ready_for():
+    for size in range(0, 2000, 40):
+        rows = [(f"key-{number % 1500}", b"x" * size, None) for number in range(1600)]
+        aggregator = Aggregator(bytes_max=10**7)
+        assert aggregator.add_many([key for key, _, _ in rows[:20]], [data for _, data, _ in rows[:20]]) == 20
+        assert aggregator.add_many([key for key, _, _ in rows], [data for _, data, _ in rows], 20) == 1600
+        assert aggregator.finish().data == encode_aggregate(rows)
+
+
+def test_a_column_of_more_keys_than_indexes_of_two_bytes():
+    key_column = [f"{number}" for number in range(20_000)]
+    aggregator = Aggregator(bytes_max=10**7)
+    assert aggregator.add_many(key_column, [b""] * 20_000) == 20_000
+    assert aggregator.finish().data == encode_aggregate((key, b"", None) for key in key_column)
+
+
 def test_adding_by_columns_stops_where_the_container_is_full():
     aggregator = Aggregator(bytes_max=1000)
     reached = aggregator.add_many(["k"] * 100, [b"x" * 94] * 100)

@@ -1,9 +1,12 @@
+import importlib.util
+import sys
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core import hashkeys
 from penstock.core.hashkeys import HASH_KEY_MAX, ShardMap, even_ranges, hash_key, parse_hash_key
 from penstock.model import Shard
 
@@ -21,6 +24,14 @@ def shard(name: str, first: int, last: int, *, parents: tuple[str, ...] = (), cl
 
 def test_hash_key_is_the_md5_with_the_first_byte_highest():
     assert hash_key("abcd") == 0xE2FC714C4727EE9395F324CD2E7F331F
+
+
+def test_an_interpreter_without_an_md5_of_its_own_finds_the_same_hash_keys(monkeypatch):
+    monkeypatch.setitem(sys.modules, "_md5", None)
+    spec = importlib.util.spec_from_file_location("hashkeys_by_openssl", hashkeys.__file__)
+    by_openssl = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(by_openssl)
+    assert by_openssl.hash_key("abcd") == hash_key("abcd")
 
 
 def test_hash_key_takes_the_bytes_of_utf8_without_normalising():

@@ -7,8 +7,9 @@ hash keys of one inclusive range.
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right
-from hashlib import md5
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,12 @@ from penstock.model import HASH_KEY_MAX, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+try:
+    # The interpreter's own: for a short text it takes half the time of hashlib's, which goes through OpenSSL.
+    from _md5 import md5 as _md5  # type: ignore[import-not-found]
+except ImportError:  # not every interpreter is built with it
+    _md5 = partial(hashlib.md5, usedforsecurity=False)
 
 __all__ = ["HASH_KEY_MAX", "ShardMap", "even_ranges", "hash_key", "parse_hash_key"]
 
@@ -28,7 +35,7 @@ def hash_key(partition_key: str) -> int:
     Raises ``UnicodeEncodeError`` (a ValueError) for a key that has no UTF-8 form, which AWS does not take
     either.
     """
-    return int.from_bytes(md5(partition_key.encode(), usedforsecurity=False).digest(), "big")
+    return int.from_bytes(_md5(partition_key.encode()).digest(), "big")
 
 
 def parse_hash_key(text: str) -> int:

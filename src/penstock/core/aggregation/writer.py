@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from hashlib import md5
+from itertools import count, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.aggregation.format import (
-    DATA,
-    EXPLICIT_HASH_KEY_INDEX,
-    EXPLICIT_HASH_KEY_TABLE,
-    FRAME_BYTES,
-    MAGIC,
-    PARTITION_KEY_INDEX,
-    PARTITION_KEY_TABLE,
-    RECORDS,
-    varint,
-    varint_bytes,
+from penstock.core.aggregation.fields import (
+    COLUMN_INDEX_MAX,
+    entry_bytes,
+    first_refused,
+    hash_key_entry,
+    hash_key_ref,
+    key_entries,
+    key_entry,
+    key_ref,
+    ref_bytes,
+    shape,
+    user_records,
 )
+from penstock.core.aggregation.format import FRAME_BYTES, MAGIC
 from penstock.core.aggregation.reader import DEFAULT_LIMITS, open_aggregate
-from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
+from penstock.core.hashkeys import hash_key
 from penstock.errors import AggregateError
 
 if TYPE_CHECKING:
@@ -31,21 +36,7 @@ CONTAINER_PARTITION_KEY = "a"
 AGGREGATE_BYTES_MAX = 51_200
 """The KPL's default for AggregationMaxSize."""
 
-_PARTITION_KEY_CHARACTERS_MAX = 256
-_SHAPES_MAX = 4096
-
-_RECORDS = bytes((RECORDS,))
-_DATA = bytes((DATA,))
-_PARTITION_KEY_INDEX = bytes((PARTITION_KEY_INDEX,))
-_EXPLICIT_HASH_KEY_INDEX = bytes((EXPLICIT_HASH_KEY_INDEX,))
-_PARTITION_KEY_TABLE = bytes((PARTITION_KEY_TABLE,))
-_EXPLICIT_HASH_KEY_TABLE = bytes((EXPLICIT_HASH_KEY_TABLE,))
-
-_COMMON_KEY_REFS_MAX = 2048
-_COMMON_KEY_REFS = tuple(_PARTITION_KEY_INDEX + varint(index) for index in range(_COMMON_KEY_REFS_MAX))
-
-_shapes: dict[int, tuple[bytes, bytes, int]] = {}
-"""Remembered answers of ``_shape``, by the sizes of data and indexes."""
+_SLICE_MIN = 8  # fewer user records are added sooner one by one than by column
 
 
 class Container(NamedTuple):
@@ -66,12 +57,14 @@ class Aggregator:
     """
 
     __slots__ = (
+        "_extra_bytes",
         "_first",
         "_hash_entries",
-        "_hash_refs",
+        "_hash_indexes",
         "_key_entries",
-        "_key_refs",
+        "_key_indexes",
         "_parts",
+        "_window",
         "bytes_max",
         "framed_bytes",
         "records_max",
@@ -83,6 +76,9 @@ class Aggregator:
             raise ValueError("bytes_max and records_max must be at least 1")
         self.bytes_max = bytes_max
         self.records_max = records_max
+        # Only to guess how many user records fit; right or wrong, the containers are the same.
+        self._extra_bytes = 16  # what a user record takes besides its data, lately
+        self._window = 512  # how many to look at: somewhat more than went into the last container
         self._clear()
 
     def _clear(self) -> None:
@@ -90,10 +86,10 @@ class Aggregator:
         """How many are in the container."""
         self.framed_bytes = FRAME_BYTES
         """The container's exact size as an aggregate, magic and digest included."""
-        self._first: tuple[str, int | None] = ("", None)
-        self._key_refs: dict[str, bytes] = {}  # partition key -> the field that points at its table entry
+        self._first: tuple[str, int | None, bytes] = ("", None, b"")
+        self._key_indexes: defaultdict[str, int] = defaultdict()  # in the order of the table
         self._key_entries: list[bytes] = []
-        self._hash_refs: dict[int, bytes] = {}
+        self._hash_indexes: dict[int, int] = {}
         self._hash_entries: list[bytes] = []
         self._parts: list[bytes] = []  # of the user records
 
@@ -106,38 +102,33 @@ class Aggregator:
         Raises AggregateError for a partition key that is empty, longer than 256 characters or without a UTF-8
         form, and for a hash key outside 0 … 2¹²⁸-1.
         """
-        key_entry: tuple[bytes, ...] = ()
-        hash_entry: tuple[bytes, ...] = ()
-        entries_bytes = 0
-        key_ref = self._key_refs.get(partition_key)
-        if key_ref is None:
-            key_ref = _PARTITION_KEY_INDEX + varint(len(self._key_refs))
-            key_text = _checked_key(partition_key)
-            key_entry = (_PARTITION_KEY_TABLE, varint(len(key_text)), key_text)
-            entries_bytes = _entry_bytes(len(key_text))
-        refs, hash_ref = key_ref, b""
+        new_key, new_hash = b"", b""
+        index = self._key_indexes.get(partition_key)
+        if index is None:
+            index = len(self._key_indexes)
+            new_key = key_entry(partition_key)
+        refs = key_ref(index)
         if explicit_hash_key is not None:
-            known = self._hash_refs.get(explicit_hash_key)
-            hash_ref = known or _EXPLICIT_HASH_KEY_INDEX + varint(len(self._hash_refs))
-            if known is None:
-                hash_text = _checked_hash_key(explicit_hash_key)
-                hash_entry = (_EXPLICIT_HASH_KEY_TABLE, varint(len(hash_text)), hash_text)
-                entries_bytes += _entry_bytes(len(hash_text))
-            refs += hash_ref
-        before, middle, total = _shape(len(data), len(refs))
-        framed_bytes = self.framed_bytes + entries_bytes + total
+            hash_index = self._hash_indexes.get(explicit_hash_key)
+            if hash_index is None:
+                hash_index = len(self._hash_indexes)
+                new_hash = hash_key_entry(explicit_hash_key)
+            refs += hash_key_ref(hash_index)
+        before, middle, total = shape(len(data), len(refs))
+        framed_bytes = self.framed_bytes + len(new_key) + len(new_hash) + total
         if not self.user_records:
-            self._first = (partition_key, explicit_hash_key)
+            self._first = (partition_key, explicit_hash_key, data)
         elif framed_bytes > self.bytes_max or self.user_records >= self.records_max:
             return False
         self.framed_bytes = framed_bytes
         self.user_records += 1
         self._parts += (before, refs, middle, data)
-        self._key_entries += key_entry
-        self._hash_entries += hash_entry
-        self._key_refs[partition_key] = key_ref
-        if explicit_hash_key is not None:
-            self._hash_refs[explicit_hash_key] = hash_ref
+        if new_key:
+            self._key_entries.append(new_key)
+            self._key_indexes[partition_key] = index
+        if explicit_hash_key is not None and new_hash:
+            self._hash_entries.append(new_hash)
+            self._hash_indexes[explicit_hash_key] = len(self._hash_indexes)
         return True
 
     def add_many(
@@ -146,74 +137,111 @@ class Aggregator:
         """Add user records without explicit hash keys out of two columns, from ``start`` on.
 
         Returns the index of the first that did not fit, or ``stop`` (by default the end of the columns) when
-        all did. Raises as ``add``; then those before the bad one were added.
+        all did. Raises as ``add``; then those before the bad one were added. IndexError if a column ends before
+        ``stop``; then nothing was added.
         """
         number, stop = start, len(datas) if stop is None else stop
+        if stop > len(partition_keys) or stop > len(datas):
+            raise IndexError(
+                f"stop is {stop}, and there are {len(partition_keys)} partition keys and {len(datas)} datas"
+            )
         while number < stop:
-            if self.user_records:
-                number = self._add_common(partition_keys, datas, number, stop)
-                if number == stop:
-                    break
-            if not self.add(partition_keys[number], datas[number]):
-                break
-            number += 1
+            reached = self._add_slice(partition_keys, datas, number, stop)
+            if reached == number:
+                for reached in range(number, min(number + _SLICE_MIN, stop)):
+                    if not self.add(partition_keys[reached], datas[reached]):
+                        return reached
+                reached += 1
+            number = reached
         return number
 
-    def _add_common(self, partition_keys: Sequence[str], datas: Sequence[bytes], start: int, stop: int) -> int:
-        """``add`` for the usual case, unrolled, because producers live in it: keys of up to 127 bytes.
+    def _add_slice(self, partition_keys: Sequence[str], datas: Sequence[bytes], start: int, stop: int) -> int:
+        """Add a slice of the columns as a whole; where it ends. That is ``start`` when a slice is not worth it.
 
-        Returns the index of the first that is not usual or does not fit. The container must hold one already.
+        How many fit is a guess, on the low side: to add some more takes less than to cut some off.
         """
-        key_refs, key_entries, parts, shapes = self._key_refs, self._key_entries, self._parts, _shapes
         room = self.bytes_max - self.framed_bytes
-        last = min(stop, start + self.records_max - self.user_records)
-        number = start
+        window = min(
+            stop - start,
+            self._window,
+            self.records_max - self.user_records,
+            COLUMN_INDEX_MAX + 1 - len(self._key_indexes),
+        )
+        if window < _SLICE_MIN or room < _SLICE_MIN * (len(datas[start]) + self._extra_bytes):
+            return start
+        sizes = list(map(len, datas[start : start + window]))
+        data_bytes = sum(sizes)
+        guess = data_bytes + self._extra_bytes * window
+        if guess > room:
+            fitting = room * window // guess
+            if fitting < _SLICE_MIN:
+                return start
+            data_bytes -= sum(sizes[fitting:])
+            del sizes[fitting:]
+        elif window == self._window:
+            self._window *= 2
+        keys = partition_keys[start : start + len(sizes)]
+        framed_bytes = self.framed_bytes
         try:
-            for number in range(start, last):
-                key, data = partition_keys[number], datas[number]
-                size = len(data)
-                ref = key_refs.get(key)
-                if ref is None:
-                    if len(key_refs) >= _COMMON_KEY_REFS_MAX:
-                        break
-                    ref = _COMMON_KEY_REFS[len(key_refs)]
-                    text = key.encode()
-                    text_bytes = len(text)
-                    before, middle, total = shapes.get(size << 5 | len(ref)) or _shape(size, len(ref))
-                    total += 2 + text_bytes
-                    if total > room or not 0 < text_bytes <= 0x7F:
-                        break
-                    key_refs[key] = ref
-                    key_entries += (_PARTITION_KEY_TABLE, varint(text_bytes), text)
-                else:
-                    before, middle, total = shapes.get(size << 5 | len(ref)) or _shape(size, len(ref))
-                    if total > room:
-                        break
-                room -= total
-                parts += (before, ref, middle, data)
-            else:
-                number = last
-        except UnicodeEncodeError:
-            pass  # the general way says it in our words
-        self.user_records += number - start
-        self.framed_bytes = self.bytes_max - room
-        return number
+            added = self._add_columns(keys, datas[start : start + len(sizes)], sizes)
+        except AggregateError:
+            # The usual way as far as all is well; after it the bad one is met alone, and the error is its own.
+            return self._add_slice(partition_keys, datas, start, start + first_refused(keys))
+        if added:
+            extra_bytes = self.framed_bytes - framed_bytes - data_bytes + sum(sizes[added:])
+            self._extra_bytes = -(-extra_bytes // added)
+        return start + added
+
+    def _add_columns(self, keys: Sequence[str], datas: Sequence[bytes], sizes: list[int]) -> int:
+        """Add as many of these user records as there is room for; how many. Nothing was added if it raises."""
+        key_indexes, known = self._key_indexes, len(self._key_indexes)
+        key_indexes.default_factory = count(known).__next__
+        try:
+            indexes: tuple[int, ...] = itemgetter(*keys)(key_indexes)
+            entries = key_entries(list(islice(key_indexes, known, None)))
+            records = user_records(indexes, len(key_indexes) - 1, datas, sizes)
+        except BaseException:
+            self._cut_table(known)
+            raise
+        fitting, cut_bytes = len(sizes), 0
+        over_bytes = self.framed_bytes + len(entries) + len(records) - self.bytes_max
+        if over_bytes > 0:
+            while fitting and cut_bytes < over_bytes:
+                fitting -= 1
+                cut_bytes += shape(sizes[fitting], ref_bytes(indexes[fitting]))[2]
+            if not fitting:
+                self._cut_table(known)
+                return 0
+            records = records[: len(records) - cut_bytes]
+            cut_keys = self._cut_table(max(known, max(indexes[:fitting]) + 1))
+            entries = entries[: len(entries) - sum(len(key_entry(key)) for key in cut_keys)]
+        if not self.user_records:
+            self._first = (keys[0], None, datas[0])
+        if entries:
+            self._key_entries.append(entries)
+        self._parts.append(records)
+        self.framed_bytes += len(entries) + len(records)
+        self.user_records += fitting
+        return fitting
+
+    def _cut_table(self, keys_kept: int) -> list[str]:
+        """Take the last partition keys out of the table, down to this many; those that were taken."""
+        key_indexes = self._key_indexes
+        return [key_indexes.popitem()[0] for _ in range(len(key_indexes) - keys_kept)]
 
     def framed_bytes_with(self, partition_key: str, data_bytes: int, explicit_hash_key: int | None = None) -> int:
         """What ``framed_bytes`` would be after adding a user record with that much data."""
         entries_bytes, refs_bytes = 0, 0
-        if (ref := self._key_refs.get(partition_key)) is None:
-            entries_bytes += _entry_bytes(len(partition_key.encode()))
-            refs_bytes += 1 + varint_bytes(len(self._key_refs))
-        else:
-            refs_bytes += len(ref)
+        if (index := self._key_indexes.get(partition_key)) is None:
+            index = len(self._key_indexes)
+            entries_bytes += entry_bytes(len(partition_key.encode()))
+        refs_bytes += ref_bytes(index)
         if explicit_hash_key is not None:
-            if (ref := self._hash_refs.get(explicit_hash_key)) is None:
-                entries_bytes += _entry_bytes(len(str(explicit_hash_key)))
-                refs_bytes += 1 + varint_bytes(len(self._hash_refs))
-            else:
-                refs_bytes += len(ref)
-        return self.framed_bytes + entries_bytes + _shape(data_bytes, refs_bytes)[2]
+            if (index := self._hash_indexes.get(explicit_hash_key)) is None:
+                index = len(self._hash_indexes)
+                entries_bytes += entry_bytes(len(str(explicit_hash_key)))
+            refs_bytes += ref_bytes(index)
+        return self.framed_bytes + entries_bytes + shape(data_bytes, refs_bytes)[2]
 
     def finish(self) -> Container | None:
         """The container with what was added since the last call, or None if nothing was; the next begins empty.
@@ -223,12 +251,13 @@ class Aggregator:
         """
         if not self.user_records:
             return None
-        partition_key, explicit_hash_key = self._first
+        partition_key, explicit_hash_key, data = self._first
         where = hash_key(partition_key) if explicit_hash_key is None else explicit_hash_key
-        if self.user_records == 1 and open_aggregate(self._parts[-1]) is None:
-            container = Container(self._parts[-1], partition_key, where, 1)
+        if self.user_records == 1 and open_aggregate(data) is None:
+            container = Container(data, partition_key, where, 1)
         else:
             container = Container(self._framed(), CONTAINER_PARTITION_KEY, where, self.user_records)
+        self._window = self.user_records * 9 // 8 + _SLICE_MIN
         self._clear()
         return container
 
@@ -248,39 +277,3 @@ def encode_aggregate(records: Iterable[tuple[str, bytes, int | None]]) -> bytes:
     if not len(aggregator):
         raise AggregateError("an aggregate holds at least one user record")
     return aggregator._framed()
-
-
-def _shape(data_bytes: int, refs_bytes: int) -> tuple[bytes, bytes, int]:
-    """What stands before the indexes of a user record, what before its data, and its whole size."""
-    known = _shapes.get(data_bytes << 5 | refs_bytes)
-    if known is not None:
-        return known
-    middle = _DATA + varint(data_bytes)
-    inner = refs_bytes + len(middle) + data_bytes
-    before = _RECORDS + varint(inner)
-    if len(_shapes) >= _SHAPES_MAX:
-        _shapes.clear()
-    shape = _shapes[data_bytes << 5 | refs_bytes] = (before, middle, len(before) + inner)
-    return shape
-
-
-def _entry_bytes(text_bytes: int) -> int:
-    """The size of a table entry with that many bytes of text."""
-    return 1 + varint_bytes(text_bytes) + text_bytes
-
-
-def _checked_key(partition_key: str) -> bytes:
-    if not 1 <= len(partition_key) <= _PARTITION_KEY_CHARACTERS_MAX:
-        raise AggregateError(
-            f"a partition key has 1 to {_PARTITION_KEY_CHARACTERS_MAX} characters, not {len(partition_key)}"
-        )
-    try:
-        return partition_key.encode()
-    except UnicodeEncodeError:
-        raise AggregateError("a partition key has no UTF-8 form (lone surrogates)") from None
-
-
-def _checked_hash_key(explicit_hash_key: int) -> bytes:
-    if not 0 <= explicit_hash_key <= HASH_KEY_MAX:
-        raise AggregateError("an explicit hash key lies between 0 and 2**128-1")
-    return str(explicit_hash_key).encode()
