@@ -68,17 +68,13 @@ class _Shapes(dict[int, tuple[bytes, bytes, int]]):
         return shape
 
 
-_shapes = tuple(_Shapes(refs_bytes) for refs_bytes in range(23))  # two indexes have at most 2 x 11 bytes
-
-
-def shape(data_bytes: int, refs_bytes: int) -> tuple[bytes, bytes, int]:
-    """What stands before the indexes of a user record, what before its data, and its whole size."""
-    return _shapes[refs_bytes][data_bytes]
+SHAPES = tuple(_Shapes(refs_bytes) for refs_bytes in range(23))  # two indexes have at most 2 x 11 bytes
+"""The shape of every user record: ``before, middle, total = SHAPES[refs_bytes][data_bytes]``."""
 
 
 def key_ref(index: int) -> bytes:
     """The field of a user record that points at its partition key in the table."""
-    return _PARTITION_KEY_INDEX + varint(index)
+    return _key_refs[index] if index <= _ONE_BYTE_MAX else _PARTITION_KEY_INDEX + varint(index)
 
 
 def hash_key_ref(index: int) -> bytes:
@@ -160,7 +156,7 @@ def user_records(indexes: Sequence[int], index_max: int, datas: Sequence[bytes],
             parts[::2] = itemgetter(*indexes)(headers)
             parts[1::2] = datas
             return b"".join(parts)
-    short, long = _shapes[2], _shapes[3]
+    short, long = SHAPES[2], SHAPES[3]
     parts = [b""] * (4 * count)
     if index_max <= _ONE_BYTE_MAX:
         shapes = itemgetter(*sizes)(short)
@@ -184,9 +180,8 @@ def _headers_of(data_bytes: int, index_max: int, worth: int) -> list[bytes] | No
         if index_max >= _READY_HEADERS_MAX or index_max - known >= worth:
             return None
         refs = _key_refs_to(index_max)[known : index_max + 1]
-        headers = headers + [
-            before + ref + middle for ref in refs for before, middle, _ in (shape(data_bytes, len(ref)),)
-        ]
+        shapes = [SHAPES[len(ref)][data_bytes] for ref in refs]
+        headers = headers + [before + ref + middle for ref, (before, middle, _) in zip(refs, shapes, strict=True)]
         if not known and len(_ready_headers) >= _READY_SIZES_MAX:
             _ready_headers.clear()
         _ready_headers[data_bytes] = headers
