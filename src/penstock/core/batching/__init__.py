@@ -1,0 +1,29 @@
+"""From user records to PutRecords requests and back to outcomes, without any I/O.
+
+``Batcher`` is the whole: records go in as a ``Chunk`` (what was put at about the same time), it says what to send now
+and when to ask again, is told what the service answered, and settles every record with exactly one outcome. Time and
+chance are arguments, so that the simulator can run it, and the producer and the Spark sink share it.
+"""
+
+from penstock.core.batching.batcher import Batcher, BatchLimits
+from penstock.core.batching.chunk import Chunk
+from penstock.core.batching.outcomes import EntryResult, NotWritten, Outcome, Written, result_of
+from penstock.core.batching.requests import Failure, Load, Request
+from penstock.core.batching.runs import Run
+from penstock.core.batching.watch import Watch
+
+__all__ = [
+    "BatchLimits",
+    "Batcher",
+    "Chunk",
+    "EntryResult",
+    "Failure",
+    "Load",
+    "NotWritten",
+    "Outcome",
+    "Request",
+    "Run",
+    "Watch",
+    "Written",
+    "result_of",
+]

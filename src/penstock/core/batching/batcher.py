@@ -1,0 +1,338 @@
+"""The whole of batching: what to send now, and what an answer means."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.core.aggregation import AGGREGATE_BYTES_MAX, Aggregator
+from penstock.core.batching.lane import Lane
+from penstock.core.batching.lanes import Lanes
+from penstock.core.batching.requests import Failure, Load, Request
+from penstock.core.batching.settling import Settling
+from penstock.core.batching.watch import Watch
+from penstock.core.pacing import full_jitter_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from random import Random
+
+    from penstock.core.adaptive import AdaptiveRate
+    from penstock.core.batching.chunk import Chunk
+    from penstock.core.batching.outcomes import EntryResult
+    from penstock.core.batching.runs import Pair, Run
+    from penstock.model import Shard
+
+REQUEST_RECORDS_MAX = 500
+"""AWS API reference, PutRecords."""
+REQUEST_BYTES_MAX = 10 * 1024 * 1024
+"""The same: data and partition keys of all entries."""
+REQUEST_BYTES_FORMER = 5 * 1024 * 1024
+"""The limit before large records came (2025), which some endpoints still have."""
+REQUEST_BYTES_ENOUGH = 1024 * 1024
+"""A request that has this much gets no further load: the next request goes beside it."""
+
+
+class BatchLimits(NamedTuple):
+    """The bounds and intervals of a batcher."""
+
+    aggregate: bool = False
+    ordered_by_key: bool = False
+    linger_s: float = 0.005
+    request_records_max: int = REQUEST_RECORDS_MAX
+    request_bytes_max: int = REQUEST_BYTES_MAX
+    aggregate_bytes_max: int = AGGREGATE_BYTES_MAX
+    retry_base_s: float = 0.1
+    retry_cap_s: float = 5.0
+
+
+class Batcher:
+    """Collects user records by predicted shard, makes requests of them, and settles them by what is answered.
+
+    ``make_entry(data, partition_key, explicit_hash_key)`` makes an entry as the sink takes it, ``make_pace(shard)``
+    the pace of a shard or None, ``on_room(bytes)`` hears what room became free.
+    """
+
+    def __init__(
+        self,
+        limits: BatchLimits,
+        *,
+        make_entry: Callable[[bytes, str, str | None], Any],
+        make_pace: Callable[[Shard], AdaptiveRate | None],
+        on_room: Callable[[int], None],
+        rng: Random,
+        watch: Watch | None = None,
+    ) -> None:
+        self.limits = limits
+        self.aggregate = limits.aggregate
+        """Turned off where partition keys do not choose the shard."""
+        self.request_bytes_max = limits.request_bytes_max
+        self.urgent = False
+        """True while a flush waits: nothing lingers."""
+        self.wake_at_s = inf
+        """When to call ``next_request`` again if nothing happens before, after it returned None."""
+        self.stale = False
+        """True when an answer showed that the shards have changed: ``set_shards`` is due."""
+        self._rng = rng
+        watch = watch or Watch()
+        self._watch = watch
+        self._aggregator = Aggregator(bytes_max=limits.aggregate_bytes_max)
+        self.lanes = Lanes(
+            lambda shard: Lane(shard, make_pace(shard) if shard else None, make_entry), ordered=limits.ordered_by_key
+        )
+        self.in_flight: dict[Request, None] = {}
+        self.settling = Settling(self.lanes, watch, on_room, ordered=limits.ordered_by_key)
+        self._underfull_at_s = -inf  # when a request last went that others could have joined
+        self._pause_until_s = -inf  # nothing is sent before: requests failed as a whole
+        self._failures = 0  # in a row
+        self._succeeded = False
+
+    # --- what comes in --------------------------------------------------------------------------
+
+    def add(self, chunk: Chunk, pairs: Sequence[Pair]) -> None:
+        """Take the records of a chunk. Raises InvalidRecordError for a bad partition key; then none was taken."""
+        self.lanes.add(chunk, pairs)
+
+    def set_shards(self, shards: Sequence[Shard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """As ``Lanes.set_shards``; then what waited for a fresh map is decided."""
+        change = self.lanes.set_shards(shards)
+        self.stale = False
+        if self.settling.decide(now_s):
+            self.stale = True
+        return change
+
+    def sent(self) -> Iterator[Load]:
+        """The loads that are on their way."""
+        return (load for request in self.in_flight for load in request.loads)
+
+    def expire(self, now_s: float, *, from_front: bool = False) -> None:
+        """Tell the records whose time-to-live has passed; with ``from_front`` all have the same."""
+        self.settling.expire(now_s, from_front=from_front)
+
+    def withdraw(self, chunk: Chunk, index: int) -> bool:
+        """Take a record back that was never sent. False if it was, or has its outcome."""
+        return self.settling.withdraw(chunk, index)
+
+    def unsettled(self) -> Iterator[tuple[Run, bool]]:
+        """All records without an outcome, and whether they were sent."""
+        return self.settling.unsettled(self.sent())
+
+    def close(self) -> None:
+        """Give every record that has no outcome the last one: it is not known to be written."""
+        self.settling.close(self.sent())
+        self.in_flight.clear()
+
+    # --- what goes out --------------------------------------------------------------------------
+
+    def next_request(self, now_s: float) -> Request | None:
+        """What to send now, or None: then ``wake_at_s`` says when to ask again."""
+        self.wake_at_s = inf
+        lanes = self.lanes
+        if not lanes.active or not lanes.known:
+            return None
+        if now_s < self._pause_until_s:
+            self.wake_at_s = self._pause_until_s
+            return None
+        request = Request(now_s)
+        for lane in list(lanes.active):
+            self._add_retries(request, lane, now_s)
+            if request.loads and request.loads[-1].alone:
+                break
+        else:
+            self._add_waiting(request, now_s)
+        for lane in [lane for lane in lanes.active if lane.idle]:
+            del lanes.active[lane]
+        if not request.loads:
+            return None
+        # The next request begins with another lane, so that all get their turn.
+        if lanes.active:
+            first = next(iter(lanes.active))
+            del lanes.active[first]
+            lanes.active[first] = None
+        for load in request.loads:
+            load.lane.in_flight += 1
+        self.in_flight[request] = None
+        return request
+
+    def _add_retries(self, request: Request, lane: Lane, now_s: float) -> None:
+        if lane.behind:
+            return
+        while lane.retry:
+            load = lane.retry[0]
+            if load.not_before_s > now_s:
+                self.wake_at_s = min(self.wake_at_s, load.not_before_s)
+                return
+            if request.loads and (load.alone or not self._has_room(request, load)):
+                self.wake_at_s = now_s
+                return
+            if not self._paced(lane, now_s, len(load.entries), load.payload_bytes):
+                return
+            lane.retry.popleft()
+            self._send(request, load, now_s)
+            if load.alone:
+                return
+
+    def _add_waiting(self, request: Request, now_s: float) -> None:
+        """Add records that were not sent before, lane by lane."""
+        limits, active = self.limits, self.lanes.active
+        due_at_s = self._underfull_at_s + limits.linger_s
+        due = self.urgent or now_s >= due_at_s
+        waiting = sum([lane.waiting for lane in active])
+        if not waiting:
+            return
+        if not due and not self.aggregate and waiting < limits.request_records_max:
+            waiting_bytes = sum([lane.waiting_bytes for lane in active])
+            if waiting_bytes < min(REQUEST_BYTES_ENOUGH, self.request_bytes_max):
+                self.wake_at_s = min(self.wake_at_s, due_at_s)
+                return
+        before = len(request.loads)
+        for lane in list(active):
+            if self._is_full(request):
+                break
+            if not self.limits.ordered_by_key and lane.retry and lane.retry[0].not_before_s <= now_s:
+                continue  # it waits for its pace: what is new would take that, and it would wait for ever
+            if self.aggregate and lane.shard is not None:
+                self._add_aggregates(request, lane, now_s, due=due)
+            else:
+                self._add_plain(request, lane, now_s)
+        if not due:
+            self.wake_at_s = min(self.wake_at_s, due_at_s)
+        elif len(request.loads) > before:
+            self._underfull_at_s = now_s
+
+    def _add_aggregates(self, request: Request, lane: Lane, now_s: float, *, due: bool) -> None:
+        ordered = self.limits.ordered_by_key
+        largest = self.limits.aggregate_bytes_max
+        while lane.waiting and not self._is_full(request):
+            # In order, a shard has one load on its way: the next may not overtake it.
+            if ordered and (lane.behind or lane.in_flight or lane.retry or _holds(request, lane)):
+                return
+            if not due and lane.waiting_bytes < largest:
+                return
+            about = max(lane.next_bytes(), int(min(largest, lane.waiting_bytes)))
+            if request.payload_bytes + about > self.request_bytes_max and request.loads:
+                self.wake_at_s = now_s
+                return
+            if not self._paced(lane, now_s, 1, about):
+                return
+            load = lane.take_aggregate(self._aggregator)
+            if load is None:
+                return
+            self._send(request, load, now_s)
+
+    def _add_plain(self, request: Request, lane: Lane, now_s: float) -> None:
+        ordered = self.limits.ordered_by_key
+        if ordered and lane.behind:
+            return
+        records_max = self.limits.request_records_max - len(request.entries)
+        bytes_max = self.request_bytes_max - request.payload_bytes
+        if not request.loads:
+            bytes_max = max(bytes_max, lane.next_bytes() if lane.waiting else 0)
+        if lane.pace is not None and lane.waiting:
+            if not self._paced(lane, now_s, 1, lane.next_bytes()):
+                return
+            paced_records, paced_bytes = lane.pace.allowance(now_s)
+            records_max = min(records_max, max(1, paced_records))
+            bytes_max = min(bytes_max, max(paced_bytes, lane.next_bytes()))
+        take = lane.take_by_key if ordered else lane.take_plain
+        load = take(records_max, bytes_max)
+        if load is not None:
+            self._send(request, load, now_s)
+        if lane.waiting:
+            # Either the request is full, and the next follows at once, or the pace says when.
+            wait_s = 0.0 if lane.pace is None else lane.pace.wait_s(now_s, 1, lane.next_bytes())
+            self.wake_at_s = min(self.wake_at_s, now_s + wait_s)
+
+    def _send(self, request: Request, load: Load, now_s: float) -> None:
+        request.add(load)
+        if load.lane.pace is not None:
+            load.lane.pace.take(now_s, len(load.entries), load.payload_bytes)
+
+    def _paced(self, lane: Lane, now_s: float, records: int, payload_bytes: int) -> bool:
+        """True if the lane may send so much now; else notes when it may."""
+        if lane.pace is None:
+            return True
+        wait_s = lane.pace.wait_s(now_s, records, payload_bytes)
+        if wait_s > 0:
+            self.wake_at_s = min(self.wake_at_s, now_s + wait_s)
+        return wait_s <= 0
+
+    def _has_room(self, request: Request, load: Load) -> bool:
+        return (
+            len(request.entries) + len(load.entries) <= self.limits.request_records_max
+            and request.payload_bytes + load.payload_bytes <= self.request_bytes_max
+        )
+
+    def _is_full(self, request: Request) -> bool:
+        return len(request.entries) >= self.limits.request_records_max or request.payload_bytes >= min(
+            REQUEST_BYTES_ENOUGH, self.request_bytes_max
+        )
+
+    # --- what comes back ------------------------------------------------------------------------
+
+    def answered(self, request: Request, results: Sequence[EntryResult], now_s: float) -> None:
+        """The service answered: one result for each entry."""
+        if request not in self.in_flight:
+            return  # closed meanwhile: its records have their outcome
+        del self.in_flight[request]
+        self._failures, self._succeeded, self._pause_until_s = 0, True, -inf
+        start = 0
+        for load in request.loads:
+            stop = start + len(load.entries)
+            again = self.settling.answered(load, results[start:stop], now_s)
+            if again is not None:
+                self._again(again, now_s)
+            self.stale = self.stale or self.settling.saw_another_shard
+            start = stop
+        self.settling.saw_another_shard = False
+
+    def failed(self, request: Request, failure: Failure, reason: str, now_s: float) -> None:
+        """The request failed as a whole. ``reason`` is an error code, or what the transport said."""
+        if request not in self.in_flight:
+            return
+        del self.in_flight[request]
+        if failure is Failure.INVALID:
+            self._isolate(request, reason, now_s)
+            return
+        self._failures += 1
+        self._pause_until_s = now_s + full_jitter_s(
+            self._failures, base_s=self.limits.retry_base_s, cap_s=self.limits.retry_cap_s, rng=self._rng
+        )
+        if failure is Failure.UNKNOWN:
+            self._watch.unknown(len(request.entries), reason)
+        for load in request.loads:
+            load.reason = reason
+            load.doubtful = load.doubtful or failure is Failure.UNKNOWN
+            if failure is Failure.THROTTLED and load.lane.pace is not None:
+                load.lane.pace.refused(now_s, len(load.entries), load.payload_bytes)
+            if failure is Failure.DENIED and not self._succeeded:
+                # Nothing ever went through: it is set up wrong, and its user should hear of it now.
+                self.settling.give_up(load, reason, now_s)
+            else:
+                self._again(load, now_s)
+
+    def _isolate(self, request: Request, reason: str, now_s: float) -> None:
+        """Find out which entry spoils a request, by sending its halves."""
+        if len(request.entries) == 1:
+            self.settling.give_up(request.loads[0], reason, now_s)
+            return
+        if request.payload_bytes > REQUEST_BYTES_FORMER:
+            self.request_bytes_max = min(self.request_bytes_max, REQUEST_BYTES_FORMER)
+        for load in request.loads:
+            load.reason = reason
+            halves = [load] if len(request.loads) > 1 or load.is_aggregate else self.settling.halves(load)
+            for half in halves:
+                half.alone = True
+            self.settling.queue_again(halves, now_s)
+            self.lanes.came_back(load.lane)
+
+    def _again(self, load: Load, now_s: float) -> None:
+        load.not_before_s = now_s + full_jitter_s(
+            load.attempts, base_s=self.limits.retry_base_s, cap_s=self.limits.retry_cap_s, rng=self._rng
+        )
+        self.settling.queue_again([load], now_s)
+        self.lanes.came_back(load.lane)
+
+
+def _holds(request: Request, lane: Lane) -> bool:
+    return any(load.lane is lane for load in request.loads)

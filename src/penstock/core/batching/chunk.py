@@ -1,0 +1,132 @@
+"""User records that were put together: their outcomes, who waits for them, and the room they take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.core.batching.outcomes import Outcome
+
+RECORD_OVERHEAD_BYTES = 256
+"""What a waiting record takes beside its data and key: the objects and list places that keep track of it."""
+
+ALL = -1
+"""The waiters for the whole chunk stand under this index."""
+
+
+class Chunk:
+    """Up to a few thousand user records that were put at about the same time, numbered from 0.
+
+    Their data lies in runs (``runs.Run``), which the batcher moves about; the chunk knows what became of each.
+    """
+
+    __slots__ = (
+        "_bytes_left",
+        "expires_at_s",
+        "hash_keys",
+        "held_bytes",
+        "number",
+        "on_done",
+        "outcomes",
+        "owner",
+        "put_at_s",
+        "records",
+        "taken",
+        "unsettled",
+        "waiters",
+        "withdrawn",
+    )
+
+    def __init__(self, number: int, *, put_at_s: float, expires_at_s: float, owner: Any = None) -> None:
+        self.number = number
+        """Grows with every chunk of a producer."""
+        self.records = 0
+        self.held_bytes = 0
+        """What it takes of the buffer's bound while nothing is settled."""
+        self.put_at_s = put_at_s
+        self.expires_at_s = expires_at_s
+        self.owner = owner
+        """The producer that took the records."""
+        self.outcomes: list[Outcome | None] = []
+        self.unsettled = 1
+        self.taken = 0
+        """How many were put into a load so far, at least once."""
+        self.hash_keys: dict[int, int] | None = None
+        """The explicit hash keys, by record, where there are any."""
+        self.withdrawn: set[int] | None = None
+        """Records that were withdrawn: already settled, and skipped when their turn comes."""
+        self.waiters: dict[int, list[Callable[[], None]]] = {}
+        self.on_done: Callable[[Chunk], None] | None = None
+        """Called once, when every record has its outcome."""
+        self._bytes_left = 0
+
+    def close(self, records: int, held_bytes: int) -> None:
+        """All its records are in: so many, and what they take of the buffer's bound."""
+        self.records = self.unsettled = records
+        self.held_bytes = self._bytes_left = held_bytes
+        self.outcomes = [None] * records
+
+    @property
+    def mean_payload_bytes(self) -> float:
+        """Data and key of a record on average."""
+        return self.held_bytes / self.records - RECORD_OVERHEAD_BYTES
+
+    def settle(self, indices: Sequence[int], outcome: Outcome) -> int:
+        """All these records have this outcome. Returns the bytes of the buffer's bound that are free again."""
+        outcomes = self.outcomes
+        if isinstance(indices, range):
+            outcomes[indices.start : indices.stop] = [outcome] * len(indices)
+        else:
+            for index in indices:
+                outcomes[index] = outcome
+        return self._settled(indices)
+
+    def settle_each(self, indices: Sequence[int], results: Sequence[Outcome]) -> int:
+        """As ``settle``, with an outcome for each."""
+        outcomes = self.outcomes
+        if isinstance(indices, range):
+            outcomes[indices.start : indices.stop] = results
+        else:
+            for index, result in zip(indices, results, strict=True):
+                outcomes[index] = result
+        return self._settled(indices)
+
+    def when_settled(self, index: int, callback: Callable[[], None]) -> None:
+        """Call back once the record (or with ``ALL`` every record) has its outcome: at once if it has.
+
+        May be called from another thread than the one that settles, and then may call back twice.
+        """
+        waiting = self.waiters.setdefault(index, [])
+        waiting.append(callback)
+        # Looked at after the entry was made: an outcome that came in between found nobody to call.
+        if self.is_settled(index):
+            callback()
+
+    def is_settled(self, index: int) -> bool:
+        """True if the record (with ``ALL``: every one) has its outcome."""
+        if index == ALL:
+            return self.unsettled == 0
+        return index < len(self.outcomes) and self.outcomes[index] is not None
+
+    def _settled(self, indices: Sequence[int]) -> int:
+        self.unsettled -= len(indices)
+        if self.unsettled:
+            freed = int(len(indices) * self.held_bytes / self.records)
+        else:
+            freed = self._bytes_left
+        self._bytes_left -= freed
+        if self.waiters:
+            self._call_back(indices)
+        if not self.unsettled and self.on_done is not None:
+            self.on_done(self)
+        return freed
+
+    def _call_back(self, indices: Sequence[int]) -> None:
+        for index in indices if len(self.waiters) > 1 or ALL not in self.waiters else ():
+            for callback in self.waiters.pop(index, ()):
+                callback()
+        if not self.unsettled:
+            for callback in self.waiters.pop(ALL, ()):
+                callback()

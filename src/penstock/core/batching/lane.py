@@ -1,0 +1,294 @@
+"""What waits for one shard, in order, and how it is taken from there to be sent."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.batching.requests import Load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.core.adaptive import AdaptiveRate
+    from penstock.core.aggregation import Aggregator
+    from penstock.core.batching.runs import Pair, Run
+    from penstock.model import Shard
+
+
+class Lane:
+    """The records that are predicted to go to one shard; ``shard`` is None where that can't be predicted.
+
+    ``runs`` have not been sent since they came here, ``retry`` has: as it was built, it goes again, and first.
+    """
+
+    __slots__ = (
+        "behind",
+        "busy",
+        "held",
+        "in_flight",
+        "make_entry",
+        "pace",
+        "retry",
+        "runs",
+        "shard",
+        "waiting",
+        "waiting_bytes",
+    )
+
+    def __init__(self, shard: Shard | None, pace: AdaptiveRate | None, make_entry: Callable[..., Any]) -> None:
+        self.shard = shard
+        self.pace = pace
+        self.make_entry = make_entry
+        """(data, partition key, explicit hash key in decimal or None) -> an entry as the sink takes it."""
+        self.runs: deque[Run] = deque()
+        self.waiting = 0
+        """User records in ``runs``."""
+        self.waiting_bytes = 0.0
+        """About their data and keys."""
+        self.retry: deque[Load] = deque()
+        self.in_flight = 0
+        """Loads that were sent and have no outcome."""
+        self.behind: set[Lane] = set()
+        """With order by key, after a reshard: lanes of former shards whose loads must have their outcome first."""
+        self.busy: set[str] = set()
+        """With order by key and no aggregation: keys of which a record is on its way."""
+        self.held: dict[str, deque[Run]] = {}
+        """Further records of those keys, one a run."""
+
+    @property
+    def shard_id(self) -> str | None:
+        """The shard's id, if it is known."""
+        return None if self.shard is None else self.shard.shard_id
+
+    @property
+    def idle(self) -> bool:
+        """True if there is nothing to send."""
+        return not self.runs and not self.retry
+
+    def add(self, run: Run, *, first: bool = False) -> None:
+        """Queue a run, at the end, or before all others."""
+        if first:
+            self.runs.appendleft(run)
+        else:
+            self.runs.append(run)
+        self.waiting += len(run)
+        self.waiting_bytes += len(run) * run.chunk.mean_payload_bytes
+
+    def everything(self) -> Iterator[Run]:
+        """All runs that are here, in the order of each key."""
+        for load in self.retry:
+            yield from load.runs
+        for queue in self.held.values():
+            yield from queue
+        yield from self.runs
+
+    def clear(self) -> list[Run]:
+        """Take everything out, in the order of each key. ``retry`` comes as runs that remember their attempts."""
+        for load in self.retry:
+            remember(load)
+        runs = list(self.everything())
+        self.retry.clear()
+        self.held.clear()
+        self.busy.clear()
+        self.runs.clear()
+        self.waiting, self.waiting_bytes = 0, 0.0
+        return runs
+
+    def keep(self, wanted: Callable[[Run], bool], *, from_front: bool) -> list[Run]:
+        """Remove and return the runs that are not wanted; looks no further than the first one that is, if told."""
+        gone: list[Run] = []
+        for load in [load for load in self.retry if not all(map(wanted, load.runs))]:
+            if load.is_aggregate:
+                self.take_apart(load)
+            else:
+                gone += self._shorten(load, wanted)
+        waiting: list[Run] = []
+        if from_front:
+            while self.runs and not wanted(self.runs[0]):
+                waiting.append(self.runs.popleft())
+        else:
+            waiting += [run for run in self.runs if not wanted(run)]
+            self.runs = deque(run for run in self.runs if wanted(run))
+        for run in waiting:
+            self._took(run, len(run))
+        for key, queue in list(self.held.items()):
+            waiting += [run for run in queue if not wanted(run)]
+            if left := deque(run for run in queue if wanted(run)):
+                self.held[key] = left
+            else:
+                del self.held[key]
+        return gone + waiting
+
+    def take_apart(self, load: Load) -> None:
+        """Turn an aggregate that waits to be sent again into runs at the front."""
+        self.retry.remove(load)
+        remember(load)
+        for run in reversed(load.runs):
+            self.add(run, first=True)
+
+    def _shorten(self, load: Load, wanted: Callable[[Run], bool]) -> list[Run]:
+        gone = [run for run in load.runs if not wanted(run)]
+        left = [run for run in load.runs if wanted(run)]
+        at = self.retry.index(load)
+        self.retry.remove(load)
+        if left:
+            self.retry.insert(
+                at, self.plain_load(left, sum(pair_bytes(pair) for run in left for pair in run.pairs), load)
+            )
+        for run in gone:
+            run.attempts += load.attempts
+            run.doubtful = run.doubtful or load.doubtful
+            self.release(run.pairs)
+        return gone
+
+    def take_aggregate(self, aggregator: Aggregator) -> Load | None:
+        """As many records as one aggregate holds."""
+        taken: list[Run] = []
+        while self.runs:
+            run = self.runs[0]
+            self._drop_withdrawn(run)
+            count, is_full = run.add_to(aggregator)
+            if count:
+                self._took(run, count)
+                taken.append(run.cut(count))
+            if is_full:
+                break
+            if not len(run):
+                self.runs.popleft()
+        container = aggregator.finish()
+        if container is None:
+            return None
+        note_taken(taken)
+        entry = self.make_entry(container.data, container.partition_key, str(container.explicit_hash_key))
+        payload_bytes = len(container.data) + len(container.partition_key.encode())
+        return Load(self, taken, [entry], payload_bytes, is_aggregate=True)
+
+    def take_plain(self, records_max: int, bytes_max: int) -> Load | None:
+        """Records that each become an entry, within both bounds."""
+        taken: list[Run] = []
+        total_bytes = 0
+        while self.runs and records_max:
+            run = self.runs[0]
+            self._drop_withdrawn(run)
+            count, payload_bytes = fitting(run, records_max, bytes_max - total_bytes)
+            if count:
+                self._took(run, count)
+                taken.append(run.cut(count))
+                records_max -= count
+                total_bytes += payload_bytes
+            if len(run):
+                break
+            self.runs.popleft()
+        note_taken(taken)
+        return self.plain_load(taken, total_bytes) if taken else None
+
+    def take_by_key(self, records_max: int, bytes_max: int) -> Load | None:
+        """As ``take_plain``, but none whose key is on its way, and each key once."""
+        taken: list[Run] = []
+        total_bytes = 0
+        while self.runs and records_max:
+            run = self.runs[0]
+            self._drop_withdrawn(run)
+            places: list[int] = []
+            for place in range(run.at, len(run.pairs)):
+                pair = run.pairs[place]
+                if pair[0] in self.busy:
+                    self.held.setdefault(pair[0], deque()).append(run.only((place,)))
+                    continue
+                payload_bytes = pair_bytes(pair)
+                if not records_max or total_bytes + payload_bytes > bytes_max:
+                    break
+                places.append(place)
+                self.busy.add(pair[0])
+                records_max -= 1
+                total_bytes += payload_bytes
+            else:
+                place = len(run.pairs)
+            self._took(run, place - run.at)
+            if places:
+                taken.append(run.only(places))
+            if place < len(run.pairs):
+                run.at = place
+                break
+            self.runs.popleft()
+        note_taken(taken)
+        return self.plain_load(taken, total_bytes) if taken else None
+
+    def release(self, pairs: Sequence[Pair]) -> None:
+        """The records of these keys have their outcome: the next of each may go."""
+        for key, _ in pairs:
+            self.busy.discard(key)
+            queue = self.held.get(key)
+            if queue:
+                self.add(queue.popleft(), first=True)
+                if not queue:
+                    del self.held[key]
+
+    def next_bytes(self) -> int:
+        """The size of the next record as an entry."""
+        run = self.runs[0]
+        return pair_bytes(run.pairs[run.at]) if len(run) else 0
+
+    def plain_load(self, runs: list[Run], payload_bytes: int, again: Load | None = None) -> Load:
+        """A load of records that each are an entry; with ``again`` they were part of that one."""
+        make = self.make_entry
+        entries: list[Any] = []
+        for run in runs:
+            if run.chunk.hash_keys is None:
+                entries += [make(data, key) for key, data in run.pairs]
+            else:
+                entries += [
+                    make(data, key, None if hash_key is None else str(hash_key))
+                    for (key, data), hash_key in zip(run.pairs, run.hash_keys(), strict=True)
+                ]
+        load = Load(self, runs, entries, payload_bytes, is_aggregate=False)
+        if again is not None:
+            load.attempts, load.doubtful = again.attempts, again.doubtful
+            load.not_before_s, load.alone, load.reason = again.not_before_s, again.alone, again.reason
+        return load
+
+    def _took(self, run: Run, count: int) -> None:
+        self.waiting -= count
+        self.waiting_bytes = self.waiting_bytes - count * run.chunk.mean_payload_bytes if self.waiting else 0.0
+
+    def _drop_withdrawn(self, run: Run) -> None:
+        if run.chunk.withdrawn:
+            self._took(run, run.without_withdrawn())
+
+
+def remember(load: Load) -> None:
+    """Note in a load's runs what it went through, before it is taken apart."""
+    for run in load.runs:
+        run.attempts += load.attempts
+        run.doubtful = run.doubtful or load.doubtful
+
+
+def note_taken(runs: Sequence[Run]) -> None:
+    """Count in their chunks the records that go out for the first time."""
+    for run in runs:
+        if not run.attempts:
+            run.chunk.taken += len(run)
+
+
+def pair_bytes(pair: Pair) -> int:
+    """What a record counts as an entry: data and partition key."""
+    key, data = pair
+    return len(data) + (len(key) if key.isascii() else len(key.encode()))
+
+
+def fitting(run: Run, records_max: int, bytes_max: int) -> tuple[int, int]:
+    """How many of a run's next records stay within both bounds, and their bytes."""
+    count = min(len(run), records_max)
+    pairs = run.pairs[run.at : run.at + count]
+    keys = "".join([pair[0] for pair in pairs])
+    total = sum([len(pair[1]) for pair in pairs]) + (len(keys) if keys.isascii() else len(keys.encode()))
+    if total <= bytes_max:
+        return count, total
+    total = 0
+    for number, pair in enumerate(pairs):
+        payload_bytes = pair_bytes(pair)
+        if total + payload_bytes > bytes_max:
+            return number, total
+        total += payload_bytes
+    return count, total

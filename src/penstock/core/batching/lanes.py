@@ -1,0 +1,145 @@
+"""All lanes of a stream, and what happens to them at a reshard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.batching.lane import Lane
+from penstock.core.batching.routes import Routes
+from penstock.core.batching.runs import Run
+from penstock.core.hashkeys import ShardMap, hash_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from penstock.core.batching.chunk import Chunk
+    from penstock.core.batching.runs import Pair
+    from penstock.model import Shard
+
+
+class Lanes:
+    """Lanes by shard. Until the shards are known (or known to be unknowable) everything waits in ``elsewhere``."""
+
+    def __init__(self, make_lane: Callable[[Shard | None], Lane], *, ordered: bool) -> None:
+        self._make_lane = make_lane
+        self._ordered = ordered
+        self._by_shard: dict[str, Lane] = {}
+        self._shards: dict[str, Shard] = {}
+        self._draining: set[Lane] = set()
+        self.elsewhere = make_lane(None)
+        """For keys that no shard is known for."""
+        self.routes = Routes(None, (), self.elsewhere)
+        self.known = False
+        """False while the first shard map is waited for: nothing is sent."""
+        self.active: dict[Lane, None] = {}
+        """Lanes that may have something to send, the one whose turn it is first."""
+
+    def __iter__(self) -> Iterator[Lane]:
+        """All lanes, also those of former shards that still have loads on their way."""
+        yield self.elsewhere
+        yield from self._by_shard.values()
+        yield from self._draining
+
+    def add(self, chunk: Chunk, pairs: Sequence[Pair]) -> None:
+        """Queue the records of a chunk. Raises InvalidRecordError for a bad partition key; then none was taken."""
+        if chunk.hash_keys is None:
+            lanes = list(map(self.routes.__getitem__, [pair[0] for pair in pairs]))
+        else:
+            explicit = chunk.hash_keys
+            lanes = [self.routes.lane_for(pair[0], explicit.get(index)) for index, pair in enumerate(pairs)]
+        self._spread(Run(chunk, pairs, range(len(pairs))), lanes, first=False)
+
+    def put_again(self, runs: Iterable[Run], *, first: bool) -> None:
+        """Queue runs again, each record where the map says now; with ``first``, before what waits there."""
+        for run in reversed(list(runs)) if first else runs:
+            run.without_withdrawn()
+            left = run.cut(len(run))
+            keys = zip(left.pairs, left.hash_keys(), strict=True)
+            self._spread(left, [self.routes.lane_for(pair[0], explicit) for pair, explicit in keys], first=first)
+
+    def wake(self, lane: Lane) -> None:
+        """Note that a lane may have something to send."""
+        self.active.setdefault(lane)
+
+    def shard(self, shard_id: str) -> Shard | None:
+        """A shard that takes records, if it is known."""
+        return self._shards.get(shard_id)
+
+    def set_shards(self, shards: Iterable[Shard] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Follow a new listing; None if there is none to be had, or if partition keys do not choose the shard.
+
+        What waits for shards that are gone is queued for those that took their place. Returns the shards that came
+        and those that went. Raises ValueError if open shards overlap; then nothing was changed.
+        """
+        found = None if shards is None else ShardMap(shards)
+        listed = () if found is None else found.shards
+        before = self._by_shard
+        self._shards = {shard.shard_id: shard for shard in listed}
+        self._by_shard = {shard.shard_id: before.get(shard.shard_id) or self._make_lane(shard) for shard in listed}
+        self.routes = Routes(found, [self._by_shard[shard.shard_id] for shard in listed], self.elsewhere)
+        self.known = True
+        gone = [lane for shard_id, lane in before.items() if shard_id not in self._by_shard]
+        came = tuple(shard_id for shard_id in self._by_shard if shard_id not in before)
+        went = tuple(shard_id for shard_id in before if shard_id not in self._by_shard)
+        if found is not None:
+            # What went without a prediction until now is behind it.
+            gone.append(self.elsewhere)
+            self.elsewhere = self.routes.elsewhere = self._make_lane(None)
+        for lane in gone:
+            self.active.pop(lane, None)
+            if lane.in_flight:
+                self._draining.add(lane)
+        if self._ordered:
+            self._stay_behind()
+        for lane in gone:
+            self.put_again(lane.clear(), first=False)
+        return came, went
+
+    def came_back(self, lane: Lane) -> None:
+        """A load of this lane has its outcome."""
+        lane.in_flight -= 1
+        if not lane.in_flight and lane in self._draining:
+            self._draining.discard(lane)
+            for other in self._by_shard.values():
+                if lane in other.behind:
+                    other.behind.discard(lane)
+                    self.wake(other)
+        if not lane.idle:
+            self.wake(lane)
+
+    def is_gone(self, lane: Lane) -> bool:
+        """True if the lane's shard takes no more records."""
+        return lane is not self.elsewhere and self._by_shard.get(lane.shard_id or "") is not lane
+
+    def _stay_behind(self) -> None:
+        for lane in self._by_shard.values():
+            for former in self._draining:
+                if former.shard is None or (lane.shard and _overlap(lane.shard, former.shard)):
+                    lane.behind.add(former)
+
+    def _spread(self, run: Run, lanes: Sequence[Lane], *, first: bool) -> None:
+        if not lanes:
+            return
+        if lanes.count(lanes[0]) == len(lanes):
+            lanes[0].add(run, first=first)
+            self.wake(lanes[0])
+            return
+        places: dict[Lane, list[int]] = {lane: [] for lane in set(lanes)}
+        for place, lane in enumerate(lanes):
+            places[lane].append(place)
+        for lane, ours in places.items():
+            lane.add(run.only(ours), first=first)
+            self.wake(lane)
+
+
+def holds_all(shard: Shard, runs: Iterable[Run]) -> bool:
+    """True if all these records' hash keys lie in the shard's range, as the KCL asks of an aggregate."""
+    return all(
+        shard.holds(hash_key(pair[0]) if explicit is None else explicit)
+        for run in runs
+        for pair, explicit in zip(run.pairs, run.hash_keys(), strict=True)
+    )
+
+
+def _overlap(one: Shard, other: Shard) -> bool:
+    return one.first_hash_key <= other.last_hash_key and other.first_hash_key <= one.last_hash_key

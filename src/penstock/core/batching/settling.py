@@ -1,0 +1,279 @@
+"""What an answer, or the passing of time, means for the records: written, to be sent again, or given up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.batching.lane import pair_bytes, remember
+from penstock.core.batching.lanes import holds_all
+from penstock.core.batching.outcomes import NotWritten, Written
+from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from penstock.core.batching.chunk import Chunk
+    from penstock.core.batching.lane import Lane
+    from penstock.core.batching.lanes import Lanes
+    from penstock.core.batching.outcomes import EntryResult
+    from penstock.core.batching.requests import Load
+    from penstock.core.batching.runs import Run
+    from penstock.core.batching.watch import Watch
+
+THROTTLED = "ProvisionedThroughputExceededException"
+NOT_DONE = frozenset({THROTTLED, "KMSThrottlingException", "LimitExceededException", "ThrottlingException"})
+"""Error codes of entries that certainly were not written. After others (InternalFailure) they may have been."""
+
+
+class Settling:
+    """Gives every record its one outcome."""
+
+    def __init__(self, lanes: Lanes, watch: Watch, on_room: Callable[[int], None], *, ordered: bool) -> None:
+        self.saw_another_shard = False
+        """True when an answer named another shard than was predicted."""
+        self._lanes = lanes
+        self._watch = watch
+        self._on_room = on_room
+        self._ordered = ordered
+        self._undecided: dict[Load, EntryResult] = {}
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def answered(self, load: Load, results: Sequence[EntryResult], now_s: float) -> Load | None:
+        """Settle what was written; returns what has to be sent again."""
+        lane = load.lane
+        bad = [place for place, result in enumerate(results) if result.error_code]
+        self._tell_pace(load, results, bad, now_s)
+        if bad:
+            load.reason = results[bad[0]].error_code or ""
+            self._watch.refused(lane.shard_id, len(bad), load.reason)
+        else:
+            shards = {result.shard_id for result in results}
+            if lane.shard is not None and shards != {lane.shard_id}:
+                self.saw_another_shard = True
+        if load.is_aggregate:
+            if bad:
+                load.doubtful = load.doubtful or load.reason not in NOT_DONE
+                return load
+            self._landed(load, results[0], now_s)
+            return None
+        again = self._split(load, results, bad) if bad else None
+        self._written_each(load, results, set(bad), now_s)
+        if again is None:
+            self._lanes.came_back(lane)
+        return again
+
+    def decide(self, now_s: float) -> bool:
+        """With a fresh map, look again at aggregates that landed elsewhere. True if some are still undecided."""
+        undecided, self._undecided = self._undecided, {}
+        for load, result in undecided.items():
+            self._landed(load, result, now_s)
+        return bool(self._undecided)
+
+    def _landed(self, load: Load, result: EntryResult, now_s: float) -> None:
+        """An aggregate was written. Do its records belong to the shard that it is in?"""
+        shard_id = result.shard_id or ""
+        if load.user_records > 1 and shard_id != load.lane.shard_id:
+            shard = self._lanes.shard(shard_id)
+            if shard is None:
+                # A shard that no listing has shown yet. Until one does, nobody can tell.
+                self._undecided[load] = result
+                return
+            if not holds_all(shard, load.runs):
+                self._repeat(load, shard_id)
+                return
+        self._watch.written(shard_id, 1, load.user_records, load.payload_bytes)
+        sub = 0
+        for run in load.runs:
+            attempts, doubtful = run.attempts + load.attempts, run.doubtful or load.doubtful
+            indices = run.indices if load.user_records > 1 else None
+            number = result.sequence_number or "0"
+            outcome = Written(shard_id, number, attempts, doubtful, indices, sub)
+            self._watch.settled(run, shard_id, len(run.pairs), attempts, doubtful, now_s)
+            self._on_room(run.chunk.settle(run.indices, outcome))
+            sub += len(run.pairs)
+        self._lanes.came_back(load.lane)
+
+    def _repeat(self, load: Load, shard_id: str) -> None:
+        """Put all records of an aggregate again, by shard: the KCL drops it whole, as it leaves its shard's range."""
+        self._watch.repeated(shard_id, 1, load.user_records)
+        load.doubtful = True
+        remember(load)
+        self._lanes.put_again(load.runs, first=True)
+        self._lanes.came_back(load.lane)
+
+    def _written_each(self, load: Load, results: Sequence[EntryResult], bad: set[int], now_s: float) -> None:
+        shard_id = load.lane.shard_id or results[0].shard_id or ""
+        done = load.user_records - len(bad)
+        if not done:
+            return
+        self._watch.written(shard_id, done, done, load.payload_bytes * done // load.user_records)
+        start = 0
+        for run in load.runs:
+            stop = start + len(run.pairs)
+            good: Sequence[EntryResult] = results[start:stop]
+            indices, pairs = run.indices, run.pairs
+            if bad:
+                places = [place for place in range(start, stop) if place not in bad]
+                good = [results[place] for place in places]
+                indices = [run.indices[place - start] for place in places]
+                pairs = [run.pairs[place - start] for place in places]
+            attempts, doubtful = run.attempts + load.attempts, run.doubtful or load.doubtful
+            start = stop
+            if not good:
+                continue
+            self._watch.settled(run, shard_id, len(good), attempts, doubtful, now_s)
+            if attempts == 1 and not doubtful:
+                self._on_room(run.chunk.settle_each(indices, good))
+            else:
+                outcomes = [Written(r.shard_id or "", r.sequence_number or "0", attempts, doubtful) for r in good]
+                self._on_room(run.chunk.settle_each(indices, outcomes))
+            if self._ordered:
+                load.lane.release(pairs)
+
+    def _split(self, load: Load, results: Sequence[EntryResult], bad: list[int]) -> Load:
+        """What was refused of a load, as a load."""
+        runs: list[Run] = []
+        for known in (True, False):
+            places = [place for place in bad if (results[place].error_code in NOT_DONE) is known]
+            chosen = load.chosen(places)
+            for run in chosen:
+                run.doubtful = run.doubtful or not known
+            runs += chosen
+        return load.lane.plain_load(runs, sum(pair_bytes(pair) for run in runs for pair in run.pairs), load)
+
+    def _tell_pace(self, load: Load, results: Sequence[EntryResult], bad: list[int], now_s: float) -> None:
+        pace = load.lane.pace
+        if pace is None:
+            return
+        refused = sum(1 for place in bad if results[place].error_code == THROTTLED) if bad else 0
+        mean_bytes = load.payload_bytes // len(load.entries)
+        if refused:
+            pace.refused(now_s, refused, mean_bytes * refused)
+        if taken := len(load.entries) - len(bad):
+            pace.accepted(now_s, taken, mean_bytes * taken)
+
+    # --- again ----------------------------------------------------------------------------------
+
+    def queue_again(self, loads: Iterable[Load], now_s: float) -> None:
+        """Queue loads to be sent again; what has expired is told instead."""
+        for load in loads:
+            lane = load.lane
+            if self._lanes.is_gone(lane):
+                remember(load)
+                runs = self._without_expired(load.runs, lane, now_s, load.reason)
+                self._lanes.put_again(runs, first=True)
+                continue
+            lane.retry.append(load)
+            if any(run.chunk.expires_at_s <= now_s for run in load.runs):
+                self._expire(lane, now_s, from_front=True)
+            self._lanes.wake(lane)
+
+    def halves(self, load: Load) -> list[Load]:
+        """A load of several entries as two."""
+        middle = load.user_records // 2
+        loads = []
+        for places in (range(middle), range(middle, load.user_records)):
+            runs = load.chosen(places)
+            payload_bytes = sum(pair_bytes(pair) for run in runs for pair in run.pairs)
+            loads.append(load.lane.plain_load(runs, payload_bytes, load))
+        return loads
+
+    # --- given up -------------------------------------------------------------------------------
+
+    def give_up(self, load: Load, reason: str, now_s: float) -> None:
+        """A load will never be taken."""
+        remember(load)
+        for run in load.runs:
+            self._watch.failed(run, load.lane.shard_id, reason, now_s)
+            if self._ordered:
+                load.lane.release(run.pairs)
+        self._fail(load.runs, RecordRefusedError, "the service does not take a record", load.lane.shard_id, reason)
+        self._lanes.came_back(load.lane)
+
+    def expire(self, now_s: float, *, from_front: bool) -> None:
+        """Tell the records whose time-to-live has passed; ``from_front`` if all have the same."""
+        for lane in list(self._lanes):
+            self._expire(lane, now_s, from_front=from_front)
+        for load in [load for load in self._undecided if all(run.chunk.expires_at_s <= now_s for run in load.runs)]:
+            # It is written, but on a shard that nothing is known of: the KCL may or may not drop it.
+            del self._undecided[load]
+            load.doubtful = True
+            remember(load)
+            self._without_expired(load.runs, load.lane, now_s, "a shard that is not listed")
+            self._lanes.came_back(load.lane)
+
+    def withdraw(self, chunk: Chunk, index: int) -> bool:
+        """Take a record back that was never sent. False if it was, or has its outcome."""
+        if chunk.outcomes[index] is not None or not self._is_waiting(chunk, index):
+            return False
+        if chunk.withdrawn is None:
+            chunk.withdrawn = set()
+        chunk.withdrawn.add(index)
+        outcome = NotWritten(RecordWithdrawnError, "a record was withdrawn before it was sent", 0, False, None, "")
+        self._watch.withdrawn(1)
+        self._on_room(chunk.settle((index,), outcome))
+        return True
+
+    def close(self, sent: Iterable[Load]) -> None:
+        """Tell every record that has no outcome that it gets none any more; ``sent`` are the loads on their way."""
+        for load in [*sent, *self._undecided]:
+            load.doubtful = True
+            remember(load)
+            self._close(load.runs, load.lane)
+        self._undecided.clear()
+        for lane in list(self._lanes):
+            self._close(lane.clear(), lane)
+
+    def unsettled(self, sent: Iterable[Load]) -> Iterator[tuple[Run, bool]]:
+        """All records without an outcome, and whether they were sent; ``sent`` are the loads on their way."""
+        for load in [*sent, *self._undecided, *(load for lane in self._lanes for load in lane.retry)]:
+            yield from ((run, True) for run in load.runs)
+        for lane in self._lanes:
+            for queue in (*lane.held.values(), lane.runs):
+                yield from ((run, run.attempts > 0) for run in queue)
+
+    def _close(self, runs: Iterable[Run], lane: Lane) -> None:
+        message = "the producer was closed before a record was written"
+        runs = list(runs)
+        for run in runs:
+            run.without_withdrawn()
+            self._watch.withdrawn(len(run))
+        self._fail(runs, RecordWithdrawnError, message, lane.shard_id, "")
+
+    def _is_waiting(self, chunk: Chunk, index: int) -> bool:
+        if chunk.taken == 0:
+            return True
+        if chunk.taken >= chunk.records:
+            return False
+        return any(
+            run.chunk is chunk and not run.attempts and index in run.indices[run.at :]
+            for lane in self._lanes
+            for queue in (lane.runs, *lane.held.values())
+            for run in queue
+        )
+
+    def _expire(self, lane: Lane, now_s: float, *, from_front: bool) -> None:
+        gone = lane.keep(lambda run: run.chunk.expires_at_s > now_s, from_front=from_front)
+        reason = lane.retry[0].reason if lane.retry else ""
+        self._without_expired(gone, lane, now_s, reason)
+
+    def _without_expired(self, runs: Iterable[Run], lane: Lane, now_s: float, reason: str) -> list[Run]:
+        expired: list[Run] = []
+        left: list[Run] = []
+        for run in runs:
+            (expired if run.chunk.expires_at_s <= now_s else left).append(run)
+        for run in expired:
+            run.without_withdrawn()
+            if len(run):
+                self._watch.expired(run, lane.shard_id, now_s)
+        self._fail(expired, RecordExpiredError, "a record's time-to-live passed", lane.shard_id, reason)
+        return left
+
+    def _fail(self, runs: Iterable[Run], kind: type[PutError], message: str, shard_id: str | None, reason: str) -> None:
+        for run in runs:
+            run.without_withdrawn()
+            rest = run.cut(len(run))
+            if rest.indices:
+                outcome = NotWritten(kind, message, run.attempts, run.doubtful, shard_id, reason)
+                self._on_room(rest.chunk.settle(rest.indices, outcome))
