@@ -12,49 +12,92 @@ if TYPE_CHECKING:
     from penstock.errors import (
         AccessDeniedError,
         AggregateError,
+        BufferFullError,
         ConditionFailedError,
         CredentialsError,
         DataLossError,
         ExpiredIteratorError,
+        FlushTimeoutError,
         InvalidArgumentError,
+        InvalidRecordError,
         NotFoundError,
         OptionError,
         PenstockError,
+        ProducerClosedError,
+        PutError,
+        RecordExpiredError,
+        RecordRefusedError,
+        RecordWithdrawnError,
         ServiceError,
         StalledError,
         ThrottledError,
         TransportError,
         UnavailableError,
     )
-    from penstock.model import Position, Record, Shard, StartAt, StreamName
+    from penstock.model import OutRecord, Position, PutResult, Record, Shard, StartAt, StreamName
+    from penstock.options import ProducerOptions
+    from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
+    from penstock.runtime.producer import Producer
+    from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.sync_producer import SyncProducer
+    from penstock.wiring import WireSettings
 
 __all__ = [
     "AccessDeniedError",
     "AggregateError",
+    "BufferFullError",
     "ConditionFailedError",
     "CredentialsError",
     "DataLossError",
     "ExpiredIteratorError",
+    "FlushTimeoutError",
     "InvalidArgumentError",
+    "InvalidRecordError",
     "NotFoundError",
     "OptionError",
+    "OutRecord",
     "PenstockError",
     "Position",
+    "Producer",
+    "ProducerClosedError",
+    "ProducerOptions",
+    "ProducerSnapshot",
+    "PutError",
+    "PutHandle",
+    "PutResult",
+    "Puts",
     "Record",
+    "RecordExpiredError",
+    "RecordRefusedError",
+    "RecordWithdrawnError",
     "ServiceError",
     "Shard",
     "StalledError",
     "StartAt",
     "StreamName",
+    "SyncProducer",
+    "SyncPutHandle",
+    "SyncPuts",
     "ThrottledError",
     "TransportError",
     "UnavailableError",
+    "WireSettings",
     "__version__",
 ]
 
 __version__ = "0.1.0"
 
-_HOMES = ("penstock.errors", "penstock.model")
+_HOMES = (
+    "penstock.errors",
+    "penstock.model",
+    "penstock.options",
+    "penstock.wiring",
+    "penstock.runtime.producer_metrics",
+    "penstock.runtime.handles",
+    "penstock.runtime.producer",
+    "penstock.runtime.sync_producer",
+)
+"""Modules in the order of what they cost to load: a name is looked for in each in turn."""
 
 
 def __getattr__(name: str) -> object:

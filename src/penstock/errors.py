@@ -16,12 +16,25 @@
     ├── TransportError              no whole answer came; repeat; for a write the outcome is unknown
     ├── StalledError                a read got no nearer to its end for too long; repeat it from its start
     ├── DataLossError               records were, or may have been, lost before they were read
+    ├── InvalidRecordError          this record can never be put; nothing was taken of it
+    ├── BufferFullError             wait until the producer has written some, or wait by option; nothing was taken
+    ├── ProducerClosedError         the producer takes no more records; nothing was taken
+    ├── PutError                    a record that was taken is not known to be written
+    │   ├── RecordExpiredError      its time-to-live passed first: put it again if it still matters
+    │   ├── RecordRefusedError      the service will not take it as it is, or not from these credentials
+    │   └── RecordWithdrawnError    it was withdrawn, or the producer closed before it was written
+    ├── FlushTimeoutError           the deadline passed; ``unwritten`` tells the records, which are still being put
     └── AggregateError              an aggregate cannot be built from what was given
 
 Messages name the stream, shard and position where there is one. No payload and no partition key is ever in a message.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class PenstockError(Exception):
@@ -99,6 +112,8 @@ class TransportError(PenstockError):
     """No whole answer arrived (connection refused, reset, timed out). Whether a write was done is unknown."""
 
     retryable = True
+    sent = True
+    """False when there was no connection to send anything on: then nothing was done."""
 
 
 class StalledError(PenstockError):
@@ -109,6 +124,66 @@ class StalledError(PenstockError):
 
 class DataLossError(PenstockError):
     """Records were, or may have been, lost before they were read: trimmed, or their stream or shard is gone."""
+
+
+class InvalidRecordError(PenstockError, ValueError):
+    """A record can never be put as it is (too large, a wrong type, a key too long). Nothing was taken."""
+
+
+class BufferFullError(PenstockError):
+    """The producer's buffer has no room for the record, which was not taken. Wait, or put fewer."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, bytes_wanted: int) -> None:
+        self.bytes_wanted = bytes_wanted
+        super().__init__(message)
+
+
+class ProducerClosedError(PenstockError):
+    """The producer is closed, or closing, and takes no more records."""
+
+
+class PutError(PenstockError):
+    """A user record that the producer had taken is not known to be written.
+
+    ``may_be_written`` is False when it certainly is not in the stream. ``attempts`` counts the requests that
+    carried it, ``shard_id`` is the shard it was meant for (None where that was not known), ``reason`` what the
+    last attempt met (an AWS error code, or what the transport said).
+    """
+
+    def __init__(
+        self, message: str, *, attempts: int, may_be_written: bool, shard_id: str | None = None, reason: str = ""
+    ) -> None:
+        self.attempts = attempts
+        self.may_be_written = may_be_written
+        self.shard_id = shard_id
+        self.reason = reason
+        where = f" (shard {shard_id})" if shard_id else ""
+        tried = f"; {attempts} attempt{'s' if attempts != 1 else ''}" if attempts else "; never sent"
+        last = f", the last met {reason}" if reason else ""
+        doubt = "; it may have been written all the same" if may_be_written else ""
+        super().__init__(f"{message}{where}{tried}{last}{doubt}")
+
+
+class RecordExpiredError(PutError):
+    """The record's time-to-live passed before it was written. Put it again if it still matters."""
+
+
+class RecordRefusedError(PutError):
+    """The service does not take the record: it is too large, not valid, or the credentials are not allowed to."""
+
+
+class RecordWithdrawnError(PutError):
+    """The record was withdrawn by the caller, or the producer was closed before it was written."""
+
+
+class FlushTimeoutError(PenstockError, TimeoutError):
+    """A flush's deadline passed. ``unwritten`` tells each record that has no outcome yet; they are still being put."""
+
+    def __init__(self, message: str, unwritten: Sequence[object]) -> None:
+        self.unwritten = unwritten
+        super().__init__(message)
 
 
 class AggregateError(PenstockError, ValueError):

@@ -30,6 +30,32 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     aggregated: bool = False
 
 
+class OutRecord(msgspec.Struct, frozen=True, gc=False):
+    """A user record to be put."""
+
+    data: bytes
+    """Up to 10 MiB together with the partition key; the stream may take less (its MaxRecordSizeInKiB)."""
+    partition_key: str
+    """1 to 256 characters. Records of one key go to one shard."""
+    explicit_hash_key: int | None = None
+    """0 … 2¹²⁸-1; takes the place of the partition key's MD5 when the shard is chosen."""
+
+
+class PutResult(msgspec.Struct, frozen=True, gc=False):
+    """What became of a user record that was written."""
+
+    shard_id: str
+    sequence_number: int
+    sub_sequence_number: int | None
+    """0-based index inside of its aggregate; None for a record that was put on its own."""
+    attempts: int
+    """How many requests carried it, this one included."""
+    duplicates_possible: bool
+    """True if the record may be in the stream twice: the outcome of an earlier attempt is unknown (a lost reply, a
+    5xx), or its aggregate landed across a reshard and was put again by shard.
+    """
+
+
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
     """A shard as ListShards describes it."""
 

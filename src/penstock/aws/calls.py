@@ -82,7 +82,7 @@ class SignedCalls:
         attempt, began_s = 1, self._now()
         while True:
             try:
-                return await self._attempt(request, credentials)
+                return await self._attempt(request, credentials, retry)
             except PenstockError as error:
                 wait_s = retry.wait_s(attempt, self._rng)
                 if not error.retryable or retry.gives_up(attempt, self._now() - began_s, wait_s):
@@ -116,7 +116,7 @@ class SignedCalls:
             self._observe(refused.headers, sent_s)
             raise self._fault(request.operation, refused.status, refused.headers, refused.body)
 
-    async def _attempt(self, request: Request, credentials: CredentialCache) -> Answer:
+    async def _attempt(self, request: Request, credentials: CredentialCache, retry: RetryPolicy) -> Answer:
         """One attempt, with what is mended at once: stale connections, stale credentials, a wrong clock."""
         used = await credentials.current()
         renewed = corrected = False
@@ -127,7 +127,7 @@ class SignedCalls:
                 return await self._send(request, used, signed_for_s)
             except StaleConnectionError:
                 stale += 1
-                if stale > STALE_REPEATS_MAX:
+                if stale > STALE_REPEATS_MAX or not retry.repeat_stale:
                     raise
             except ServiceError as error:
                 if error.code in STALE_CREDENTIALS and not renewed:

@@ -31,6 +31,10 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     base_s: float = 0.1
     cap_s: float = 5.0
     deadline_s: float | None = None
+    repeat_stale: bool = True
+    """Also repeat at once, uncounted, when a pooled connection turns out to be closed before a byte of the answer
+    came: nearly always nothing was done. For a write that must know, False.
+    """
 
     def __post_init__(self) -> None:
         faults = []
@@ -57,3 +61,6 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 NEVER = RetryPolicy(attempts_max=1)
 """For callers that decide themselves what a failure means."""
+
+ONCE = RetryPolicy(attempts_max=1, repeat_stale=False)
+"""Each request is sent once: for writers that tell their callers whether something may have been done twice."""

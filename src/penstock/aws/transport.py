@@ -70,7 +70,9 @@ class HttpTransport:
             connection = await self._pool.take(target.origin)
             return await connection.request(_head(target, headers, body), body, self._limits)
         except (OSError, BrokenError, TooLongError, BadAnswerError, TunnelRefusedError) as error:
-            raise self._fault(error, operation, url, connection) from error
+            fault = self._fault(error, operation, url, connection)
+            fault.sent = connection is not None
+            raise fault from error
         finally:
             if connection is not None:
                 self._pool.give_back(target.origin, connection)

@@ -1,0 +1,150 @@
+"""What a caller holds of records that were put: the way to their outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.core.batching import NotWritten, result_of
+from penstock.core.batching.chunk import ALL, Chunk
+from penstock.errors import PutError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from penstock.model import PutResult
+
+
+class PutHandle(msgspec.Struct, gc=False):
+    """A record that was put with ``put_nowait``. ``await`` it for its PutResult, or its PutError."""
+
+    chunk: Chunk
+    index: int
+
+    def done(self) -> bool:
+        """True if its outcome is known."""
+        return self.chunk.is_settled(self.index)
+
+    def result(self) -> PutResult:
+        """The result. Raises its PutError, or RuntimeError while the outcome is not known."""
+        outcome = self.chunk.outcomes[self.index] if self.done() else None
+        if outcome is None:
+            raise RuntimeError("the record has no outcome yet: await it, or look at done()")
+        return result_of(outcome, self.index)
+
+    def withdraw(self) -> bool:
+        """Take the record back. True if it was never sent, and never will be; it fails with RecordWithdrawnError.
+
+        False if it is on its way, or has its outcome: then nothing changes.
+        """
+        if self.done():
+            return False
+        withdrawn: bool = self.chunk.owner.withdraw(self.chunk, self.index)
+        return withdrawn
+
+    def __await__(self) -> Generator[Any, None, PutResult]:
+        if not self.done():
+            yield from settled(self.chunk, self.index).__await__()
+        return self.result()
+
+
+class SyncPutHandle(PutHandle, gc=False):
+    """The same for threads: ``result`` waits."""
+
+    def result(self, timeout_s: float | None = None) -> PutResult:
+        """Wait for the result. Raises its PutError, or TimeoutError when it is not known after ``timeout_s``."""
+        wait_settled(self.chunk, self.index, timeout_s)
+        return super().result()
+
+
+class Puts:
+    """Records that were put with ``put_many``, numbered as they were given."""
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        self._chunks = chunks
+
+    def __len__(self) -> int:
+        return sum(chunk.records for chunk in self._chunks)
+
+    def done(self) -> bool:
+        """True if all outcomes are known."""
+        return all(chunk.is_settled(ALL) for chunk in self._chunks)
+
+    async def settled(self) -> Puts:
+        """Wait until all outcomes are known; returns itself."""
+        for chunk in self._chunks:
+            if not chunk.is_settled(ALL):
+                await settled(chunk, ALL)
+        return self
+
+    def results(self) -> list[PutResult | PutError]:
+        """A result, or an error, for each record. Raises RuntimeError while some have no outcome."""
+        return list(self._results())
+
+    def failures(self) -> list[tuple[int, PutError]]:
+        """The numbers and errors of the records that are not known to be written. Raises as ``results``."""
+        self._check_done()
+        found, before = [], 0
+        for chunk in self._chunks:
+            for index, outcome in enumerate(chunk.outcomes):
+                if isinstance(outcome, NotWritten):
+                    found.append((before + index, outcome.error()))
+            before += chunk.records
+        return found
+
+    def raise_failure(self) -> None:
+        """Raise the first PutError, if a record is not known to be written."""
+        for _, error in self.failures():
+            raise error
+
+    def withdraw(self) -> int:
+        """Take back what was never sent, and tell how many records that is."""
+        return sum(chunk.owner.withdraw(chunk, index) for chunk in self._chunks for index in range(chunk.records))
+
+    def _results(self) -> Iterator[PutResult | PutError]:
+        self._check_done()
+        for chunk in self._chunks:
+            for index, outcome in enumerate(chunk.outcomes):
+                if isinstance(outcome, NotWritten):
+                    yield outcome.error()
+                elif outcome is not None:
+                    yield result_of(outcome, index)
+
+    def _check_done(self) -> None:
+        if not self.done():
+            raise RuntimeError("some records have no outcome yet: wait with settled()")
+
+
+class SyncPuts(Puts):
+    """The same for threads."""
+
+    def wait(self, timeout_s: float | None = None) -> SyncPuts:
+        """Wait until all outcomes are known; returns itself. Raises TimeoutError after ``timeout_s`` of one wait."""
+        for chunk in self._chunks:
+            wait_settled(chunk, ALL, timeout_s)
+        return self
+
+
+def settled(chunk: Chunk, index: int) -> asyncio.Future[None]:
+    """A future that is done when the record (with ``ALL``: every one) has its outcome."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    chunk.when_settled(index, tell)
+    return future
+
+
+def wait_settled(chunk: Chunk, index: int, timeout_s: float | None) -> None:
+    """Wait in a thread. Raises TimeoutError."""
+    if chunk.is_settled(index):
+        return
+    told = threading.Event()
+    chunk.when_settled(index, told.set)
+    if not told.wait(timeout_s):
+        raise TimeoutError(f"no outcome after {timeout_s} s; the record is still being put")

@@ -1,0 +1,266 @@
+"""`Producer`: records into a stream, on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
+from penstock.errors import BufferFullError, ProducerClosedError
+from penstock.model import OutRecord, PutResult
+from penstock.options import ProducerOptions
+from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle
+from penstock.runtime.send_loop import SendLoop
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import TracebackType
+
+    from penstock.core.batching import Chunk
+    from penstock.core.batching.runs import Pair
+    from penstock.events import Event
+    from penstock.ports import RecordSink
+    from penstock.runtime.intake import Checked
+    from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.wiring import WireSettings
+
+T = TypeVar("T")
+
+
+class Producer(Generic[T]):
+    """Puts records into a stream, batched, paced, and if asked for, aggregated and in order.
+
+    ::
+
+        async with Producer("orders") as producer:
+            result = await producer.put(OutRecord(b"...", "customer-17"))
+
+    ``stream`` is the name or ARN of a stream, which ``wire`` says how to reach (by default as the AWS SDK would), or
+    any RecordSink. With a ``serializer`` its own values are put, and it makes an OutRecord of each. ``on_event``
+    hears what happens (`penstock.events`), on the loop. A producer belongs to the event loop that it is first used
+    on; `SyncProducer` is the one for threads.
+
+    Delivery is at least once: what has an unknown outcome (a lost reply) is put again, and its PutResult says so.
+    """
+
+    def __init__(
+        self,
+        stream: str | RecordSink,
+        *,
+        wire: WireSettings | None = None,
+        options: ProducerOptions | None = None,
+        serializer: Callable[[T], OutRecord] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        from penstock.wiring import sink_for
+
+        self.options = options or ProducerOptions()
+        sink = sink_for(stream, wire)
+        self._serializer = serializer
+        self._sends = SendLoop(sink, self.options, on_event=on_event, rng=rng or random.Random(), owner=self)
+        self._lanes = self._sends.batcher.lanes
+        self._intake = self._sends.intake
+        self._room = self._intake.room
+        self._handle: type[PutHandle] = PutHandle
+
+    # --- putting --------------------------------------------------------------------------------
+
+    async def put(self, record: T | OutRecord, *, time_to_live_s: float | None = None) -> PutResult:
+        """Put a record and wait until it is written.
+
+        Raises InvalidRecordError, BufferFullError (with ``raise_when_full``; else it waits for room),
+        ProducerClosedError; PutError when it was not written. If it is cancelled, the record is withdrawn; one that
+        was sent by then is not, it goes on to its end as if nothing had happened, and ``flush`` waits for it.
+        """
+        handle = await self._put_waiting(record, time_to_live_s)
+        try:
+            return await handle
+        except asyncio.CancelledError:
+            handle.withdraw()
+            raise
+
+    def put_nowait(self, record: T | OutRecord, *, time_to_live_s: float | None = None) -> PutHandle:
+        """Put a record without waiting for anything. Raises as ``put``, and BufferFullError when there is no room."""
+        if self._serializer is not None:
+            record = self._serializer(record)  # type: ignore[arg-type]
+        try:
+            data, key = record.data, record.partition_key  # type: ignore[union-attr]
+            held_bytes = len(data) + len(key) + RECORD_OVERHEAD_BYTES
+            plain = (
+                data.__class__ is bytes
+                and record.explicit_hash_key is None  # type: ignore[union-attr]
+                and time_to_live_s is None
+                and held_bytes <= self._sends.plain_bytes_max
+            )
+        except (AttributeError, TypeError):
+            plain = False  # the careful way tells what is wrong
+        intake = self._intake
+        if not plain:
+            return self._put_carefully(record, time_to_live_s)  # type: ignore[arg-type]
+        self._lanes.routes[key]  # checks the key, and remembers its way for later
+        if not self._room.take(held_bytes):
+            raise self._full(held_bytes)
+        if not intake.pairs:
+            self._sends.wake()  # raises when it is closed
+        return self._handle(*intake.add((key, data), held_bytes))
+
+    async def put_many(
+        self, records: Iterable[T | OutRecord | tuple[str, bytes]], *, time_to_live_s: float | None = None
+    ) -> Puts:
+        """Put many records; returns when all are taken, which may be before they are written.
+
+        ``records`` are OutRecords, or pairs of partition key and data, which are faster (with a serializer: its
+        values). All are checked first. Raises as ``put`` does for one; BufferFullError before any was taken that did
+        not fit. If it is cancelled, what was not sent is withdrawn.
+        """
+        taken: list[Chunk] = []
+        puts = Puts(taken)
+        try:
+            for pairs, hash_keys, held_bytes in self.checked(records):
+                chunk = self.take_chunk(pairs, hash_keys, held_bytes, time_to_live_s)
+                if chunk is None:
+                    await self.wait_for_room(held_bytes)
+                    chunk = self.take_chunk(pairs, hash_keys, held_bytes, time_to_live_s, reserved=True)
+                    assert chunk is not None
+                taken.append(chunk)
+        except (asyncio.CancelledError, BufferFullError, ProducerClosedError):
+            puts.withdraw()
+            raise
+        return puts
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    async def flush(self, deadline_s: float | None = None) -> None:
+        """Wait until every record that was put before has its outcome. Nothing lingers meanwhile.
+
+        Raises FlushTimeoutError after ``deadline_s`` seconds; it tells each record that has none.
+        """
+        await self._sends.flush(deadline_s)
+
+    def metrics(self) -> ProducerSnapshot:
+        """What the producer did since its start."""
+        return self._sends.metrics()
+
+    async def start(self) -> None:
+        """List the stream's shards, so that the first put need not wait for that; ``async with`` does it.
+
+        Raises what that raises: NotFoundError, AccessDeniedError, CredentialsError, TransportError, OptionError.
+        """
+        await self._sends.start()
+
+    async def close(self, deadline_s: float | None = None) -> None:
+        """Flush, then end. Raises FlushTimeoutError after ``deadline_s``; what had no outcome then is given up.
+
+        Without a deadline it ends when the last record is written or its time-to-live has passed.
+        """
+        await self._sends.close(deadline_s)
+
+    async def __aenter__(self) -> Producer[T]:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close(0)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- for handles, and for SyncProducer ------------------------------------------------------
+
+    def withdraw(self, chunk: Chunk, index: int) -> bool:
+        """See PutHandle.withdraw."""
+        return self._sends.withdraw(chunk, index)
+
+    def serve_threads(self, lock: threading.Lock, loop: asyncio.AbstractEventLoop, owner: Any) -> None:
+        """Puts come from threads from now on, each with ``lock`` held; the loop runs in another one."""
+        self._handle = SyncPutHandle
+        self._intake.lock, self._intake.owner = lock, owner
+        self._intake.open.owner = owner
+        self._sends.call_soon = loop.call_soon_threadsafe
+
+    def checked(self, records: Iterable[Any]) -> Iterator[Checked]:
+        """Records in portions, all checked before the first one is given out. Raises InvalidRecordError."""
+        if self._serializer is not None:
+            records = [self._serializer(record) for record in records]
+        return self._intake.check_many(records if isinstance(records, list) else list(records))
+
+    def take_chunk(
+        self,
+        pairs: Sequence[Pair],
+        hash_keys: dict[int, int] | None,
+        held_bytes: int,
+        time_to_live_s: float | None,
+        *,
+        reserved: bool = False,
+    ) -> Chunk | None:
+        """Take a portion of records; None if there is no room and it is to be waited for (``reserved``: it was)."""
+        self._sends.check_open()
+        if not reserved and not self._room.take(held_bytes):
+            if self.options.raise_when_full:
+                raise self._full(held_bytes)
+            return None
+        self._sends.wake()
+        return self._intake.add_chunk(pairs, hash_keys, held_bytes, time_to_live_s)
+
+    async def wait_for_room(self, held_bytes: int) -> None:
+        """Take so much room as soon as it is there. If this is cancelled, none was taken."""
+        self._sends.wake()
+        with self._intake.lock:
+            future = self._room.ask(held_bytes)
+        if future is None:
+            return
+        try:
+            await future
+        except BaseException:
+            with self._intake.lock:
+                self._room.forget(held_bytes, future)
+            raise
+
+    def put_reserved(self, record: T | OutRecord, time_to_live_s: float | None) -> PutHandle:
+        """Put a record for which room was taken."""
+        record = self._serialized(record)
+        pair, held_bytes = self._intake.check(record)
+        try:
+            self._sends.check_open()
+        except ProducerClosedError:
+            self._room.give_back(held_bytes)
+            raise
+        self._sends.wake()
+        return self._handle(*self._intake.add(pair, held_bytes, record.explicit_hash_key, time_to_live_s))
+
+    # --- parts ----------------------------------------------------------------------------------
+
+    def _serialized(self, record: T | OutRecord) -> OutRecord:
+        return record if self._serializer is None else self._serializer(record)  # type: ignore[return-value,arg-type]
+
+    async def _put_waiting(self, record: T | OutRecord, time_to_live_s: float | None) -> PutHandle:
+        try:
+            return self.put_nowait(record, time_to_live_s=time_to_live_s)
+        except BufferFullError as full:
+            if self.options.raise_when_full:
+                raise
+            held_bytes = full.bytes_wanted
+        await self.wait_for_room(held_bytes)
+        return self.put_reserved(record, time_to_live_s)
+
+    def _put_carefully(self, record: OutRecord, time_to_live_s: float | None) -> PutHandle:
+        self._sends.check_open()
+        pair, held_bytes = self._intake.check(record)
+        if not self._room.take(held_bytes):
+            raise self._full(held_bytes)
+        self._sends.wake()
+        return self._handle(*self._intake.add(pair, held_bytes, record.explicit_hash_key, time_to_live_s))
+
+    def _full(self, held_bytes: int) -> BufferFullError:
+        room = self._room
+        return BufferFullError(
+            f"{self._sends.stream}: no room for {held_bytes} bytes: {room.bytes_max - room.free} of "
+            f"{room.bytes_max} (buffer_bytes_max) are taken by records that are not written yet",
+            bytes_wanted=held_bytes,
+        )

@@ -1,0 +1,60 @@
+"""The bound on what a producer holds, in bytes, and the callers who wait for room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class Room:
+    """Room for so many bytes. Who asks first gets it first, so that a large record is not overtaken for ever."""
+
+    __slots__ = ("_waiting", "bytes_max", "free")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.free = bytes_max
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def take(self, count: int) -> bool:
+        """Take so many bytes, if they are free and nobody waits. True if taken."""
+        if self._waiting or count > self.free:
+            return False
+        self.free -= count
+        return True
+
+    def ask(self, count: int) -> asyncio.Future[None] | None:
+        """Take so many bytes if they are free, else stand in line: then the future is done when they were taken."""
+        if self.take(count):
+            return None
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((count, future))
+        return future
+
+    def forget(self, count: int, future: asyncio.Future[None]) -> None:
+        """The caller waits no longer for what it asked for: what it was given meanwhile is free again."""
+        if future.done() and not future.cancelled() and future.exception() is None:
+            self.give_back(count)
+        elif (count, future) in self._waiting:
+            self._waiting.remove((count, future))
+            self._grant()
+
+    def give_back(self, count: int) -> None:
+        """So many bytes are free again."""
+        self.free += count
+        if self._waiting:
+            self._grant()
+
+    def fail_waiting(self, error: Exception) -> None:
+        """Nobody gets room any more."""
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(error)
+
+    def _grant(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self.free:
+            count, future = self._waiting.popleft()
+            if not future.done():
+                self.free -= count
+                future.set_result(None)

@@ -1,0 +1,390 @@
+"""The loop behind a producer: takes what was put, sends requests side by side, and follows the stream's shards."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.adaptive import AdaptiveRate
+from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, Request
+from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
+from penstock.errors import (
+    AccessDeniedError,
+    CredentialsError,
+    FlushTimeoutError,
+    InvalidArgumentError,
+    NotFoundError,
+    OptionError,
+    PenstockError,
+    ProducerClosedError,
+    ServiceError,
+    ThrottledError,
+    TransportError,
+    UnavailableError,
+)
+from penstock.events import ProducerMetrics, PutRecordsDone
+from penstock.model import OutRecord
+from penstock.runtime.intake import Intake
+from penstock.runtime.producer_metrics import ProducerMeter
+from penstock.runtime.producer_watch import ProducerWatch
+from penstock.runtime.shard_follower import ShardFollower
+from penstock.runtime.unwritten import Unwritten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from penstock.events import Event
+    from penstock.model import Shard
+    from penstock.options import ProducerOptions
+    from penstock.ports import RecordSink
+    from penstock.runtime.producer_metrics import ProducerSnapshot
+
+EXPIRY_CHECK_S = 0.1
+"""How exactly times-to-live are kept."""
+CANCEL_S = 5.0
+"""How long a close waits for requests that it cancelled."""
+
+
+class SendLoop:
+    """One per producer. Everything but ``wake`` is for the loop's own thread."""
+
+    def __init__(
+        self,
+        sink: RecordSink,
+        options: ProducerOptions,
+        *,
+        on_event: Callable[[Event], None] | None,
+        rng: Random,
+        owner: Any,
+    ) -> None:
+        self._sink = sink
+        self._options = options
+        self._on_event = on_event
+        self._rng = rng
+        self.stream = sink.stream
+        self.plain_bytes_max = options.record_bytes_max - 4 * 256 + RECORD_OVERHEAD_BYTES
+        """What counts no more than this is not too large, whatever its key."""
+        self._meter = ProducerMeter(self._now(), per_shard=options.metrics_per_shard)
+        self.batcher = Batcher(
+            BatchLimits(
+                aggregate=options.aggregation,
+                ordered_by_key=options.ordered_by_key,
+                linger_s=options.linger_s,
+                request_records_max=options.request_records_max,
+                request_bytes_max=options.request_bytes_max,
+                aggregate_bytes_max=options.aggregate_bytes_max,
+                retry_base_s=options.retry_base_s,
+                retry_cap_s=options.retry_cap_s,
+            ),
+            make_entry=sink.entry,
+            make_pace=self._make_pace,
+            on_room=self._on_room,
+            rng=rng,
+            watch=ProducerWatch(self.stream, self._meter, self.emit),
+        )
+        self.intake = Intake(
+            buffer_bytes_max=options.buffer_bytes_max,
+            record_bytes_max=options.record_bytes_max,
+            time_to_live_s=options.record_time_to_live_s,
+            clock=self._now,
+            routes=lambda: self.batcher.lanes.routes,
+            owner=owner,
+        )
+        self._follower = ShardFollower(sink, options, self.batcher, self.emit, self._now, self.pump, rng)
+        self._freed_bytes = 0
+        self._in_flight_bytes = 0
+        self._live: dict[int, Chunk] = {}
+        self._flushes: dict[asyncio.Future[None], int] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+        self._next_expiry_s = inf
+        self._next_metrics_s = self._now() + options.metrics_interval_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._awake = False
+        self._closed = False  # nothing is taken any more
+        self._ended = False  # nothing is sent any more
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.call_soon: Callable[..., Any] | None = None
+        """How ``pump`` is asked for: the loop's own way, or for threads its thread-safe one."""
+
+    # --- for the producer -----------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something was put: look at it soon."""
+        if self._awake:
+            return
+        self.check_open()
+        self._awake = True
+        if self.call_soon is None:
+            self._begin()
+        assert self.call_soon is not None
+        self.call_soon(self.pump)
+
+    def check_open(self) -> None:
+        """Raises ProducerClosedError once it is closing."""
+        if self._closed:
+            raise ProducerClosedError(f"{self.stream}: the producer is closed and takes no more records")
+
+    async def start(self) -> None:
+        """List the shards. Raises what that raises."""
+        self.check_open()
+        self._begin()
+        await self._follower.first()
+
+    async def flush(self, deadline_s: float | None) -> None:
+        """See Producer.flush."""
+        self._begin()
+        self._take_in()
+        if not self._live:
+            return
+        newest = self.intake.number
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flushes[future] = newest
+        self.batcher.urgent = True
+        self.pump()
+        try:
+            await asyncio.wait_for(future, deadline_s)
+        except TimeoutError:
+            unwritten = self._unwritten(newest)
+            raise FlushTimeoutError(
+                f"{self.stream}: {len(unwritten)} records have no outcome after {deadline_s} s; they go on",
+                unwritten,
+            ) from None
+        finally:
+            self._flushes.pop(future, None)
+            self.batcher.urgent = bool(self._flushes)
+
+    async def close(self, deadline_s: float | None) -> None:
+        """See Producer.close."""
+        if self._closed:
+            return
+        self._closed = True
+        self.intake.room.fail_waiting(ProducerClosedError(f"{self.stream}: the producer was closed"))
+        try:
+            if self._loop is not None:
+                await self.flush(deadline_s)
+        finally:
+            self._ended = True
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._follower.close()
+            for task in self._sending:
+                task.cancel()
+            if self._sending:
+                await asyncio.wait(self._sending, timeout=CANCEL_S)
+            self._take_in()
+            self.batcher.close()
+            self.intake.room.give_back(self._freed_bytes)
+            self._emit_metrics(self._now())
+            await self._sink.close()
+
+    def metrics(self) -> ProducerSnapshot:
+        """See Producer.metrics."""
+        self._note_level()
+        return self._meter.snapshot(self._now())
+
+    def withdraw(self, chunk: Chunk, index: int) -> bool:
+        """See PutHandle.withdraw."""
+        self._take_in()
+        withdrawn = self.batcher.withdraw(chunk, index)
+        if withdrawn:
+            self._give_room()
+        return withdrawn
+
+    def emit(self, event: Event) -> None:
+        """Tell what happened."""
+        if self._on_event is not None:
+            self._on_event(event)
+
+    # --- the loop -------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Take in what was put, send what may go, and see to it that this is called again in time."""
+        self._awake = False
+        if self._loop is None:
+            self._begin()
+        assert self._loop is not None
+        if self._ended:
+            return
+        now_s = self._now()
+        self._take_in()
+        if now_s >= self._next_expiry_s:
+            self.batcher.expire(now_s, from_front=not self.intake.mixed)
+            self._next_expiry_s = now_s + EXPIRY_CHECK_S if self._live else inf
+        if now_s >= self._next_metrics_s:
+            self._emit_metrics(now_s)
+        request = self.batcher.next_request(now_s) if self._may_send() else None
+        if request is not None:
+            self._in_flight_bytes += request.payload_bytes
+            task = self._loop.create_task(self._send(request))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+        self._give_room()
+        if self.batcher.stale:
+            self._follower.refresh()
+        self._plan(now_s, more=request is not None)
+
+    async def _send(self, request: Request) -> None:
+        began_s = self._now()
+        self._count_buffering(request, began_s)
+        error_code: str | None = None
+        refused = failed = 0
+        try:
+            async with asyncio.timeout(self._options.request_timeout_s):
+                results = await self._sink.put(request.entries)
+        except (PenstockError, TimeoutError) as error:
+            failure, error_code = classify(error)
+            self.batcher.failed(request, failure, error_code, self._now())
+        except Exception as error:
+            # A fault in the sink: the records must not hang because of it.
+            error_code = type(error).__name__
+            self.batcher.failed(request, Failure.UNKNOWN, error_code, self._now())
+            raise
+        else:
+            for result in results:
+                if result.error_code:
+                    if result.error_code == "ProvisionedThroughputExceededException":
+                        refused += 1
+                    else:
+                        failed += 1
+            self.batcher.answered(request, results, self._now())
+        finally:
+            self._in_flight_bytes -= request.payload_bytes
+        took_s = self._now() - began_s
+        self._meter.request(len(request.entries), request.user_records, request.payload_bytes, took_s, error_code)
+        if self._on_event is not None:
+            self.emit(
+                PutRecordsDone(
+                    self.stream,
+                    len(request.entries),
+                    request.user_records,
+                    request.payload_bytes,
+                    refused,
+                    failed,
+                    took_s,
+                    error_code,
+                    len(self.batcher.in_flight),
+                )
+            )
+        self.pump()
+
+    def _may_send(self) -> bool:
+        in_flight = len(self.batcher.in_flight)
+        return not in_flight or (
+            in_flight < self._options.requests_in_flight_max
+            and self._in_flight_bytes < self._options.in_flight_bytes_max
+        )
+
+    def _plan(self, now_s: float, *, more: bool) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        assert self._loop is not None
+        if more:
+            if not self._awake:
+                self._awake = True
+                self._loop.call_soon(self.pump)
+            return
+        at_s = min(self._next_expiry_s, self._next_metrics_s)
+        if self._may_send():
+            at_s = min(at_s, self.batcher.wake_at_s)
+        self._timer = self._loop.call_later(max(0.0, at_s - now_s), self.pump)
+
+    def _take_in(self) -> None:
+        with self.intake.lock:
+            chunks = self.intake.take()
+        for chunk, pairs in chunks:
+            self._live[chunk.number] = chunk
+            chunk.on_done = self._on_done
+            self._meter.accepted(len(pairs))
+            self.batcher.add(chunk, pairs)
+        if chunks and self._next_expiry_s == inf:
+            self._next_expiry_s = self._now() + EXPIRY_CHECK_S
+
+    def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+            if self.call_soon is None:
+                self.call_soon = loop.call_soon
+            self._follower.begin(loop)
+        elif self._loop is not loop:
+            raise RuntimeError("a producer belongs to the event loop of its first use: make one per loop")
+
+    # --- bookkeeping ----------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return time.monotonic()
+
+    def _make_pace(self, shard: Shard) -> AdaptiveRate | None:
+        if not self._options.pacing:
+            return None
+        return AdaptiveRate(
+            records_per_s=self._options.shard_records_per_s,
+            bytes_per_s=self._options.shard_bytes_per_s,
+            now_s=self._now(),
+            rng=self._rng,
+        )
+
+    def _on_room(self, freed_bytes: int) -> None:
+        self._freed_bytes += freed_bytes
+
+    def _give_room(self) -> None:
+        if self._freed_bytes:
+            with self.intake.lock:
+                self.intake.room.give_back(self._freed_bytes)
+            self._freed_bytes = 0
+
+    def _on_done(self, chunk: Chunk) -> None:
+        del self._live[chunk.number]
+        if self._flushes:
+            oldest = next(iter(self._live), inf)
+            for future, newest in self._flushes.items():
+                if oldest > newest and not future.done():
+                    future.set_result(None)
+
+    def _unwritten(self, newest: int) -> list[Unwritten]:
+        found = []
+        for run, sent in self.batcher.unsettled():
+            if run.chunk.number > newest:
+                continue
+            explicit = list(run.hash_keys())
+            for place in range(run.at, len(run.pairs)):
+                if run.chunk.outcomes[run.indices[place]] is None:
+                    key, data = run.pairs[place]
+                    found.append(Unwritten(OutRecord(data, key, explicit[place - run.at]), sent))
+        return found
+
+    def _count_buffering(self, request: Request, now_s: float) -> None:
+        for load in request.loads:
+            if load.attempts == 1:
+                for run in load.runs:
+                    if not run.attempts:
+                        self._meter.sent_first(now_s - run.chunk.put_at_s, len(run.pairs))
+
+    def _emit_metrics(self, now_s: float) -> None:
+        self._next_metrics_s = now_s + self._options.metrics_interval_s
+        if self._on_event is not None:
+            self._note_level()
+            self.emit(ProducerMetrics(self.stream, self._meter.interval(now_s)))
+
+    def _note_level(self) -> None:
+        self._meter.buffer_bytes = self.intake.room.bytes_max - self.intake.room.free
+
+
+def classify(error: Exception) -> tuple[Failure, str]:
+    """What a failed request means, and the reason in a word."""
+    reason = error.code if isinstance(error, ServiceError) else type(error).__name__
+    if isinstance(error, ThrottledError):
+        return Failure.THROTTLED, reason
+    if isinstance(error, UnavailableError | TimeoutError):
+        return Failure.UNKNOWN, reason
+    if isinstance(error, TransportError):
+        return Failure.UNKNOWN if error.sent else Failure.NOT_SENT, reason
+    if isinstance(error, InvalidArgumentError):
+        return Failure.INVALID, reason
+    if isinstance(error, AccessDeniedError | NotFoundError | CredentialsError | OptionError):
+        return Failure.DENIED, reason
+    return Failure.NOT_SENT if isinstance(error, ServiceError) else Failure.UNKNOWN, reason

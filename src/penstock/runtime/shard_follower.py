@@ -1,0 +1,135 @@
+"""Keeps a producer's picture of the stream's shards fresh."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from penstock.core.pacing import Backoff
+from penstock.errors import AccessDeniedError, OptionError, PenstockError
+from penstock.events import AggregationOff, ShardMapChanged, ShardMapFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from penstock.core.batching import Batcher
+    from penstock.events import Event
+    from penstock.options import ProducerOptions
+    from penstock.ports import RecordSink
+
+REFRESH_MIN_S = 0.2
+"""The shards are not listed more often: a reshard takes seconds, and ListShards has a limit of its own."""
+RETRY_BASE_S = 0.5
+RETRY_CAP_S = 15.0
+
+
+class ShardFollower:
+    """Lists the shards at the start, every so often, and when an answer shows that they have changed."""
+
+    def __init__(
+        self,
+        sink: RecordSink,
+        options: ProducerOptions,
+        batcher: Batcher,
+        emit: Callable[[Event], None],
+        now: Callable[[], float],
+        on_change: Callable[[], None],
+        rng: Random,
+    ) -> None:
+        self._sink = sink
+        self._options = options
+        self._batcher = batcher
+        self._emit = emit
+        self._now = now
+        self._on_change = on_change
+        self._backoff = Backoff(base_s=RETRY_BASE_S, cap_s=RETRY_CAP_S, rng=rng)
+        self._asked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._listing: asyncio.Future[None] | None = None
+        self._listed_at_s = float("-inf")
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Follow from now on."""
+        self._task = loop.create_task(self._follow())
+
+    async def first(self) -> None:
+        """Wait for the first listing. Raises its error."""
+        if not self._batcher.lanes.known:
+            self._listing = self._listing or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._listing)
+
+    def refresh(self) -> None:
+        """The shards have changed: list them soon."""
+        self._asked.set()
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._list()
+            except PenstockError as error:
+                self._tell_first(error)
+                wait_s = max(REFRESH_MIN_S, self._backoff.next_s())
+                self._emit(ShardMapFailed(self._sink.stream, type(error).__name__, wait_s))
+                await asyncio.sleep(wait_s)
+                continue
+            self._backoff.reset()
+            self._tell_first(None)
+            self._on_change()
+            if self._batcher.stale:
+                # An answer named a shard that the listing does not show yet.
+                await asyncio.sleep(max(REFRESH_MIN_S, self._backoff.next_s()))
+                continue
+            self._asked.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), self._options.shard_map_refresh_s)
+            await asyncio.sleep(max(0.0, self._listed_at_s + REFRESH_MIN_S - self._now()))
+
+    async def _list(self) -> None:
+        known = self._batcher.lanes.known
+        try:
+            shards = await self._sink.shards()
+        except AccessDeniedError as error:
+            if known:
+                raise
+            # It may be allowed to put all the same. Without the shards there is no prediction.
+            self._go_without(f"the shards can't be listed: {error.code}")
+            return
+        self._listed_at_s = self._now()
+        if shards is None:
+            if self._options.ordered_by_key:
+                raise OptionError(
+                    f"{self._sink.stream}: ordered_by_key can't hold, as the stream ignores partition keys "
+                    "(its RecordDistributionStrategy is AUTO)"
+                )
+            self._go_without("the stream ignores partition keys (RecordDistributionStrategy AUTO)")
+            return
+        try:
+            came, went = self._batcher.set_shards(shards, self._now())
+        except ValueError as error:
+            raise PenstockError(f"{self._sink.stream}: ListShards shows shards that overlap: {error}") from error
+        if came or went:
+            self._emit(ShardMapChanged(self._sink.stream, len(shards), came, went))
+
+    def _go_without(self, reason: str) -> None:
+        first = not self._batcher.lanes.known
+        self._batcher.set_shards(None, self._now())
+        if first and self._options.aggregation:
+            self._emit(AggregationOff(self._sink.stream, reason))
+
+    def _tell_first(self, error: PenstockError | None) -> None:
+        if self._listing is not None and not self._listing.done():
+            if error is None:
+                self._listing.set_result(None)
+            else:
+                self._listing.set_exception(error)
+                # Whoever waited has it; nobody may have.
+                self._listing.exception()

@@ -1,0 +1,32 @@
+"""Where runtime and AWS meet: what speaks AWS is made here and handed to the runtime, which sees its ports only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.aws.settings import WireSettings
+from penstock.errors import OptionError
+from penstock.model import StreamName
+
+if TYPE_CHECKING:
+    from penstock.ports import RecordSink
+
+__all__ = ["WireSettings", "sink_for", "stream_name"]
+
+
+def sink_for(stream: str | RecordSink, wire: WireSettings | None) -> RecordSink:
+    """A sink for a stream's name or ARN; a sink is returned as it is. Raises OptionError."""
+    if not isinstance(stream, str):
+        if wire is not None:
+            raise OptionError("wire settings say how to reach a stream given by name or ARN, not a sink")
+        return stream
+    from penstock.aws.record_sink import KinesisSink
+
+    return KinesisSink(stream_name(stream), wire or WireSettings())
+
+
+def stream_name(stream: str) -> StreamName:
+    """A stream as people give it: its name, or its ARN."""
+    if not stream:
+        raise OptionError("the stream has no name")
+    return StreamName(arn=stream) if stream.startswith("arn:") else StreamName(stream)
