@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.batching import Chunk
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
-from penstock.core.batching.routes import checked_explicit, checked_hash_key
+from penstock.core.batching.routes import KEY_BYTES_MAX, checked_explicit, checked_hash_key
 from penstock.errors import InvalidRecordError
 from penstock.model import OutRecord
 from penstock.runtime.room import Room
@@ -17,14 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.core.batching.routes import Routes
-    from penstock.core.batching.runs import Pair
 
 CHUNK_RECORDS_MAX = 2_000
 CHUNK_BYTES = 1024 * 1024
-"""A chunk is closed when it has this much: its bookkeeping is kept until its last record has an outcome."""
+"""What is put with ``put_many`` is taken in portions of about this: each waits for room of its own."""
 
-Checked = tuple[list["Pair"], dict[int, int] | None, int]
-"""Pairs, explicit hash keys by place, and what they take of the bound."""
+
+class Portion(NamedTuple):
+    """Checked records, as columns, and what they take of the bound."""
+
+    keys: Sequence[str]
+    datas: Sequence[bytes]
+    hash_keys: dict[int, int] | None
+    """Explicit hash keys by place, if there are any."""
+    held_bytes: int
 
 
 class Intake:
@@ -45,71 +51,64 @@ class Intake:
         self.record_bytes_max = record_bytes_max
         self.number = 0
         """Of the newest chunk."""
-        self.pairs: list[Pair] = []
-        """Of the open chunk."""
-        self.bytes = 0
-        """What the open chunk takes of the bound."""
+        self.keys: list[str] = []
+        """Of the open chunk; ``datas`` beside it."""
+        self.datas: list[bytes] = []
         self.mixed = False
         """True once a record had a time-to-live of its own."""
+        self.owner = owner
+        """Whom handles ask to withdraw a record."""
         self._ttl_s = time_to_live_s
         self._clock = clock
         self._routes = routes
-        self.owner = owner
-        """Whom handles ask to withdraw a record."""
-        self._closed: list[tuple[Chunk, Sequence[Pair]]] = []
+        self._closed: list[tuple[Chunk, Sequence[str], Sequence[bytes]]] = []
         self.open = self._new()
 
     def add(
-        self, pair: Pair, held_bytes: int, explicit_hash_key: int | None = None, time_to_live_s: float | None = None
+        self, key: str, data: bytes, explicit_hash_key: int | None = None, time_to_live_s: float | None = None
     ) -> tuple[Chunk, int]:
         """Add a checked record for which room was taken; its chunk and number."""
         if time_to_live_s is not None:
             hash_keys = None if explicit_hash_key is None else {0: explicit_hash_key}
-            return self.add_chunk([pair], hash_keys, held_bytes, time_to_live_s), 0
-        index = len(self.pairs)
+            return self.add_chunk(Portion([key], [data], hash_keys, held_bytes(key, data)), time_to_live_s), 0
+        index = len(self.keys)
         if not index:
             self._date()
         chunk = self.open
         if explicit_hash_key is not None:
-            chunk.hash_keys = {**(chunk.hash_keys or {}), index: explicit_hash_key}
-        self.pairs.append(pair)
-        self.bytes += held_bytes
-        if index + 1 >= CHUNK_RECORDS_MAX or self.bytes >= CHUNK_BYTES:
+            chunk.hash_keys = chunk.hash_keys or {}
+            chunk.hash_keys[index] = explicit_hash_key
+        self.keys.append(key)
+        self.datas.append(data)
+        if index + 1 >= CHUNK_RECORDS_MAX:
             self.close_chunk()
         return chunk, index
 
-    def add_chunk(
-        self,
-        pairs: Sequence[Pair],
-        hash_keys: dict[int, int] | None,
-        held_bytes: int,
-        time_to_live_s: float | None = None,
-    ) -> Chunk:
+    def add_chunk(self, portion: Portion, time_to_live_s: float | None = None) -> Chunk:
         """Add checked records, for which room was taken, as a chunk of their own."""
         self.close_chunk()
         self._date(time_to_live_s)
         chunk = self.open
-        chunk.hash_keys = hash_keys
-        self.pairs, self.bytes = list(pairs), held_bytes
-        self.close_chunk()
+        chunk.hash_keys = portion.hash_keys
+        self._close(portion.keys, portion.datas, portion.held_bytes)
         return chunk
 
     def close_chunk(self) -> None:
         """What comes next goes to another chunk."""
-        if self.pairs:
-            self.open.close(len(self.pairs), self.bytes)
-            self._closed.append((self.open, self.pairs))
-            self.pairs, self.bytes = [], 0
-            self.open = self._new()
+        if self.keys:
+            keys, datas = self.keys, self.datas
+            self.keys, self.datas = [], []
+            held = sum(map(len, keys)) + sum(map(len, datas)) + len(keys) * RECORD_OVERHEAD_BYTES
+            self._close(keys, datas, held)
 
-    def take(self) -> list[tuple[Chunk, Sequence[Pair]]]:
+    def take(self) -> list[tuple[Chunk, Sequence[str], Sequence[bytes]]]:
         """All chunks that came in since the last call, the open one with them."""
         self.close_chunk()
         closed, self._closed = self._closed, []
         return closed
 
-    def check(self, record: OutRecord) -> tuple[Pair, int]:
-        """A record as a pair, and what it takes of the bound. Raises InvalidRecordError."""
+    def check(self, record: OutRecord) -> tuple[str, bytes]:
+        """A record's key and data. Raises InvalidRecordError."""
         try:
             data, key, explicit = record.data, record.partition_key, record.explicit_hash_key
         except AttributeError:
@@ -118,65 +117,57 @@ class Intake:
         if explicit is not None:
             checked_explicit(explicit)
         data = plain_bytes(data)
-        return (key, data), self.size((key, data))
+        self._check_size(key, data)
+        return key, data
 
-    def check_many(self, records: Sequence[Any]) -> Iterator[Checked]:
+    def check_many(self, records: Sequence[Any]) -> Iterator[Portion]:
         """Records, or (partition key, data) pairs, in portions of about a chunk. Raises InvalidRecordError.
 
         All are checked before the first portion is given out.
         """
         hash_keys: dict[int, int] = {}
-        pairs = self._as_pairs(records, hash_keys)
-        largest = max(map(len, [pair[1] for pair in pairs]), default=0)
-        if largest + 4 * 256 > self.record_bytes_max:
-            for pair in pairs:
-                self.size(pair)
+        keys, datas = self._as_columns(records, hash_keys)
+        # A look-up checks a key, and remembers its way for later.
+        deque(map(self._routes().__getitem__, keys), maxlen=0)
+        largest = max(map(len, datas), default=0)
+        if largest + KEY_BYTES_MAX > self.record_bytes_max:
+            deque(map(self._check_size, keys, datas), maxlen=0)
         step = CHUNK_RECORDS_MAX
         if largest * CHUNK_RECORDS_MAX > CHUNK_BYTES:
             step = max(1, min(step, CHUNK_BYTES // largest))
-        return self._portions(pairs, hash_keys, step)
+        return _portions(keys, datas, hash_keys, step)
 
-    def size(self, pair: Pair) -> int:
-        """What a record takes of the bound. Raises InvalidRecordError if it is too large."""
-        key, data = pair
+    def _as_columns(self, records: Sequence[Any], hash_keys: dict[int, int]) -> tuple[list[str], list[bytes]]:
+        if set(map(type, records)) <= {tuple}:
+            if set(map(len, records)) - {2}:
+                raise InvalidRecordError("put_many takes OutRecords, or pairs of partition key and data")
+            keys, datas = [record[0] for record in records], [record[1] for record in records]
+        else:
+            pairs = []
+            for number, record in enumerate(records):
+                pairs.append(record if type(record) is tuple and len(record) == 2 else self.check(record))
+                if isinstance(record, OutRecord) and record.explicit_hash_key is not None:
+                    hash_keys[number] = record.explicit_hash_key
+            keys, datas = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        if set(map(type, datas)) - {bytes}:
+            datas = [plain_bytes(data) for data in datas]
+        if set(map(type, keys)) - {str}:
+            for key in keys:
+                checked_hash_key(key)
+        return keys, datas
+
+    def _check_size(self, key: str, data: bytes) -> None:
         size = len(data) + len(key.encode())
         if size > self.record_bytes_max:
             raise InvalidRecordError(
                 f"a record of {size} bytes (data and partition key) is larger than record_bytes_max, "
                 f"{self.record_bytes_max}"
             )
-        return size + RECORD_OVERHEAD_BYTES
 
-    def _portions(self, pairs: list[Pair], hash_keys: dict[int, int], step: int) -> Iterator[Checked]:
-        for start in range(0, len(pairs), step):
-            portion = pairs if step >= len(pairs) else pairs[start : start + step]
-            held = sum([len(pair[1]) for pair in portion]) + sum([len(pair[0]) for pair in portion])
-            explicit = None
-            if hash_keys:
-                explicit = {
-                    place - start: hash_keys[place]
-                    for place in range(start, start + len(portion))
-                    if place in hash_keys
-                }
-            yield portion, explicit or None, held + len(portion) * RECORD_OVERHEAD_BYTES
-
-    def _as_pairs(self, records: Sequence[Any], hash_keys: dict[int, int]) -> list[Pair]:
-        kinds = set(map(type, records))
-        if kinds <= {tuple}:
-            pairs = records if isinstance(records, list) else list(records)
-            if set(map(len, pairs)) - {2}:
-                raise InvalidRecordError("put_many takes OutRecords, or pairs of partition key and data")
-        else:
-            pairs = []
-            for number, record in enumerate(records):
-                pairs.append(record if type(record) is tuple else self.check(record)[0])
-                if isinstance(record, OutRecord) and record.explicit_hash_key is not None:
-                    hash_keys[number] = record.explicit_hash_key
-        if set(map(type, [pair[1] for pair in pairs])) - {bytes}:
-            pairs = [(pair[0], plain_bytes(pair[1])) for pair in pairs]
-        # A look-up checks a key, and remembers its way for later.
-        deque(map(self._routes().__getitem__, [pair[0] for pair in pairs]), maxlen=0)
-        return pairs
+    def _close(self, keys: Sequence[str], datas: Sequence[bytes], held: int) -> None:
+        self.open.close(len(keys), held)
+        self._closed.append((self.open, keys, datas))
+        self.open = self._new()
 
     def _new(self) -> Chunk:
         self.number += 1
@@ -187,6 +178,22 @@ class Intake:
         self.open.put_at_s = now_s
         self.open.expires_at_s = now_s + (self._ttl_s if time_to_live_s is None else time_to_live_s)
         self.mixed = self.mixed or time_to_live_s is not None
+
+
+def held_bytes(key: str, data: bytes) -> int:
+    """What a record takes of the bound."""
+    return len(key) + len(data) + RECORD_OVERHEAD_BYTES
+
+
+def _portions(keys: list[str], datas: list[bytes], hash_keys: dict[int, int], step: int) -> Iterator[Portion]:
+    for start in range(0, len(keys), step):
+        stop = min(start + step, len(keys))
+        some_keys, some_datas = keys[start:stop], datas[start:stop]
+        held = sum(map(len, some_keys)) + sum(map(len, some_datas)) + len(some_keys) * RECORD_OVERHEAD_BYTES
+        explicit = None
+        if hash_keys:
+            explicit = {place - start: hash_keys[place] for place in range(start, stop) if place in hash_keys}
+        yield Portion(some_keys, some_datas, explicit or None, held)
 
 
 def plain_bytes(data: Any) -> bytes:

@@ -7,26 +7,29 @@ import random
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
+from penstock.core.batching.routes import KEY_BYTES_MAX
 from penstock.errors import BufferFullError, ProducerClosedError
 from penstock.model import OutRecord, PutResult
 from penstock.options import ProducerOptions
 from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle
+from penstock.runtime.intake import CHUNK_RECORDS_MAX, held_bytes
 from penstock.runtime.send_loop import SendLoop
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from penstock.core.batching import Chunk
-    from penstock.core.batching.runs import Pair
     from penstock.events import Event
     from penstock.ports import RecordSink
-    from penstock.runtime.intake import Checked
+    from penstock.runtime.intake import Portion
     from penstock.runtime.producer_metrics import ProducerSnapshot
     from penstock.wiring import WireSettings
 
 T = TypeVar("T")
+
+_CHUNK_LAST = CHUNK_RECORDS_MAX - 1
 
 
 class Producer(Generic[T]):
@@ -64,6 +67,7 @@ class Producer(Generic[T]):
         self._lanes = self._sends.batcher.lanes
         self._intake = self._sends.intake
         self._room = self._intake.room
+        self._small_bytes = self.options.record_bytes_max - KEY_BYTES_MAX  # not too large, whatever its key
         self._handle: type[PutHandle] = PutHandle
 
     # --- putting --------------------------------------------------------------------------------
@@ -84,28 +88,26 @@ class Producer(Generic[T]):
 
     def put_nowait(self, record: T | OutRecord, *, time_to_live_s: float | None = None) -> PutHandle:
         """Put a record without waiting for anything. Raises as ``put``, and BufferFullError when there is no room."""
-        if self._serializer is not None:
-            record = self._serializer(record)  # type: ignore[arg-type]
-        try:
-            data, key = record.data, record.partition_key  # type: ignore[union-attr]
-            held_bytes = len(data) + len(key) + RECORD_OVERHEAD_BYTES
-            plain = (
-                data.__class__ is bytes
-                and record.explicit_hash_key is None  # type: ignore[union-attr]
-                and time_to_live_s is None
-                and held_bytes <= self._sends.plain_bytes_max
-            )
-        except (AttributeError, TypeError):
-            plain = False  # the careful way tells what is wrong
-        intake = self._intake
-        if not plain:
-            return self._put_carefully(record, time_to_live_s)  # type: ignore[arg-type]
-        self._lanes.routes[key]  # checks the key, and remembers its way for later
-        if not self._room.take(held_bytes):
-            raise self._full(held_bytes)
-        if not intake.pairs:
-            self._sends.wake()  # raises when it is closed
-        return self._handle(*intake.add((key, data), held_bytes))
+        intake, room = self._intake, self._intake.room
+        keys = intake.keys
+        # The usual case, unrolled, as producers live in it: a further small record of a chunk that was begun.
+        if (index := len(keys)) and record.__class__ is OutRecord and self._serializer is None:
+            data, key = record.data, record.partition_key
+            if data.__class__ is bytes and record.explicit_hash_key is None:
+                held = len(data) + len(key) + RECORD_OVERHEAD_BYTES
+                if (
+                    held <= self._small_bytes
+                    and held <= room.free
+                    and index < _CHUNK_LAST
+                    and time_to_live_s is None
+                    and not room.waiting
+                ):
+                    self._lanes.routes[key]  # checks the key, and remembers its way for later
+                    room.free -= held
+                    keys.append(key)
+                    intake.datas.append(data)
+                    return self._handle(intake.open, index)
+        return self._put_carefully(self._serialized(record), time_to_live_s)
 
     async def put_many(
         self, records: Iterable[T | OutRecord | tuple[str, bytes]], *, time_to_live_s: float | None = None
@@ -119,11 +121,11 @@ class Producer(Generic[T]):
         taken: list[Chunk] = []
         puts = Puts(taken)
         try:
-            for pairs, hash_keys, held_bytes in self.checked(records):
-                chunk = self.take_chunk(pairs, hash_keys, held_bytes, time_to_live_s)
+            for portion in self.checked(records):
+                chunk = self.take_portion(portion, time_to_live_s)
                 if chunk is None:
-                    await self.wait_for_room(held_bytes)
-                    chunk = self.take_chunk(pairs, hash_keys, held_bytes, time_to_live_s, reserved=True)
+                    await self.wait_for_room(portion.held_bytes)
+                    chunk = self.take_portion(portion, time_to_live_s, reserved=True)
                     assert chunk is not None
                 taken.append(chunk)
         except (asyncio.CancelledError, BufferFullError, ProducerClosedError):
@@ -184,55 +186,47 @@ class Producer(Generic[T]):
         self._intake.open.owner = owner
         self._sends.call_soon = loop.call_soon_threadsafe
 
-    def checked(self, records: Iterable[Any]) -> Iterator[Checked]:
+    def checked(self, records: Iterable[Any]) -> Iterator[Portion]:
         """Records in portions, all checked before the first one is given out. Raises InvalidRecordError."""
         if self._serializer is not None:
             records = [self._serializer(record) for record in records]
         return self._intake.check_many(records if isinstance(records, list) else list(records))
 
-    def take_chunk(
-        self,
-        pairs: Sequence[Pair],
-        hash_keys: dict[int, int] | None,
-        held_bytes: int,
-        time_to_live_s: float | None,
-        *,
-        reserved: bool = False,
-    ) -> Chunk | None:
+    def take_portion(self, portion: Portion, time_to_live_s: float | None, *, reserved: bool = False) -> Chunk | None:
         """Take a portion of records; None if there is no room and it is to be waited for (``reserved``: it was)."""
         self._sends.check_open()
-        if not reserved and not self._room.take(held_bytes):
+        if not reserved and not self._room.take(portion.held_bytes):
             if self.options.raise_when_full:
-                raise self._full(held_bytes)
+                raise self._full(portion.held_bytes)
             return None
         self._sends.wake()
-        return self._intake.add_chunk(pairs, hash_keys, held_bytes, time_to_live_s)
+        return self._intake.add_chunk(portion, time_to_live_s)
 
-    async def wait_for_room(self, held_bytes: int) -> None:
+    async def wait_for_room(self, wanted: int) -> None:
         """Take so much room as soon as it is there. If this is cancelled, none was taken."""
         self._sends.wake()
         with self._intake.lock:
-            future = self._room.ask(held_bytes)
+            future = self._room.ask(wanted)
         if future is None:
             return
         try:
             await future
         except BaseException:
             with self._intake.lock:
-                self._room.forget(held_bytes, future)
+                self._room.forget(wanted, future)
             raise
 
     def put_reserved(self, record: T | OutRecord, time_to_live_s: float | None) -> PutHandle:
         """Put a record for which room was taken."""
         record = self._serialized(record)
-        pair, held_bytes = self._intake.check(record)
+        key, data = self._intake.check(record)
         try:
             self._sends.check_open()
         except ProducerClosedError:
-            self._room.give_back(held_bytes)
+            self._room.give_back(held_bytes(key, data))
             raise
         self._sends.wake()
-        return self._handle(*self._intake.add(pair, held_bytes, record.explicit_hash_key, time_to_live_s))
+        return self._handle(*self._intake.add(key, data, record.explicit_hash_key, time_to_live_s))
 
     # --- parts ----------------------------------------------------------------------------------
 
@@ -245,22 +239,22 @@ class Producer(Generic[T]):
         except BufferFullError as full:
             if self.options.raise_when_full:
                 raise
-            held_bytes = full.bytes_wanted
-        await self.wait_for_room(held_bytes)
+            wanted = full.bytes_wanted
+        await self.wait_for_room(wanted)
         return self.put_reserved(record, time_to_live_s)
 
     def _put_carefully(self, record: OutRecord, time_to_live_s: float | None) -> PutHandle:
         self._sends.check_open()
-        pair, held_bytes = self._intake.check(record)
-        if not self._room.take(held_bytes):
-            raise self._full(held_bytes)
+        key, data = self._intake.check(record)
+        if not self._room.take(held := held_bytes(key, data)):
+            raise self._full(held)
         self._sends.wake()
-        return self._handle(*self._intake.add(pair, held_bytes, record.explicit_hash_key, time_to_live_s))
+        return self._handle(*self._intake.add(key, data, record.explicit_hash_key, time_to_live_s))
 
-    def _full(self, held_bytes: int) -> BufferFullError:
+    def _full(self, wanted: int) -> BufferFullError:
         room = self._room
         return BufferFullError(
-            f"{self._sends.stream}: no room for {held_bytes} bytes: {room.bytes_max - room.free} of "
+            f"{self._sends.stream}: no room for {wanted} bytes: {room.bytes_max - room.free} of "
             f"{room.bytes_max} (buffer_bytes_max) are taken by records that are not written yet",
-            bytes_wanted=held_bytes,
+            bytes_wanted=wanted,
         )

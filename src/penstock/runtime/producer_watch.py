@@ -33,9 +33,9 @@ class ProducerWatch(Watch):
 
     def settled(self, run: Run, shard_id: str, records: int, attempts: int, doubtful: bool, now_s: float) -> None:
         """See Watch."""
-        data_bytes = sum([len(pair[1]) for pair in run.pairs])
-        if records < len(run.pairs):
-            data_bytes = data_bytes * records // len(run.pairs)
+        data_bytes = sum(map(len, run.datas))
+        if records < len(run.keys):
+            data_bytes = data_bytes * records // len(run.keys)
         self._meter.settled(
             records,
             data_bytes,

@@ -9,16 +9,16 @@ from collections import deque
 class Room:
     """Room for so many bytes. Who asks first gets it first, so that a large record is not overtaken for ever."""
 
-    __slots__ = ("_waiting", "bytes_max", "free")
+    __slots__ = ("bytes_max", "free", "waiting")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.free = bytes_max
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take(self, count: int) -> bool:
         """Take so many bytes, if they are free and nobody waits. True if taken."""
-        if self._waiting or count > self.free:
+        if self.waiting or count > self.free:
             return False
         self.free -= count
         return True
@@ -28,33 +28,33 @@ class Room:
         if self.take(count):
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((count, future))
+        self.waiting.append((count, future))
         return future
 
     def forget(self, count: int, future: asyncio.Future[None]) -> None:
         """The caller waits no longer for what it asked for: what it was given meanwhile is free again."""
         if future.done() and not future.cancelled() and future.exception() is None:
             self.give_back(count)
-        elif (count, future) in self._waiting:
-            self._waiting.remove((count, future))
+        elif (count, future) in self.waiting:
+            self.waiting.remove((count, future))
             self._grant()
 
     def give_back(self, count: int) -> None:
         """So many bytes are free again."""
         self.free += count
-        if self._waiting:
+        if self.waiting:
             self._grant()
 
     def fail_waiting(self, error: Exception) -> None:
         """Nobody gets room any more."""
-        while self._waiting:
-            _, future = self._waiting.popleft()
+        while self.waiting:
+            _, future = self.waiting.popleft()
             if not future.done():
                 future.set_exception(error)
 
     def _grant(self) -> None:
-        while self._waiting and self._waiting[0][0] <= self.free:
-            count, future = self._waiting.popleft()
+        while self.waiting and self.waiting[0][0] <= self.free:
+            count, future = self.waiting.popleft()
             if not future.done():
                 self.free -= count
                 future.set_result(None)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.adaptive import AdaptiveRate
 from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, Request
-from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
 from penstock.errors import (
     AccessDeniedError,
     CredentialsError,
@@ -65,8 +64,6 @@ class SendLoop:
         self._on_event = on_event
         self._rng = rng
         self.stream = sink.stream
-        self.plain_bytes_max = options.record_bytes_max - 4 * 256 + RECORD_OVERHEAD_BYTES
-        """What counts no more than this is not too large, whatever its key."""
         self._meter = ProducerMeter(self._now(), per_shard=options.metrics_per_shard)
         self.batcher = Batcher(
             BatchLimits(
@@ -295,11 +292,11 @@ class SendLoop:
     def _take_in(self) -> None:
         with self.intake.lock:
             chunks = self.intake.take()
-        for chunk, pairs in chunks:
+        for chunk, keys, datas in chunks:
             self._live[chunk.number] = chunk
             chunk.on_done = self._on_done
-            self._meter.accepted(len(pairs))
-            self.batcher.add(chunk, pairs)
+            self._meter.accepted(len(keys))
+            self.batcher.add(chunk, keys, datas)
         if chunks and self._next_expiry_s == inf:
             self._next_expiry_s = self._now() + EXPIRY_CHECK_S
 
@@ -351,10 +348,10 @@ class SendLoop:
             if run.chunk.number > newest:
                 continue
             explicit = list(run.hash_keys())
-            for place in range(run.at, len(run.pairs)):
+            for place in range(run.at, len(run.keys)):
                 if run.chunk.outcomes[run.indices[place]] is None:
-                    key, data = run.pairs[place]
-                    found.append(Unwritten(OutRecord(data, key, explicit[place - run.at]), sent))
+                    record = OutRecord(run.datas[place], run.keys[place], explicit[place - run.at])
+                    found.append(Unwritten(record, sent))
         return found
 
     def _count_buffering(self, request: Request, now_s: float) -> None:
@@ -362,7 +359,7 @@ class SendLoop:
             if load.attempts == 1:
                 for run in load.runs:
                     if not run.attempts:
-                        self._meter.sent_first(now_s - run.chunk.put_at_s, len(run.pairs))
+                        self._meter.sent_first(now_s - run.chunk.put_at_s, len(run.keys))
 
     def _emit_metrics(self, now_s: float) -> None:
         self._next_metrics_s = now_s + self._options.metrics_interval_s

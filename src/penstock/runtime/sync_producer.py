@@ -87,13 +87,13 @@ class SyncProducer(Generic[T]):
         taken: list[Chunk] = []
         puts = SyncPuts(taken)
         try:
-            for pairs, hash_keys, held_bytes in producer.checked(records):
+            for portion in producer.checked(records):
                 with self._lock:
-                    chunk = producer.take_chunk(pairs, hash_keys, held_bytes, time_to_live_s)
+                    chunk = producer.take_portion(portion, time_to_live_s)
                 if chunk is None:
-                    self._thread.run(producer.wait_for_room(held_bytes))
+                    self._thread.run(producer.wait_for_room(portion.held_bytes))
                     with self._lock:
-                        chunk = producer.take_chunk(pairs, hash_keys, held_bytes, time_to_live_s, reserved=True)
+                        chunk = producer.take_portion(portion, time_to_live_s, reserved=True)
                 assert chunk is not None
                 taken.append(chunk)
         except (KeyboardInterrupt, BufferFullError, ProducerClosedError):

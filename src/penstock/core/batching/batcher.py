@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.core.adaptive import AdaptiveRate
     from penstock.core.batching.chunk import Chunk
     from penstock.core.batching.outcomes import EntryResult
-    from penstock.core.batching.runs import Pair, Run
+    from penstock.core.batching.runs import Run
     from penstock.model import Shard
 
 REQUEST_RECORDS_MAX = 500
@@ -89,9 +89,9 @@ class Batcher:
 
     # --- what comes in --------------------------------------------------------------------------
 
-    def add(self, chunk: Chunk, pairs: Sequence[Pair]) -> None:
+    def add(self, chunk: Chunk, keys: Sequence[str], datas: Sequence[bytes]) -> None:
         """Take the records of a chunk. Raises InvalidRecordError for a bad partition key; then none was taken."""
-        self.lanes.add(chunk, pairs)
+        self.lanes.add(chunk, keys, datas)
 
     def set_shards(self, shards: Sequence[Shard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """As ``Lanes.set_shards``; then what waited for a fresh map is decided."""

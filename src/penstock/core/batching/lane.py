@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from penstock.core.adaptive import AdaptiveRate
     from penstock.core.aggregation import Aggregator
-    from penstock.core.batching.runs import Pair, Run
+    from penstock.core.batching.runs import Run
     from penstock.model import Shard
 
 
@@ -133,13 +133,11 @@ class Lane:
         at = self.retry.index(load)
         self.retry.remove(load)
         if left:
-            self.retry.insert(
-                at, self.plain_load(left, sum(pair_bytes(pair) for run in left for pair in run.pairs), load)
-            )
+            self.retry.insert(at, self.plain_load(left, sum(run.payload_bytes() for run in left), load))
         for run in gone:
             run.attempts += load.attempts
             run.doubtful = run.doubtful or load.doubtful
-            self.release(run.pairs)
+            self.release(run.keys)
         return gone
 
     def take_aggregate(self, aggregator: Aggregator) -> Load | None:
@@ -191,33 +189,33 @@ class Lane:
             run = self.runs[0]
             self._drop_withdrawn(run)
             places: list[int] = []
-            for place in range(run.at, len(run.pairs)):
-                pair = run.pairs[place]
-                if pair[0] in self.busy:
-                    self.held.setdefault(pair[0], deque()).append(run.only((place,)))
+            for place in range(run.at, len(run.keys)):
+                key = run.keys[place]
+                if key in self.busy:
+                    self.held.setdefault(key, deque()).append(run.only((place,)))
                     continue
-                payload_bytes = pair_bytes(pair)
+                payload_bytes = run.record_bytes(place)
                 if not records_max or total_bytes + payload_bytes > bytes_max:
                     break
                 places.append(place)
-                self.busy.add(pair[0])
+                self.busy.add(key)
                 records_max -= 1
                 total_bytes += payload_bytes
             else:
-                place = len(run.pairs)
+                place = len(run.keys)
             self._took(run, place - run.at)
             if places:
                 taken.append(run.only(places))
-            if place < len(run.pairs):
+            if place < len(run.keys):
                 run.at = place
                 break
             self.runs.popleft()
         note_taken(taken)
         return self.plain_load(taken, total_bytes) if taken else None
 
-    def release(self, pairs: Sequence[Pair]) -> None:
+    def release(self, keys: Sequence[str]) -> None:
         """The records of these keys have their outcome: the next of each may go."""
-        for key, _ in pairs:
+        for key in keys:
             self.busy.discard(key)
             queue = self.held.get(key)
             if queue:
@@ -228,7 +226,7 @@ class Lane:
     def next_bytes(self) -> int:
         """The size of the next record as an entry."""
         run = self.runs[0]
-        return pair_bytes(run.pairs[run.at]) if len(run) else 0
+        return run.record_bytes(run.at) if len(run) else 0
 
     def plain_load(self, runs: list[Run], payload_bytes: int, again: Load | None = None) -> Load:
         """A load of records that each are an entry; with ``again`` they were part of that one."""
@@ -236,11 +234,11 @@ class Lane:
         entries: list[Any] = []
         for run in runs:
             if run.chunk.hash_keys is None:
-                entries += [make(data, key) for key, data in run.pairs]
+                entries += map(make, run.datas, run.keys)
             else:
                 entries += [
                     make(data, key, None if hash_key is None else str(hash_key))
-                    for (key, data), hash_key in zip(run.pairs, run.hash_keys(), strict=True)
+                    for key, data, hash_key in zip(run.keys, run.datas, run.hash_keys(), strict=True)
                 ]
         load = Load(self, runs, entries, payload_bytes, is_aggregate=False)
         if again is not None:
@@ -271,24 +269,18 @@ def note_taken(runs: Sequence[Run]) -> None:
             run.chunk.taken += len(run)
 
 
-def pair_bytes(pair: Pair) -> int:
-    """What a record counts as an entry: data and partition key."""
-    key, data = pair
-    return len(data) + (len(key) if key.isascii() else len(key.encode()))
-
-
 def fitting(run: Run, records_max: int, bytes_max: int) -> tuple[int, int]:
     """How many of a run's next records stay within both bounds, and their bytes."""
     count = min(len(run), records_max)
-    pairs = run.pairs[run.at : run.at + count]
-    keys = "".join([pair[0] for pair in pairs])
-    total = sum([len(pair[1]) for pair in pairs]) + (len(keys) if keys.isascii() else len(keys.encode()))
+    start, stop = run.at, run.at + count
+    keys = "".join(run.keys[start:stop])
+    total = sum(map(len, run.datas[start:stop])) + (len(keys) if keys.isascii() else len(keys.encode()))
     if total <= bytes_max:
         return count, total
     total = 0
-    for number, pair in enumerate(pairs):
-        payload_bytes = pair_bytes(pair)
+    for place in range(start, stop):
+        payload_bytes = run.record_bytes(place)
         if total + payload_bytes > bytes_max:
-            return number, total
+            return place - start, total
         total += payload_bytes
     return count, total

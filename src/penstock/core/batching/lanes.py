@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.core.batching.chunk import Chunk
-    from penstock.core.batching.runs import Pair
     from penstock.model import Shard
 
 
@@ -40,22 +39,22 @@ class Lanes:
         yield from self._by_shard.values()
         yield from self._draining
 
-    def add(self, chunk: Chunk, pairs: Sequence[Pair]) -> None:
+    def add(self, chunk: Chunk, keys: Sequence[str], datas: Sequence[bytes]) -> None:
         """Queue the records of a chunk. Raises InvalidRecordError for a bad partition key; then none was taken."""
         if chunk.hash_keys is None:
-            lanes = list(map(self.routes.__getitem__, [pair[0] for pair in pairs]))
+            lanes = list(map(self.routes.__getitem__, keys))
         else:
             explicit = chunk.hash_keys
-            lanes = [self.routes.lane_for(pair[0], explicit.get(index)) for index, pair in enumerate(pairs)]
-        self._spread(Run(chunk, pairs, range(len(pairs))), lanes, first=False)
+            lanes = [self.routes.lane_for(key, explicit.get(index)) for index, key in enumerate(keys)]
+        self._spread(Run(chunk, keys, datas, range(len(keys))), lanes, first=False)
 
     def put_again(self, runs: Iterable[Run], *, first: bool) -> None:
         """Queue runs again, each record where the map says now; with ``first``, before what waits there."""
         for run in reversed(list(runs)) if first else runs:
             run.without_withdrawn()
             left = run.cut(len(run))
-            keys = zip(left.pairs, left.hash_keys(), strict=True)
-            self._spread(left, [self.routes.lane_for(pair[0], explicit) for pair, explicit in keys], first=first)
+            both = zip(left.keys, left.hash_keys(), strict=True)
+            self._spread(left, [self.routes.lane_for(key, explicit) for key, explicit in both], first=first)
 
     def wake(self, lane: Lane) -> None:
         """Note that a lane may have something to send."""
@@ -135,9 +134,9 @@ class Lanes:
 def holds_all(shard: Shard, runs: Iterable[Run]) -> bool:
     """True if all these records' hash keys lie in the shard's range, as the KCL asks of an aggregate."""
     return all(
-        shard.holds(hash_key(pair[0]) if explicit is None else explicit)
+        shard.holds(hash_key(key) if explicit is None else explicit)
         for run in runs
-        for pair, explicit in zip(run.pairs, run.hash_keys(), strict=True)
+        for key, explicit in zip(run.keys, run.hash_keys(), strict=True)
     )
 
 

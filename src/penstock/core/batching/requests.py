@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from penstock.core.batching.lane import Lane
     from penstock.core.batching.runs import Run
@@ -62,17 +62,11 @@ class Load:
         self.reason = ""
         """What the last attempt met."""
 
-    def records(self) -> Iterator[tuple[Run, int]]:
-        """Each user record, as a run and a place in it, in the order of the entries."""
-        for run in self.runs:
-            for place in range(len(run.pairs)):
-                yield run, place
-
     def chosen(self, places: Sequence[int]) -> list[Run]:
         """The user records at these places (rising), as runs again."""
         runs, start, position = [], 0, 0
         for run in self.runs:
-            stop = start + len(run.pairs)
+            stop = start + len(run.keys)
             ours = []
             while position < len(places) and places[position] < stop:
                 ours.append(places[position] - start)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -11,26 +12,27 @@ if TYPE_CHECKING:
     from penstock.core.aggregation import Aggregator
     from penstock.core.batching.chunk import Chunk
 
-Pair = tuple[str, bytes]
-"""(partition key, data)."""
+T = TypeVar("T")
 
 
 class Run:
     """Records of one chunk that go to one shard. ``at`` is where what is still there begins."""
 
-    __slots__ = ("at", "attempts", "chunk", "doubtful", "indices", "pairs")
+    __slots__ = ("at", "attempts", "chunk", "datas", "doubtful", "indices", "keys")
 
     def __init__(
         self,
         chunk: Chunk,
-        pairs: Sequence[Pair],
+        keys: Sequence[str],
+        datas: Sequence[bytes],
         indices: Sequence[int],
         *,
         attempts: int = 0,
         doubtful: bool = False,
     ) -> None:
         self.chunk = chunk
-        self.pairs = pairs
+        self.keys = keys
+        self.datas = datas
         self.indices = indices
         """Which records of the chunk they are, rising."""
         self.at = 0
@@ -40,22 +42,28 @@ class Run:
         """True if one of those may have written them."""
 
     def __len__(self) -> int:
-        return len(self.pairs) - self.at
+        return len(self.datas) - self.at
 
     def cut(self, count: int) -> Run:
         """Take the next ``count`` records off, as a run of their own."""
         start = self.at
         self.at = stop = start + count
-        whole = start == 0 and stop == len(self.pairs)
-        pairs = self.pairs if whole else self.pairs[start:stop]
-        indices = self.indices if whole else self.indices[start:stop]
-        return Run(self.chunk, pairs, indices, attempts=self.attempts, doubtful=self.doubtful)
+        if start == 0 and stop == len(self.datas):
+            keys, datas, indices = self.keys, self.datas, self.indices
+        else:
+            keys, datas, indices = self.keys[start:stop], self.datas[start:stop], self.indices[start:stop]
+        return Run(self.chunk, keys, datas, indices, attempts=self.attempts, doubtful=self.doubtful)
 
     def only(self, places: Sequence[int]) -> Run:
         """The records at these places of a run that nothing was taken off."""
-        pairs = [self.pairs[place] for place in places]
-        indices = [self.indices[place] for place in places]
-        return Run(self.chunk, pairs, indices, attempts=self.attempts, doubtful=self.doubtful)
+        return Run(
+            self.chunk,
+            chosen(self.keys, places),
+            chosen(self.datas, places),
+            chosen(self.indices, places),
+            attempts=self.attempts,
+            doubtful=self.doubtful,
+        )
 
     def without_withdrawn(self) -> int:
         """Leave out what was withdrawn meanwhile; returns how many were."""
@@ -63,10 +71,11 @@ class Run:
         if not gone:
             return 0
         before = len(self)
-        places = [place for place in range(self.at, len(self.pairs)) if self.indices[place] not in gone]
+        places = [place for place in range(self.at, len(self.datas)) if self.indices[place] not in gone]
         if len(places) < before:
-            self.pairs = [self.pairs[place] for place in places]
-            self.indices = [self.indices[place] for place in places]
+            self.keys = chosen(self.keys, places)
+            self.datas = chosen(self.datas, places)
+            self.indices = chosen(self.indices, places)
             self.at = 0
         return before - len(self)
 
@@ -75,20 +84,33 @@ class Run:
         explicit = self.chunk.hash_keys
         if explicit is None:
             return repeat(None, len(self))
-        return (explicit.get(self.indices[place]) for place in range(self.at, len(self.pairs)))
+        return (explicit.get(self.indices[place]) for place in range(self.at, len(self.datas)))
 
     def add_to(self, aggregator: Aggregator) -> tuple[int, bool]:
         """Add the next records to an aggregate: how many were added, and whether one did not fit any more."""
         if self.chunk.hash_keys is not None:
-            for added, (pair, hash_key) in enumerate(zip(self.pairs[self.at :], self.hash_keys(), strict=True)):
-                if not aggregator.add(*pair, hash_key):
+            columns = zip(self.keys[self.at :], self.datas[self.at :], self.hash_keys(), strict=True)
+            for added, record in enumerate(columns):
+                if not aggregator.add(*record):
                     return added, True
             return len(self), False
-        stop = min(len(self.pairs), self.at + self._about(aggregator.bytes_max))
-        pairs = self.pairs if self.at == 0 and stop == len(self.pairs) else self.pairs[self.at : stop]
-        added = aggregator.add_many([pair[0] for pair in pairs], [pair[1] for pair in pairs])
-        return added, added < len(pairs)
+        reached = aggregator.add_many(self.keys, self.datas, self.at)
+        return reached - self.at, reached < len(self.datas)
 
-    def _about(self, payload_bytes: int) -> int:
-        """More records than that many bytes are likely to hold: what is looked at in one go."""
-        return int(2 * payload_bytes / max(1.0, self.chunk.mean_payload_bytes)) + 16
+    def payload_bytes(self) -> int:
+        """Data and keys of the records that are left, as the service counts them."""
+        keys = "".join(self.keys[self.at :] if self.at else self.keys)
+        datas = self.datas[self.at :] if self.at else self.datas
+        return sum(map(len, datas)) + (len(keys) if keys.isascii() else len(keys.encode()))
+
+    def record_bytes(self, place: int) -> int:
+        """The same of one record."""
+        key = self.keys[place]
+        return len(self.datas[place]) + (len(key) if key.isascii() else len(key.encode()))
+
+
+def chosen(column: Sequence[T], places: Sequence[int]) -> Sequence[T]:
+    """What stands at these places of a column."""
+    if len(places) == 1:
+        return [column[places[0]]]
+    return itemgetter(*places)(column) if places else ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.batching.lane import pair_bytes, remember
+from penstock.core.batching.lane import remember
 from penstock.core.batching.lanes import holds_all
 from penstock.core.batching.outcomes import NotWritten, Written
 from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
@@ -89,9 +89,9 @@ class Settling:
             indices = run.indices if load.user_records > 1 else None
             number = result.sequence_number or "0"
             outcome = Written(shard_id, number, attempts, doubtful, indices, sub)
-            self._watch.settled(run, shard_id, len(run.pairs), attempts, doubtful, now_s)
+            self._watch.settled(run, shard_id, len(run.keys), attempts, doubtful, now_s)
             self._on_room(run.chunk.settle(run.indices, outcome))
-            sub += len(run.pairs)
+            sub += len(run.keys)
         self._lanes.came_back(load.lane)
 
     def _repeat(self, load: Load, shard_id: str) -> None:
@@ -110,14 +110,14 @@ class Settling:
         self._watch.written(shard_id, done, done, load.payload_bytes * done // load.user_records)
         start = 0
         for run in load.runs:
-            stop = start + len(run.pairs)
+            stop = start + len(run.keys)
             good: Sequence[EntryResult] = results[start:stop]
-            indices, pairs = run.indices, run.pairs
+            indices, keys = run.indices, run.keys
             if bad:
                 places = [place for place in range(start, stop) if place not in bad]
                 good = [results[place] for place in places]
                 indices = [run.indices[place - start] for place in places]
-                pairs = [run.pairs[place - start] for place in places]
+                keys = [run.keys[place - start] for place in places]
             attempts, doubtful = run.attempts + load.attempts, run.doubtful or load.doubtful
             start = stop
             if not good:
@@ -129,7 +129,7 @@ class Settling:
                 outcomes = [Written(r.shard_id or "", r.sequence_number or "0", attempts, doubtful) for r in good]
                 self._on_room(run.chunk.settle_each(indices, outcomes))
             if self._ordered:
-                load.lane.release(pairs)
+                load.lane.release(keys)
 
     def _split(self, load: Load, results: Sequence[EntryResult], bad: list[int]) -> Load:
         """What was refused of a load, as a load."""
@@ -140,7 +140,7 @@ class Settling:
             for run in chosen:
                 run.doubtful = run.doubtful or not known
             runs += chosen
-        return load.lane.plain_load(runs, sum(pair_bytes(pair) for run in runs for pair in run.pairs), load)
+        return load.lane.plain_load(runs, sum(run.payload_bytes() for run in runs), load)
 
     def _tell_pace(self, load: Load, results: Sequence[EntryResult], bad: list[int], now_s: float) -> None:
         pace = load.lane.pace
@@ -175,7 +175,7 @@ class Settling:
         loads = []
         for places in (range(middle), range(middle, load.user_records)):
             runs = load.chosen(places)
-            payload_bytes = sum(pair_bytes(pair) for run in runs for pair in run.pairs)
+            payload_bytes = sum(run.payload_bytes() for run in runs)
             loads.append(load.lane.plain_load(runs, payload_bytes, load))
         return loads
 
@@ -187,7 +187,7 @@ class Settling:
         for run in load.runs:
             self._watch.failed(run, load.lane.shard_id, reason, now_s)
             if self._ordered:
-                load.lane.release(run.pairs)
+                load.lane.release(run.keys)
         self._fail(load.runs, RecordRefusedError, "the service does not take a record", load.lane.shard_id, reason)
         self._lanes.came_back(load.lane)
 
