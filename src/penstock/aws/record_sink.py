@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.aws.settings import WireSettings
     from penstock.model import Shard, StreamName
 
-UNIFORM = "UNIFORM"
+AUTO = "AUTO"
 """The record distribution strategy in which the service ignores partition keys (DescribeStreamSummary)."""
 
 
@@ -55,4 +55,4 @@ class KinesisSink:
         except ServiceError:
             # Not allowed to ask, or an endpoint that does not know the call: such a stream is the exception.
             return False
-        return summary.record_distribution_strategy == UNIFORM
+        return summary.record_distribution_strategy == AUTO
