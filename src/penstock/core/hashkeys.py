@@ -38,6 +38,12 @@ def hash_key(partition_key: str) -> int:
     return int.from_bytes(_md5(partition_key.encode()).digest(), "big")
 
 
+def hash_key_bytes(partition_key: str) -> bytes:
+    """The same as 16 bytes, the first one highest: they compare as the numbers do, and cost less."""
+    digest: bytes = _md5(partition_key.encode()).digest()
+    return digest
+
+
 def parse_hash_key(text: str) -> int:
     """The hash key that AWS's decimal form stands for: ``0``, or digits without a leading zero.
 

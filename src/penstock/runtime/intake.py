@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.batching import Chunk
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
-from penstock.core.batching.routes import KEY_BYTES_MAX, checked_explicit, checked_hash_key
+from penstock.core.batching.routes import KEY_BYTES_MAX, check_keys, checked_explicit, checked_hash_key
 from penstock.errors import InvalidRecordError
 from penstock.model import OutRecord
 from penstock.runtime.room import Room
@@ -16,11 +17,13 @@ from penstock.runtime.room import Room
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.core.batching.routes import Routes
 
 CHUNK_RECORDS_MAX = 2_000
 CHUNK_BYTES = 1024 * 1024
 """What is put with ``put_many`` is taken in portions of about this: each waits for room of its own."""
+
+
+_FIRST, _SECOND = itemgetter(0), itemgetter(1)
 
 
 class Portion(NamedTuple):
@@ -43,7 +46,6 @@ class Intake:
         record_bytes_max: int,
         time_to_live_s: float,
         clock: Callable[[], float],
-        routes: Callable[[], Routes],
         owner: Any,
     ) -> None:
         self.room = Room(buffer_bytes_max)
@@ -60,7 +62,6 @@ class Intake:
         """Whom handles ask to withdraw a record."""
         self._ttl_s = time_to_live_s
         self._clock = clock
-        self._routes = routes
         self._closed: list[tuple[Chunk, Sequence[str], Sequence[bytes]]] = []
         self.open = self._new()
 
@@ -127,8 +128,7 @@ class Intake:
         """
         hash_keys: dict[int, int] = {}
         keys, datas = self._as_columns(records, hash_keys)
-        # A look-up checks a key, and remembers its way for later.
-        deque(map(self._routes().__getitem__, keys), maxlen=0)
+        check_keys(keys)
         largest = max(map(len, datas), default=0)
         if largest + KEY_BYTES_MAX > self.record_bytes_max:
             deque(map(self._check_size, keys, datas), maxlen=0)
@@ -141,7 +141,7 @@ class Intake:
         if set(map(type, records)) <= {tuple}:
             if set(map(len, records)) - {2}:
                 raise InvalidRecordError("put_many takes OutRecords, or pairs of partition key and data")
-            keys, datas = [record[0] for record in records], [record[1] for record in records]
+            keys, datas = list(map(_FIRST, records)), list(map(_SECOND, records))
         else:
             pairs = []
             for number, record in enumerate(records):
@@ -151,9 +151,6 @@ class Intake:
             keys, datas = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         if set(map(type, datas)) - {bytes}:
             datas = [plain_bytes(data) for data in datas]
-        if set(map(type, keys)) - {str}:
-            for key in keys:
-                checked_hash_key(key)
         return keys, datas
 
     def _check_size(self, key: str, data: bytes) -> None:

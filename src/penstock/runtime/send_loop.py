@@ -87,7 +87,6 @@ class SendLoop:
             record_bytes_max=options.record_bytes_max,
             time_to_live_s=options.record_time_to_live_s,
             clock=self._now,
-            routes=lambda: self.batcher.lanes.routes,
             owner=owner,
         )
         self._follower = ShardFollower(sink, options, self.batcher, self.emit, self._now, self.pump, rng)

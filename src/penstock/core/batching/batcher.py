@@ -90,7 +90,7 @@ class Batcher:
     # --- what comes in --------------------------------------------------------------------------
 
     def add(self, chunk: Chunk, keys: Sequence[str], datas: Sequence[bytes]) -> None:
-        """Take the records of a chunk. Raises InvalidRecordError for a bad partition key; then none was taken."""
+        """Take the records of a chunk, whose partition keys were checked."""
         self.lanes.add(chunk, keys, datas)
 
     def set_shards(self, shards: Sequence[Shard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -40,21 +40,14 @@ class Lanes:
         yield from self._draining
 
     def add(self, chunk: Chunk, keys: Sequence[str], datas: Sequence[bytes]) -> None:
-        """Queue the records of a chunk. Raises InvalidRecordError for a bad partition key; then none was taken."""
-        if chunk.hash_keys is None:
-            lanes = list(map(self.routes.__getitem__, keys))
-        else:
-            explicit = chunk.hash_keys
-            lanes = [self.routes.lane_for(key, explicit.get(index)) for index, key in enumerate(keys)]
-        self._spread(Run(chunk, keys, datas, range(len(keys))), lanes, first=False)
+        """Queue the records of a chunk, whose partition keys were checked."""
+        self._spread(Run(chunk, keys, datas, range(len(keys))), first=False)
 
     def put_again(self, runs: Iterable[Run], *, first: bool) -> None:
         """Queue runs again, each record where the map says now; with ``first``, before what waits there."""
         for run in reversed(list(runs)) if first else runs:
             run.without_withdrawn()
-            left = run.cut(len(run))
-            both = zip(left.keys, left.hash_keys(), strict=True)
-            self._spread(left, [self.routes.lane_for(key, explicit) for key, explicit in both], first=first)
+            self._spread(run.cut(len(run)), first=first)
 
     def wake(self, lane: Lane) -> None:
         """Note that a lane may have something to send."""
@@ -83,7 +76,7 @@ class Lanes:
         if found is not None:
             # What went without a prediction until now is behind it.
             gone.append(self.elsewhere)
-            self.elsewhere = self.routes.elsewhere = self._make_lane(None)
+            self.elsewhere = self.routes.lanes[-1] = self._make_lane(None)
         for lane in gone:
             self.active.pop(lane, None)
             if lane.in_flight:
@@ -116,19 +109,26 @@ class Lanes:
                 if former.shard is None or (lane.shard and _overlap(lane.shard, former.shard)):
                     lane.behind.add(former)
 
-    def _spread(self, run: Run, lanes: Sequence[Lane], *, first: bool) -> None:
-        if not lanes:
+    def _spread(self, run: Run, *, first: bool) -> None:
+        """Give each lane its part of a run."""
+        if not run.keys:
             return
-        if lanes.count(lanes[0]) == len(lanes):
-            lanes[0].add(run, first=first)
-            self.wake(lanes[0])
+        if run.chunk.hash_keys is None:
+            numbers = self.routes.numbers(run.keys)
+        else:
+            both = zip(run.keys, run.hash_keys(), strict=True)
+            numbers = [self.routes.number_for(key, explicit) for key, explicit in both]
+        lanes = self.routes.lanes
+        if numbers.count(numbers[0]) == len(numbers):
+            lanes[numbers[0]].add(run, first=first)
+            self.wake(lanes[numbers[0]])
             return
-        places: dict[Lane, list[int]] = {lane: [] for lane in set(lanes)}
-        for place, lane in enumerate(lanes):
-            places[lane].append(place)
-        for lane, ours in places.items():
-            lane.add(run.only(ours), first=first)
-            self.wake(lane)
+        places: dict[int, list[int]] = {number: [] for number in set(numbers)}
+        for place, number in enumerate(numbers):
+            places[number].append(place)
+        for number, ours in places.items():
+            lanes[number].add(run.only(ours), first=first)
+            self.wake(lanes[number])
 
 
 def holds_all(shard: Shard, runs: Iterable[Run]) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
 
-from penstock.core.hashkeys import HASH_KEY_MAX, ShardMap, hash_key
+from penstock.core.hashkeys import HASH_KEY_MAX, hash_key, hash_key_bytes
 from penstock.errors import InvalidRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.core.batching.lane import Lane
+    from penstock.core.hashkeys import ShardMap
 
 KEYS_REMEMBERED_MAX = 65_536
 PARTITION_KEY_CHARACTERS_MAX = 256
@@ -18,43 +20,71 @@ KEY_BYTES_MAX = 4 * PARTITION_KEY_CHARACTERS_MAX
 """In UTF-8."""
 
 
-class Routes(dict[str, "Lane"]):
-    """``routes[partition_key]`` is its lane. Raises InvalidRecordError for what is no partition key.
+class Routes(dict[str, int]):
+    """``lanes[routes[partition_key]]`` is its lane. Raises InvalidRecordError for what is no partition key.
 
-    ``lanes`` are in the order of the map's shards; keys that it has no shard for go to ``elsewhere``. Without a map
-    all do.
+    The first lanes are those of the map's shards; the last is ``elsewhere``, for keys that there is no shard for, and
+    without a map for all.
     """
 
-    __slots__ = ("_lanes", "_map", "elsewhere")
+    __slots__ = ("_firsts", "_lasts", "_passed_over", "lanes")
 
     def __init__(self, shards: ShardMap | None, lanes: Sequence[Lane], elsewhere: Lane) -> None:
         super().__init__()
-        self._map = shards
-        self._lanes = lanes
-        self.elsewhere = elsewhere
+        self.lanes = [*lanes, elsewhere]
+        taking = () if shards is None else shards.shards
+        self._firsts = [_hash_bytes(shard.first_hash_key) for shard in taking]
+        self._lasts = [_hash_bytes(shard.last_hash_key) for shard in taking]
+        self._passed_over = 0  # keys that were not remembered since the memory is full
 
-    def __missing__(self, partition_key: str) -> Lane:
-        lane = self.by_hash_key(checked_hash_key(partition_key))
-        if len(self) >= KEYS_REMEMBERED_MAX:
+    def __missing__(self, partition_key: str) -> int:
+        number = self.by_hash(_hash_bytes(checked_hash_key(partition_key)))
+        self._remember(partition_key, number)
+        return number
+
+    def numbers(self, partition_keys: Sequence[str]) -> list[int]:
+        """The numbers of the lanes of many keys, which were checked."""
+        found: list[Any] = list(map(self.get, partition_keys))
+        if None in found:
+            by_hash, remember = self.by_hash, self._remember
+            for place, number in enumerate(found):
+                if number is None:
+                    key = partition_keys[place]
+                    found[place] = number = by_hash(hash_key_bytes(key))
+                    remember(key, number)
+        return found
+
+    def by_hash(self, key: bytes) -> int:
+        """The number of the lane of a hash key, given as 16 bytes, the first byte highest."""
+        number = bisect_right(self._firsts, key) - 1
+        return number if number >= 0 and key <= self._lasts[number] else len(self.lanes) - 1
+
+    def number_for(self, partition_key: str, explicit_hash_key: int | None) -> int:
+        """The number of the lane of a record; its key is checked."""
+        number = self[partition_key]
+        return number if explicit_hash_key is None else self.by_hash(_hash_bytes(explicit_hash_key))
+
+    def _remember(self, partition_key: str, number: int) -> None:
+        """Keep what comes often: where keys never come again, forgetting all at each filling costs half."""
+        if len(self) < KEYS_REMEMBERED_MAX:
+            self[partition_key] = number
+            return
+        self._passed_over += 1
+        if self._passed_over >= KEYS_REMEMBERED_MAX:
+            self._passed_over = 0
             self.clear()
-        self[partition_key] = lane
-        return lane
 
-    def by_hash_key(self, key: int) -> Lane:
-        """The lane of the shard that takes this hash key."""
-        if self._map is None:
-            return self.elsewhere
-        try:
-            return self._lanes[self._map.index_for(key)]
-        except LookupError:
-            return self.elsewhere
 
-    def lane_for(self, partition_key: str, explicit_hash_key: int | None) -> Lane:
-        """The lane of a record; both keys are checked."""
-        lane = self[partition_key]
-        if explicit_hash_key is None:
-            return lane
-        return self.by_hash_key(explicit_hash_key)
+def _hash_bytes(key: int) -> bytes:
+    return key.to_bytes(16, "big")
+
+
+def check_keys(partition_keys: Sequence[str]) -> None:
+    """Raises InvalidRecordError if one of them is no partition key."""
+    lengths = set(map(len, partition_keys)) if set(map(type, partition_keys)) == {str} else {0}
+    if 0 in lengths or max(lengths) > PARTITION_KEY_CHARACTERS_MAX or not "".join(partition_keys).isascii():
+        for key in partition_keys:
+            checked_hash_key(key)
 
 
 def checked_hash_key(partition_key: str) -> int:

@@ -56,11 +56,12 @@ class Run:
 
     def only(self, places: Sequence[int]) -> Run:
         """The records at these places of a run that nothing was taken off."""
+        fresh = self.indices == range(len(self.indices))  # a whole chunk, in which a place is the index
         return Run(
             self.chunk,
             chosen(self.keys, places),
             chosen(self.datas, places),
-            chosen(self.indices, places),
+            places if fresh else chosen(self.indices, places),
             attempts=self.attempts,
             doubtful=self.doubtful,
         )
