@@ -50,12 +50,17 @@ class ShardSnapshot(msgspec.Struct, kw_only=True):
     """What went to one shard: the one that took the records, or was predicted for those that it did not take."""
 
     records_put: int = 0
+    """Records of Kinesis: an aggregate is one."""
     record_bytes_put: int = 0
+    """Data and partition key of the records put."""
     records_refused: int = 0
+    """Refused for the shard's limits, each time anew."""
     records_failed_attempts: int = 0
-    """Refusals included."""
+    """How often a record came back with an error, refusals included."""
     user_records_put: int = 0
+    """Written, as their results say."""
     user_bytes_put: int = 0
+    """Data of the user records put, without keys."""
     attempts: int = 0
     """Requests that carried the user records which were put, summed over them."""
 
@@ -81,12 +86,13 @@ class ProducerSnapshot(msgspec.Struct, kw_only=True):
     user_records_accepted: int = 0
     """Taken into the buffer."""
     user_records_put: int = 0
+    """Written, as their results say."""
     user_records_failed: int = 0
     """Given up because of an error that repeating does not mend."""
     user_records_expired: int = 0
     """Not put within their time to live."""
     user_records_withdrawn: int = 0
-    """Taken back by the caller before they were sent."""
+    """Taken back by the caller before they were sent, or given up by a close."""
     user_bytes_put: int = 0
     """Data of the user records put, without keys."""
     records_put: int = 0
@@ -109,7 +115,9 @@ class ProducerSnapshot(msgspec.Struct, kw_only=True):
     """User records put that the stream may hold twice."""
 
     user_records_pending: int = 0
+    """Gauge: taken, and without an outcome at the period's end."""
     buffer_bytes: int = 0
+    """Gauge: what those count against ``buffer_bytes_max``."""
 
     latency_s: Histogram = msgspec.field(default_factory=Histogram)
     """From put to outcome (put, failed or expired), by user record."""
@@ -118,13 +126,17 @@ class ProducerSnapshot(msgspec.Struct, kw_only=True):
     buffering_s: Histogram = msgspec.field(default_factory=Histogram)
     """From put to the first request that carried it, by user record."""
     request_s: Histogram = msgspec.field(default_factory=Histogram)
+    """How long a request took, failed ones included."""
     request_records: Histogram = msgspec.field(default_factory=Histogram)
+    """Records in a request."""
     request_user_records: Histogram = msgspec.field(default_factory=Histogram)
+    """User records in a request's records."""
     request_bytes: Histogram = msgspec.field(default_factory=Histogram)
     """Data and partition keys of a request's records."""
     record_bytes: Histogram = msgspec.field(default_factory=Histogram)
     """As ``record_bytes_put``, by record put."""
     user_records_per_record: Histogram = msgspec.field(default_factory=Histogram)
+    """User records in a record put; 1 for one that is no aggregate."""
 
     per_shard: dict[str, ShardSnapshot] = msgspec.field(default_factory=dict)
     """Shard id -> what went there; empty unless asked for."""
