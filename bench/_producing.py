@@ -1,0 +1,202 @@
+"""Producers in processes of their own, as ``bench.producer`` starts them: ``python -m bench._producing WHAT {...}``.
+
+Each takes its arguments as one JSON object and prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock import Producer, ProducerOptions
+from penstock.aws.wire import WireSettings
+from penstock.errors import BufferFullError
+from penstock.model import OutRecord
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from penstock import ProducerSnapshot
+
+ROOT = Path(__file__).resolve().parents[1]
+REGION = "us-east-1"
+KEYS = 1000
+TICK_S = 0.001
+"""How often a load looks what is due. A loop's timers are no finer."""
+
+
+async def ticks(rate_per_s: float, seconds: float) -> AsyncIterator[range]:
+    """For so many seconds: the numbers of the records that are due now, again and again, with sleep between."""
+    began, given = time.perf_counter(), 0
+    while (passed := time.perf_counter() - began) < seconds:
+        due = int(passed * rate_per_s) + 1
+        if due > given:
+            yield range(given, due)
+            given = due
+        next_s = given / rate_per_s - (time.perf_counter() - began)
+        await asyncio.sleep(max(TICK_S, next_s))
+
+
+# --- put to confirmed ---------------------------------------------------------------------------------
+
+
+async def latency(endpoint_url: str, stream: str, rate_per_s: float, seconds: float) -> dict[str, Any]:
+    """Put records of 100 bytes at a steady rate, each awaited by itself, with the producer's defaults."""
+    latencies: list[float] = []
+
+    async def put(producer: Producer, number: int, began: float) -> None:
+        await producer.put(OutRecord(os.urandom(100), f"key-{number % KEYS:04d}"))
+        latencies.append(time.perf_counter() - began)
+
+    async with Producer(stream, wire=wire(endpoint_url)) as producer, asyncio.TaskGroup() as group:
+        await producer.put(OutRecord(b"the first finds the shards and opens a connection", "key"))
+        async for due in ticks(rate_per_s, seconds):
+            now = time.perf_counter()
+            for number in due:
+                group.create_task(put(producer, number, now))
+    latencies.sort()
+    return {"latencies_s": latencies}
+
+
+# --- an endpoint that is silent -------------------------------------------------------------------------
+
+
+def resident_bytes(which: str) -> int:
+    """``VmRSS``, what this process has in memory now, or ``VmHWM``, the most it ever had (Linux)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(which + ":"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"the system does not tell {which}")
+
+
+async def stalled(endpoint_url: str, style: str, rate_per_s: float, seconds: float) -> dict[str, Any]:
+    """Keep putting records of 100 bytes, by ``put_nowait`` or ``put_many``, while nothing is ever answered."""
+    options = ProducerOptions(aggregation=True)
+    async with Producer("orders", options=options, wire=wire(endpoint_url)) as producer:
+        before = resident_bytes("VmRSS")
+        put = refused = 0
+
+        async def put_due(due: range) -> None:
+            nonlocal put, refused
+            records = [OutRecord(os.urandom(100), f"key-{number % KEYS:04d}") for number in due]
+            if style == "put_many":
+                await producer.put_many(records)
+                put += len(due)
+                return
+            for record in records:
+                try:
+                    producer.put_nowait(record)
+                    put += 1
+                except BufferFullError:
+                    refused += 1
+
+        async with asyncio.timeout(seconds + 1) as deadline:
+            try:
+                async for due in ticks(rate_per_s, seconds):
+                    await put_due(due)
+            except TimeoutError:
+                assert deadline.expired()
+        counted = producer.metrics()
+        say_and_leave(
+            {
+                "grown_bytes": resident_bytes("VmHWM") - before,
+                "bound_bytes": options.buffer_bytes_max,
+                "put": put,
+                "refused": refused,
+                "expired": counted.user_records_expired,
+                "pending": counted.user_records_pending,
+                "buffer_bytes": counted.buffer_bytes,
+            }
+        )
+    raise AssertionError("not reached")
+
+
+def say_and_leave(result: dict[str, Any]) -> None:
+    """Print and end the process here: what is still to be put will never be answered."""
+    print(json.dumps(result), flush=True)
+    os._exit(0)
+
+
+# --- two producers at one shard -------------------------------------------------------------------------
+
+
+async def share(
+    endpoint_url: str, stream: str, aggregation: bool, data_bytes: int, from_s: float, until_s: float
+) -> dict[str, Any]:
+    """Put as much as goes until ``until_s`` (epoch seconds); what came of it from ``from_s`` on."""
+    # A bound of some seconds' worth: with more, records would wait for longer than they live.
+    options = ProducerOptions(aggregation=aggregation, buffer_bytes_max=4 * 1024 * 1024)
+    async with Producer(stream, options=options, wire=wire(endpoint_url)) as producer:
+
+        async def put_all_the_time() -> None:
+            while True:
+                number = int.from_bytes(os.urandom(2))
+                await producer.put_many([(f"key-{number % KEYS:04d}", os.urandom(data_bytes)) for _ in range(50)])
+
+        putting = asyncio.create_task(put_all_the_time())
+        await asyncio.sleep(from_s - time.time())
+        first = producer.metrics()
+        await asyncio.sleep(until_s - time.time())
+        last = producer.metrics()
+        putting.cancel()
+        await asyncio.gather(putting, return_exceptions=True)
+        say_and_leave({name: counted(last, name) - counted(first, name) for name in COUNTERS})
+    raise AssertionError("not reached")
+
+
+COUNTERS = ("records_put", "records_refused", "record_bytes_put", "user_records_put", "user_records_expired")
+
+
+def counted(snapshot: ProducerSnapshot, name: str) -> int:
+    """One counter of a snapshot."""
+    value: int = getattr(snapshot, name)
+    return value
+
+
+# --- starting them --------------------------------------------------------------------------------------
+
+
+def wire(endpoint_url: str) -> WireSettings:
+    """How to reach the server of a benchmark."""
+    return WireSettings(region=REGION, endpoint_url=endpoint_url)
+
+
+def start(what: str, **arguments: Any) -> subprocess.Popen[bytes]:
+    """Start one of the programs here."""
+    command = [sys.executable, "-m", "bench._producing", what, json.dumps(arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
+
+
+def result_of(process: subprocess.Popen[bytes], timeout_s: float) -> dict[str, Any]:
+    """What a program that was started has printed; it is ended when it takes too long."""
+    try:
+        printed, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    if process.returncode:
+        raise RuntimeError(f"a producer failed with status {process.returncode}: see its message above")
+    told: dict[str, Any] = json.loads(printed)
+    return told
+
+
+PROGRAMS: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
+    "latency": latency,
+    "stalled": stalled,
+    "share": share,
+}
+
+
+async def main(what: str, arguments: str) -> None:
+    print(json.dumps(await PROGRAMS[what](**json.loads(arguments))), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,75 @@
+"""What is in a stream after a benchmark has written to it, read to the end by the KCL's rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.aws.kinesis import IteratorAt, KinesisClient
+from penstock.aws.wire import Wire, WireSettings
+from penstock.core.aggregation import open_aggregate
+from penstock.core.lineage import Lineage
+from penstock.model import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from penstock.aws.kinesis import WireRecord
+    from penstock.local.spawned import SpawnedKinesis
+    from penstock.model import Shard
+
+
+class UserRecords(NamedTuple):
+    """What a stream holds, in the order of reading."""
+
+    records: list[tuple[str, bytes]]
+    """(partition key, data)"""
+    aggregates: int
+    dropped: int
+    """Aggregates of which the KCL hands out nothing, as a user record in it is outside of the shard's hash range."""
+
+
+def client(local: SpawnedKinesis) -> KinesisClient:
+    """A client of the local service; its wire is to be closed."""
+    return KinesisClient(Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url)))
+
+
+async def wire_records(kinesis: KinesisClient, stream: StreamName) -> AsyncIterator[tuple[Shard, WireRecord]]:
+    """All records that are there now, each shard after its parents."""
+    for shard in Lineage(await kinesis.list_shards(stream)).shards.values():
+        iterator: str | None = await kinesis.get_shard_iterator(stream, shard.shard_id, IteratorAt.trim_horizon())
+        while iterator is not None:
+            page = await kinesis.get_records(iterator)
+            for record in page.records:
+                yield shard, record
+            at_the_tip = not page.records and not page.millis_behind_latest and not shard.closed
+            iterator = None if at_the_tip else page.next_shard_iterator
+
+
+async def user_records(local: SpawnedKinesis, stream: str) -> UserRecords:
+    """The user records as the KCL hands them out: an aggregate whole, or not at all."""
+    kinesis = client(local)
+    records: list[tuple[str, bytes]] = []
+    aggregates = dropped = 0
+    async for shard, record in wire_records(kinesis, StreamName(stream)):
+        aggregate = open_aggregate(record.data)
+        if aggregate is None:
+            records.append((record.partition_key or "", record.data))
+            continue
+        aggregates += 1
+        if aggregate.outside(shard.first_hash_key, shard.last_hash_key):
+            dropped += 1
+        else:
+            records += zip(aggregate.partition_keys(), aggregate.datas, strict=True)
+    await kinesis.wire.close()
+    return UserRecords(records, aggregates, dropped)
+
+
+async def arrivals(local: SpawnedKinesis, stream: str) -> list[tuple[float, int]]:
+    """(time of arrival in epoch seconds, data and key in bytes) of each record of Kinesis."""
+    kinesis = client(local)
+    found = [
+        (record.approximate_arrival_timestamp, len(record.data) + len((record.partition_key or "").encode()))
+        async for _, record in wire_records(kinesis, StreamName(stream))
+    ]
+    await kinesis.wire.close()
+    return found
