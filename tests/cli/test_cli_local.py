@@ -7,57 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 
 from penstock import __version__
-from penstock.cli import main
 from penstock.cli.local import _streams
 from penstock.errors import OptionError
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
-
-COMMAND = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())"]
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts the command; what still runs at the end is killed."""
-    processes = []
-
-    def run(*arguments: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        processes.append(process)
-        return process
-
-    yield run
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
-class Done(NamedTuple):
-    """How a command ended."""
-
-    status: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Runs a command that ends by itself, in this process."""
-
-    def call(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
-        return Done(main(), *capsys.readouterr())
-
-    return call
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
@@ -104,7 +66,7 @@ def test_data_is_kept(start: Callable[..., Any], tmp_path: Path) -> None:
         process.wait()
 
 
-def test_faults_are_one_line(run: Callable[..., Done], tmp_path: Path) -> None:
+def test_faults_are_one_line(run: Callable[..., Any], tmp_path: Path) -> None:
     taken = LocalKinesis(data=tmp_path).start()
     port = taken.endpoint_url.rpartition(":")[2]
     for arguments, reason in (
@@ -126,7 +88,7 @@ def test_an_address_that_others_can_reach_is_remarked_on(start: Callable[..., An
     assert b"127.0.0.2 may be reached from other machines" in process.stderr.readline()
 
 
-def test_version_and_help(run: Callable[..., Done]) -> None:
+def test_version_and_help(run: Callable[..., Any]) -> None:
     assert run("--version").stdout == f"penstock {__version__}\n"
     shown = run("local", "--help")
     assert "--dynamodb-endpoint" in shown.stdout

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import local
+from penstock.cli import load, local, put
 from penstock.errors import PenstockError
 
 app = typer.Typer(
@@ -18,6 +18,8 @@ app = typer.Typer(
     help="Carries records from Amazon Kinesis Data Streams to where they are used, and back.",
 )
 app.command("local")(local.command)
+app.command("put")(put.command)
+app.command("load")(load.command)
 
 
 def _show_version(wanted: bool) -> None:

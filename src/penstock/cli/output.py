@@ -13,6 +13,31 @@ def show(value: dict[str, Any], text: str, *, as_json: bool) -> None:
     print(msgspec.json.encode(value).decode() if as_json else text, flush=True)
 
 
+def say(text: str) -> None:
+    """Write a line on how far something is to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def warn(text: str) -> None:
     """Write a remark to standard error."""
     print(f"penstock: {text}", file=sys.stderr, flush=True)
+
+
+def of_bytes(count: float) -> str:
+    """``12 B``, ``3.4 KiB``, ``5.6 MiB``, ..."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} GiB"
+
+
+def of_seconds(seconds: float | None) -> str:
+    """``0.8 ms``, ``12 ms``, ``3.4 s``; ``-`` for None."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.010:
+        return f"{seconds * 1000:.1f} ms"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
