@@ -52,7 +52,7 @@ class Intake:
         self.lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self.record_bytes_max = record_bytes_max
         self.number = 0
-        """Of the newest chunk."""
+        """Of the open chunk."""
         self.keys: list[str] = []
         """Of the open chunk; ``datas`` beside it."""
         self.datas: list[bytes] = []
@@ -135,6 +135,8 @@ class Intake:
         step = CHUNK_RECORDS_MAX
         if largest * CHUNK_RECORDS_MAX > CHUNK_BYTES:
             step = max(1, min(step, CHUNK_BYTES // largest))
+        # No portion may take more than there ever is: it would wait for ever.
+        step = min(step, max(1, self.room.bytes_max // (largest + KEY_BYTES_MAX + RECORD_OVERHEAD_BYTES)))
         return _portions(keys, datas, hash_keys, step)
 
     def _as_columns(self, records: Sequence[Any], hash_keys: dict[int, int]) -> tuple[list[str], list[bytes]]:
@@ -145,8 +147,11 @@ class Intake:
         else:
             pairs = []
             for number, record in enumerate(records):
-                pairs.append(record if type(record) is tuple and len(record) == 2 else self.check(record))
-                if isinstance(record, OutRecord) and record.explicit_hash_key is not None:
+                if type(record) is tuple and len(record) == 2:
+                    pairs.append(record)
+                    continue
+                pairs.append(self.check(record))
+                if record.explicit_hash_key is not None:
                     hash_keys[number] = record.explicit_hash_key
             keys, datas = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         if set(map(type, datas)) - {bytes}:

@@ -38,13 +38,17 @@ class LoopThread:
         """The loop that runs in the thread."""
         return self._loop
 
+    def is_current(self) -> bool:
+        """True on the loop's own thread."""
+        return threading.get_ident() == self._thread.ident
+
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run ``work`` on the loop and return its result or raise its error.
 
         After ``timeout_s`` it is cancelled and TimeoutError raised. An interrupt of the caller (Ctrl-C)
         cancels it too.
         """
-        if threading.get_ident() == self._thread.ident:
+        if self.is_current():
             work.close()
             raise RuntimeError("run() was called on the loop's own thread: it would wait for itself")
         with self._changing:

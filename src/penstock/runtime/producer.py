@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
 from penstock.core.batching.routes import KEY_BYTES_MAX
-from penstock.errors import BufferFullError, ProducerClosedError
+from penstock.errors import BufferFullError, FlushTimeoutError, OptionError, ProducerClosedError
 from penstock.model import OutRecord, PutResult
 from penstock.options import ProducerOptions
 from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from penstock.ports import RecordSink
     from penstock.runtime.intake import Portion
     from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.room import AnyFuture
     from penstock.wiring import WireSettings
 
 T = TypeVar("T")
+F = TypeVar("F", bound="AnyFuture")
 
 _CHUNK_LAST = CHUNK_RECORDS_MAX - 1
 
@@ -93,7 +96,7 @@ class Producer(Generic[T]):
         # The usual case, unrolled, as producers live in it: a further small record of a chunk that was begun.
         if (index := len(keys)) and record.__class__ is OutRecord and self._serializer is None:
             data, key = record.data, record.partition_key
-            if data.__class__ is bytes and record.explicit_hash_key is None:
+            if data.__class__ is bytes and key.__class__ is str and record.explicit_hash_key is None:
                 held = len(data) + len(key) + RECORD_OVERHEAD_BYTES
                 if (
                     held <= self._small_bytes
@@ -115,20 +118,21 @@ class Producer(Generic[T]):
         """Put many records; returns when all are taken, which may be before they are written.
 
         ``records`` are OutRecords, or pairs of partition key and data, which are faster (with a serializer: its
-        values). All are checked first. Raises as ``put`` does for one; BufferFullError before any was taken that did
-        not fit. If it is cancelled, what was not sent is withdrawn.
+        values). All are checked first. Raises as ``put`` does for one; with InvalidRecordError and BufferFullError
+        none was taken. If it is cancelled, or the producer closed, what was not sent is withdrawn.
         """
+        portions = self.checked(records, time_to_live_s)
+        if self.options.raise_when_full:
+            return Puts(self.take_all(portions, time_to_live_s))
         taken: list[Chunk] = []
         puts = Puts(taken)
         try:
-            for portion in self.checked(records):
-                chunk = self.take_portion(portion, time_to_live_s)
-                if chunk is None:
-                    await self.wait_for_room(portion.held_bytes)
-                    chunk = self.take_portion(portion, time_to_live_s, reserved=True)
-                    assert chunk is not None
-                taken.append(chunk)
-        except (asyncio.CancelledError, BufferFullError, ProducerClosedError):
+            for portion in portions:
+                room_taken = self.take_room(portion.held_bytes)
+                if not room_taken:
+                    await self._wait_for_room(portion.held_bytes)
+                taken.append(self.take_portion(portion, time_to_live_s))
+        except (asyncio.CancelledError, ProducerClosedError):
             puts.withdraw()
             raise
         return puts
@@ -164,7 +168,8 @@ class Producer(Generic[T]):
         try:
             await self.start()
         except BaseException:
-            await self.close(0)
+            with contextlib.suppress(FlushTimeoutError):  # what was put before has its outcome: withdrawn
+                await self.close(0)
             raise
         return self
 
@@ -184,49 +189,54 @@ class Producer(Generic[T]):
         self._handle = SyncPutHandle
         self._intake.lock, self._intake.owner = lock, owner
         self._intake.open.owner = owner
-        self._sends.call_soon = loop.call_soon_threadsafe
+        self._sends.serve_threads(loop.call_soon_threadsafe)
 
-    def checked(self, records: Iterable[Any]) -> Iterator[Portion]:
+    def checked(self, records: Iterable[Any], time_to_live_s: float | None) -> Iterator[Portion]:
         """Records in portions, all checked before the first one is given out. Raises InvalidRecordError."""
+        check_time_to_live(time_to_live_s)
         if self._serializer is not None:
-            records = [self._serializer(record) for record in records]
+            records = map(self._serializer, records)
         return self._intake.check_many(records if isinstance(records, list) else list(records))
 
-    def take_portion(self, portion: Portion, time_to_live_s: float | None, *, reserved: bool = False) -> Chunk | None:
-        """Take a portion of records; None if there is no room and it is to be waited for (``reserved``: it was)."""
+    def take_room(self, wanted: int) -> bool:
+        """Take so much room if it is there. Raises ProducerClosedError."""
         self._sends.check_open()
-        if not reserved and not self._room.take(portion.held_bytes):
-            if self.options.raise_when_full:
-                raise self._full(portion.held_bytes)
-            return None
+        return self._room.take(wanted)
+
+    def ask_for_room(self, wanted: int, make_future: Callable[[], F]) -> F | None:
+        """Take so much room; None if it is taken, else what is done when it was. See Room."""
         self._sends.wake()
+        return self._room.ask(wanted, make_future)
+
+    def forget_room(self, wanted: int, future: AnyFuture) -> None:
+        """Wait no longer for room."""
+        self._room.forget(wanted, future)
+
+    def take_portion(self, portion: Portion, time_to_live_s: float | None) -> Chunk:
+        """Take records for which room was taken. Raises ProducerClosedError, and gives the room back."""
+        self._wake_or_give_back(portion.held_bytes)
         return self._intake.add_chunk(portion, time_to_live_s)
 
-    async def wait_for_room(self, wanted: int) -> None:
-        """Take so much room as soon as it is there. If this is cancelled, none was taken."""
-        self._sends.wake()
-        with self._intake.lock:
-            future = self._room.ask(wanted)
-        if future is None:
-            return
-        try:
-            await future
-        except BaseException:
-            with self._intake.lock:
-                self._room.forget(wanted, future)
-            raise
+    def take_all(self, portions: Iterable[Portion], time_to_live_s: float | None) -> list[Chunk]:
+        """Take records if there is room for all of them. Raises BufferFullError."""
+        portions = list(portions)
+        wanted = sum([portion.held_bytes for portion in portions])
+        if not self.take_room(wanted):
+            raise self._full(wanted)
+        self._wake_or_give_back(wanted)
+        return [self._intake.add_chunk(portion, time_to_live_s) for portion in portions]
 
-    def put_reserved(self, record: T | OutRecord, time_to_live_s: float | None) -> PutHandle:
-        """Put a record for which room was taken."""
-        record = self._serialized(record)
+    def check(self, record: OutRecord) -> tuple[str, bytes, int | None]:
+        """A record's key, data and explicit hash key, which nobody changes any more. Raises InvalidRecordError."""
         key, data = self._intake.check(record)
-        try:
-            self._sends.check_open()
-        except ProducerClosedError:
-            self._room.give_back(held_bytes(key, data))
-            raise
-        self._sends.wake()
-        return self._handle(*self._intake.add(key, data, record.explicit_hash_key, time_to_live_s))
+        return key, data, record.explicit_hash_key
+
+    def put_reserved(
+        self, key: str, data: bytes, explicit_hash_key: int | None, time_to_live_s: float | None
+    ) -> PutHandle:
+        """Put a checked record for which room was taken. Raises ProducerClosedError, and gives the room back."""
+        self._wake_or_give_back(held_bytes(key, data))
+        return self._handle(*self._intake.add(key, data, explicit_hash_key, time_to_live_s))
 
     # --- parts ----------------------------------------------------------------------------------
 
@@ -235,21 +245,42 @@ class Producer(Generic[T]):
 
     async def _put_waiting(self, record: T | OutRecord, time_to_live_s: float | None) -> PutHandle:
         try:
-            return self.put_nowait(record, time_to_live_s=time_to_live_s)
-        except BufferFullError as full:
+            if self._serializer is None:
+                return self.put_nowait(record, time_to_live_s=time_to_live_s)
+            record = self._serializer(record)  # type: ignore[arg-type]
+            return self._put_carefully(record, time_to_live_s)
+        except BufferFullError:
             if self.options.raise_when_full:
                 raise
-            wanted = full.bytes_wanted
-        await self.wait_for_room(wanted)
-        return self.put_reserved(record, time_to_live_s)
+        checked = self.check(record)  # type: ignore[arg-type]
+        await self._wait_for_room(held_bytes(*checked[:2]))
+        return self.put_reserved(*checked, time_to_live_s)
+
+    async def _wait_for_room(self, wanted: int) -> None:
+        """Take so much room as soon as it is there. If this is cancelled, none was taken."""
+        future = self.ask_for_room(wanted, asyncio.get_running_loop().create_future)
+        if future is None:
+            return
+        try:
+            await future
+        except BaseException:
+            self._room.forget(wanted, future)
+            raise
 
     def _put_carefully(self, record: OutRecord, time_to_live_s: float | None) -> PutHandle:
         self._sends.check_open()
-        key, data = self._intake.check(record)
-        if not self._room.take(held := held_bytes(key, data)):
+        check_time_to_live(time_to_live_s)
+        checked = self.check(record)
+        if not self._room.take(held := held_bytes(*checked[:2])):
             raise self._full(held)
-        self._sends.wake()
-        return self._handle(*self._intake.add(key, data, record.explicit_hash_key, time_to_live_s))
+        return self.put_reserved(*checked, time_to_live_s)
+
+    def _wake_or_give_back(self, taken: int) -> None:
+        try:
+            self._sends.wake()
+        except BaseException:
+            self._room.give_back(taken)
+            raise
 
     def _full(self, wanted: int) -> BufferFullError:
         room = self._room
@@ -258,3 +289,9 @@ class Producer(Generic[T]):
             f"{room.bytes_max} (buffer_bytes_max) are taken by records that are not written yet",
             bytes_wanted=wanted,
         )
+
+
+def check_time_to_live(time_to_live_s: float | None) -> None:
+    """Raises OptionError for what is none."""
+    if time_to_live_s is not None and not time_to_live_s > 0:
+        raise OptionError(f"time_to_live_s must be more than 0, not {time_to_live_s}")

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+    import concurrent.futures
+    from collections.abc import Callable
+
+    AnyFuture = asyncio.Future[None] | concurrent.futures.Future[None]
+
+F = TypeVar("F", bound="AnyFuture")
 
 
 class Room:
@@ -14,7 +23,7 @@ class Room:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.free = bytes_max
-        self.waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.waiting: deque[tuple[int, AnyFuture]] = deque()
 
     def take(self, count: int) -> bool:
         """Take so many bytes, if they are free and nobody waits. True if taken."""
@@ -23,15 +32,15 @@ class Room:
         self.free -= count
         return True
 
-    def ask(self, count: int) -> asyncio.Future[None] | None:
+    def ask(self, count: int, make_future: Callable[[], F]) -> F | None:
         """Take so many bytes if they are free, else stand in line: then the future is done when they were taken."""
         if self.take(count):
             return None
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future = make_future()
         self.waiting.append((count, future))
         return future
 
-    def forget(self, count: int, future: asyncio.Future[None]) -> None:
+    def forget(self, count: int, future: AnyFuture) -> None:
         """The caller waits no longer for what it asked for: what it was given meanwhile is free again."""
         if future.done() and not future.cancelled() and future.exception() is None:
             self.give_back(count)
@@ -45,12 +54,12 @@ class Room:
         if self.waiting:
             self._grant()
 
-    def fail_waiting(self, error: Exception) -> None:
+    def fail_waiting(self, make_error: Callable[[], Exception]) -> None:
         """Nobody gets room any more."""
         while self.waiting:
             _, future = self.waiting.popleft()
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(make_error())
 
     def _grant(self) -> None:
         while self.waiting and self.waiting[0][0] <= self.free:

@@ -23,7 +23,7 @@ from penstock.errors import (
     TransportError,
     UnavailableError,
 )
-from penstock.events import ProducerMetrics, PutRecordsDone
+from penstock.events import PaceChanged, ProducerMetrics, PutRecordsDone
 from penstock.model import OutRecord
 from penstock.runtime.intake import Intake
 from penstock.runtime.producer_metrics import ProducerMeter
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 EXPIRY_CHECK_S = 0.1
 """How exactly times-to-live are kept."""
+SHARE_STEP = 0.1
+"""A shard's pace is told when it has changed by so much since the last time, or is at its limit again."""
 CANCEL_S = 5.0
 """How long a close waits for requests that it cancelled."""
 
@@ -102,21 +104,31 @@ class SendLoop:
         self._closed = False  # nothing is taken any more
         self._ended = False  # nothing is sent any more
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.call_soon: Callable[..., Any] | None = None
-        """How ``pump`` is asked for: the loop's own way, or for threads its thread-safe one."""
+        self._call_soon: Callable[..., Any] | None = None
+        self._threaded = False
+        self._ending: asyncio.Task[None] | None = None
+        self._shares_told: dict[str, float] = {}
 
     # --- for the producer -----------------------------------------------------------------------
 
     def wake(self) -> None:
         """Something was put: look at it soon."""
+        self.check_open()
+        if not self._threaded:
+            self._begin()  # raises on another loop
         if self._awake:
             return
-        self.check_open()
+        assert self._call_soon is not None
         self._awake = True
-        if self.call_soon is None:
-            self._begin()
-        assert self.call_soon is not None
-        self.call_soon(self.pump)
+        try:
+            self._call_soon(self.pump)
+        except BaseException:
+            self._awake = False
+            raise
+
+    def serve_threads(self, call_soon: Callable[..., Any]) -> None:
+        """``wake`` is called from threads from now on; ``call_soon`` is the loop's thread-safe one."""
+        self._call_soon, self._threaded = call_soon, True
 
     def check_open(self) -> None:
         """Raises ProducerClosedError once it is closing."""
@@ -135,7 +147,7 @@ class SendLoop:
         self._take_in()
         if not self._live:
             return
-        newest = self.intake.number
+        newest = self.intake.number - 1  # the last one has no record yet
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flushes[future] = newest
         self.batcher.urgent = True
@@ -153,31 +165,46 @@ class SendLoop:
             self.batcher.urgent = bool(self._flushes)
 
     async def close(self, deadline_s: float | None) -> None:
-        """See Producer.close."""
-        if self._closed:
-            return
-        self._closed = True
-        self.intake.room.fail_waiting(ProducerClosedError(f"{self.stream}: the producer was closed"))
+        """See Producer.close. A further call hurries the first one up, if its deadline is earlier."""
+        if not self._closed:
+            self._closed = True
+            with self.intake.lock:
+                self.intake.room.fail_waiting(lambda: ProducerClosedError(f"{self.stream}: the producer was closed"))
         try:
-            if self._loop is not None:
+            if self._loop is not None and not self._ended:
                 await self.flush(deadline_s)
         finally:
-            self._ended = True
-            if self._timer is not None:
-                self._timer.cancel()
+            self._end()
+            if self._ending is None:
+                self._ending = asyncio.get_running_loop().create_task(self._leave())
+            # Shielded: whoever is cancelled while it waits for this leaves nothing half done.
+            await asyncio.shield(self._ending)
+
+    def _end(self) -> None:
+        """From here on nothing is sent, and every record has its outcome."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._sending:
+            task.cancel()
+        self._take_in()
+        self.batcher.close()
+        self._give_room()
+        self._emit_metrics(self._now())
+
+    async def _leave(self) -> None:
+        try:
             await self._follower.close()
-            for task in self._sending:
-                task.cancel()
             if self._sending:
                 await asyncio.wait(self._sending, timeout=CANCEL_S)
-            self._take_in()
-            self.batcher.close()
-            self.intake.room.give_back(self._freed_bytes)
-            self._emit_metrics(self._now())
+        finally:
             await self._sink.close()
 
     def metrics(self) -> ProducerSnapshot:
         """See Producer.metrics."""
+        self._take_in()
         self._note_level()
         return self._meter.snapshot(self._now())
 
@@ -190,9 +217,14 @@ class SendLoop:
         return withdrawn
 
     def emit(self, event: Event) -> None:
-        """Tell what happened."""
-        if self._on_event is not None:
+        """Tell what happened. A listener that raises must not keep records from being sent."""
+        if self._on_event is None:
+            return
+        try:
             self._on_event(event)
+        except Exception as error:
+            context = {"message": f"{self.stream}: on_event raised", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     # --- the loop -------------------------------------------------------------------------------
 
@@ -206,6 +238,8 @@ class SendLoop:
             return
         now_s = self._now()
         self._take_in()
+        if self._follower.refusal is not None:
+            self.batcher.give_up_waiting(self._follower.refusal, now_s)
         if now_s >= self._next_expiry_s:
             self.batcher.expire(now_s, from_front=not self.intake.mixed)
             self._next_expiry_s = now_s + EXPIRY_CHECK_S if self._live else inf
@@ -246,6 +280,8 @@ class SendLoop:
                     else:
                         failed += 1
             self.batcher.answered(request, results, self._now())
+            if self._on_event is not None:
+                self._tell_pace(request)
         finally:
             self._in_flight_bytes -= request.payload_bytes
         took_s = self._now() - began_s
@@ -303,8 +339,8 @@ class SendLoop:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
-            if self.call_soon is None:
-                self.call_soon = loop.call_soon
+            if self._call_soon is None:
+                self._call_soon = loop.call_soon
             self._follower.begin(loop)
         elif self._loop is not loop:
             raise RuntimeError("a producer belongs to the event loop of its first use: make one per loop")
@@ -359,6 +395,17 @@ class SendLoop:
                 for run in load.runs:
                     if not run.attempts:
                         self._meter.sent_first(now_s - run.chunk.put_at_s, len(run.keys))
+
+    def _tell_pace(self, request: Request) -> None:
+        told = self._shares_told
+        for load in request.loads:
+            shard_id, pace = load.lane.shard_id, load.lane.pace
+            if shard_id is None or pace is None:
+                continue
+            share, before = pace.share, told.get(shard_id, 1.0)
+            if not before - SHARE_STEP < share < before + SHARE_STEP or (share == 1.0) > (before == 1.0):
+                told[shard_id] = share
+                self.emit(PaceChanged(self.stream, shard_id, share))
 
     def _emit_metrics(self, now_s: float) -> None:
         self._next_metrics_s = now_s + self._options.metrics_interval_s

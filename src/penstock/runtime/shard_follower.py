@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.core.pacing import Backoff
-from penstock.errors import AccessDeniedError, OptionError, PenstockError
+from penstock.errors import AccessDeniedError, OptionError, PenstockError, ProducerClosedError, ServiceError
 from penstock.events import AggregationOff, ShardMapChanged, ShardMapFailed
 
 if TYPE_CHECKING:
@@ -46,9 +46,13 @@ class ShardFollower:
         self._on_change = on_change
         self._backoff = Backoff(base_s=RETRY_BASE_S, cap_s=RETRY_CAP_S, rng=rng)
         self._asked = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._without = False
         self._task: asyncio.Task[None] | None = None
         self._listing: asyncio.Future[None] | None = None
         self._listed_at_s = float("-inf")
+        self.refusal: str | None = None
+        """Why nothing can be put, as somebody has to do something about it first; None: it can, or may soon."""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Follow from now on."""
@@ -56,9 +60,12 @@ class ShardFollower:
 
     async def first(self) -> None:
         """Wait for the first listing. Raises its error."""
-        if not self._batcher.lanes.known:
-            self._listing = self._listing or asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._listing)
+        if self._batcher.lanes.known and self.refusal is None:
+            return
+        if self._listing is None or self._listing.done():
+            self._listing = asyncio.get_running_loop().create_future()
+            self._hurried.set()
+        await asyncio.shield(self._listing)
 
     def refresh(self) -> None:
         """The shards have changed: list them soon."""
@@ -66,21 +73,19 @@ class ShardFollower:
 
     async def close(self) -> None:
         """Stop."""
+        self._tell_first(ProducerClosedError(f"{self._sink.stream}: the producer was closed before it had started"))
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait((self._task,))
 
     async def _follow(self) -> None:
         while True:
             try:
                 await self._list()
-            except PenstockError as error:
-                self._tell_first(error)
-                wait_s = max(REFRESH_MIN_S, self._backoff.next_s())
-                self._emit(ShardMapFailed(self._sink.stream, type(error).__name__, wait_s))
-                await asyncio.sleep(wait_s)
+            except Exception as error:  # whatever a sink raises: its records must not wait in silence
+                await self._failed(error)
                 continue
+            self.refusal = None
             self._backoff.reset()
             self._tell_first(None)
             self._on_change()
@@ -93,17 +98,31 @@ class ShardFollower:
                 await asyncio.wait_for(self._asked.wait(), self._options.shard_map_refresh_s)
             await asyncio.sleep(max(0.0, self._listed_at_s + REFRESH_MIN_S - self._now()))
 
+    async def _failed(self, error: Exception) -> None:
+        wait_s = max(REFRESH_MIN_S, self._backoff.next_s())
+        reason = error.code if isinstance(error, ServiceError) else str(error)
+        if not getattr(error, "retryable", False) and (not self._batcher.lanes.known or isinstance(error, OptionError)):
+            self.refusal = reason
+        self._tell_first(error)
+        self._emit(ShardMapFailed(self._sink.stream, reason, wait_s))
+        self._on_change()
+        self._hurried.clear()
+        await asyncio.sleep(REFRESH_MIN_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurried.wait(), wait_s - REFRESH_MIN_S)
+
     async def _list(self) -> None:
         known = self._batcher.lanes.known
         try:
             shards = await self._sink.shards()
         except AccessDeniedError as error:
-            if known:
+            if known and not self._without:
                 raise
             # It may be allowed to put all the same. Without the shards there is no prediction.
             self._go_without(f"the shards can't be listed: {error.code}")
             return
-        self._listed_at_s = self._now()
+        finally:
+            self._listed_at_s = self._now()
         if shards is None:
             if self._options.ordered_by_key:
                 raise OptionError(
@@ -112,6 +131,7 @@ class ShardFollower:
                 )
             self._go_without("the stream ignores partition keys (RecordDistributionStrategy AUTO)")
             return
+        self._without = False
         try:
             came, went = self._batcher.set_shards(shards, self._now())
         except ValueError as error:
@@ -120,12 +140,12 @@ class ShardFollower:
             self._emit(ShardMapChanged(self._sink.stream, len(shards), came, went))
 
     def _go_without(self, reason: str) -> None:
-        first = not self._batcher.lanes.known
+        is_new, self._without = not self._without, True
         self._batcher.set_shards(None, self._now())
-        if first and self._options.aggregation:
+        if is_new and self._options.aggregation:
             self._emit(AggregationOff(self._sink.stream, reason))
 
-    def _tell_first(self, error: PenstockError | None) -> None:
+    def _tell_first(self, error: Exception | None) -> None:
         if self._listing is not None and not self._listing.done():
             if error is None:
                 self._listing.set_result(None)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
-from typing import TYPE_CHECKING, Generic, TypeVar
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.errors import BufferFullError, ProducerClosedError
+from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError
 from penstock.runtime.handles import SyncPutHandle, SyncPuts
+from penstock.runtime.intake import held_bytes
 from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.producer import Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
     from types import TracebackType
 
     from penstock.core.batching import Chunk
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.wiring import WireSettings
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class SyncProducer(Generic[T]):
@@ -49,13 +54,13 @@ class SyncProducer(Generic[T]):
         on_event: Callable[[Event], None] | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._producer: Producer[T] = Producer(
-            stream, wire=wire, options=options, serializer=serializer, on_event=on_event, rng=rng
-        )
+        self._producer: Producer[OutRecord] = Producer(stream, wire=wire, options=options, on_event=on_event, rng=rng)
+        self._serializer = serializer
         self.options = self._producer.options
         self._lock = threading.Lock()
         self._thread = LoopThread("penstock-producer")
         self._closed = False
+        self._ended = threading.Event()
         self._producer.serve_threads(self._lock, self._thread.loop, self)
 
     def put(
@@ -66,15 +71,17 @@ class SyncProducer(Generic[T]):
         Raises as `Producer.put`, and TimeoutError when there is no outcome after ``timeout_s`` (the record is then
         withdrawn if it was not sent; else it goes on). An interrupt (Ctrl-C) does the same.
         """
-        handle = self._put_waiting(record, time_to_live_s)
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        handle = self._put_waiting(self._serialized(record), time_to_live_s, end_s)
         try:
-            return handle.result(timeout_s)
+            return handle.result(_left_s(end_s))
         except (TimeoutError, KeyboardInterrupt):
             handle.withdraw()
             raise
 
     def put_nowait(self, record: T | OutRecord, *, time_to_live_s: float | None = None) -> SyncPutHandle:
         """Put a record without waiting for anything. Raises as `Producer.put_nowait`."""
+        record = self._serialized(record)
         with self._lock:
             handle: SyncPutHandle = self._producer.put_nowait(record, time_to_live_s=time_to_live_s)  # type: ignore[assignment]
         return handle
@@ -84,26 +91,27 @@ class SyncProducer(Generic[T]):
     ) -> SyncPuts:
         """Put many records; returns when all are taken. Raises as `Producer.put_many`; an interrupt withdraws them."""
         producer = self._producer
+        if self._serializer is not None:
+            records = map(self._serializer, records)  # type: ignore[arg-type]
+        portions = producer.checked(records, time_to_live_s)
+        if self.options.raise_when_full:
+            with self._lock:
+                return SyncPuts(producer.take_all(portions, time_to_live_s))
         taken: list[Chunk] = []
         puts = SyncPuts(taken)
         try:
-            for portion in producer.checked(records):
+            for portion in portions:
+                self._take_room(portion.held_bytes, None)
                 with self._lock:
-                    chunk = producer.take_portion(portion, time_to_live_s)
-                if chunk is None:
-                    self._thread.run(producer.wait_for_room(portion.held_bytes))
-                    with self._lock:
-                        chunk = producer.take_portion(portion, time_to_live_s, reserved=True)
-                assert chunk is not None
-                taken.append(chunk)
-        except (KeyboardInterrupt, BufferFullError, ProducerClosedError):
+                    taken.append(producer.take_portion(portion, time_to_live_s))
+        except (KeyboardInterrupt, ProducerClosedError):
             puts.withdraw()
             raise
         return puts
 
     def flush(self, deadline_s: float | None = None) -> None:
         """Wait until every record that was put before has its outcome. Raises as `Producer.flush`."""
-        self._thread.run(self._producer.flush(deadline_s))
+        self._run(lambda: self._producer.flush(deadline_s), _nothing)
 
     def metrics(self) -> ProducerSnapshot:
         """What the producer did since its start."""
@@ -111,11 +119,15 @@ class SyncProducer(Generic[T]):
         async def ask() -> ProducerSnapshot:
             return self._producer.metrics()
 
-        return self._thread.run(ask())
+        return self._run(ask, self._producer.metrics)
 
     def start(self) -> None:
         """List the stream's shards; ``with`` does it. Raises as `Producer.start`."""
-        self._thread.run(self._producer.start())
+
+        def is_closed() -> None:
+            raise ProducerClosedError("the producer is closed and does not start again")
+
+        self._run(self._producer.start, is_closed)
 
     def close(self, deadline_s: float | None = None) -> None:
         """Flush, then end. Raises as `Producer.close`. May be called again."""
@@ -126,12 +138,14 @@ class SyncProducer(Generic[T]):
             self._thread.run(self._producer.close(deadline_s))
         finally:
             self._thread.close()
+            self._ended.set()
 
     def __enter__(self) -> SyncProducer[T]:
         try:
             self.start()
         except BaseException:
-            self.close(0)
+            with contextlib.suppress(FlushTimeoutError):  # what was put before has its outcome: withdrawn
+                self.close(0)
             raise
         return self
 
@@ -146,16 +160,61 @@ class SyncProducer(Generic[T]):
         async def ask() -> bool:
             return self._producer.withdraw(chunk, index)
 
-        return self._thread.run(ask())
+        return self._run(ask, lambda: False)
 
-    def _put_waiting(self, record: T | OutRecord, time_to_live_s: float | None) -> SyncPutHandle:
+    # --- parts ----------------------------------------------------------------------------------
+
+    def _serialized(self, record: T | OutRecord) -> OutRecord:
+        return record if self._serializer is None else self._serializer(record)  # type: ignore[return-value, arg-type]
+
+    def _put_waiting(self, record: OutRecord, time_to_live_s: float | None, end_s: float | None) -> SyncPutHandle:
+        producer = self._producer
+        handle: Any
         try:
-            return self.put_nowait(record, time_to_live_s=time_to_live_s)
-        except BufferFullError as full:
+            with self._lock:
+                handle = producer.put_nowait(record, time_to_live_s=time_to_live_s)
+            return handle  # type: ignore[no-any-return]
+        except BufferFullError:
             if self.options.raise_when_full:
                 raise
-            held_bytes = full.bytes_wanted
-        self._thread.run(self._producer.wait_for_room(held_bytes))
+        checked = producer.check(record)
+        self._take_room(held_bytes(*checked[:2]), end_s)
         with self._lock:
-            handle: SyncPutHandle = self._producer.put_reserved(record, time_to_live_s)  # type: ignore[assignment]
-        return handle
+            handle = producer.put_reserved(*checked, time_to_live_s)
+        return handle  # type: ignore[no-any-return]
+
+    def _take_room(self, wanted: int, end_s: float | None) -> None:
+        """Take so much room as soon as it is there. Raises TimeoutError; if this raises, none was taken."""
+        producer = self._producer
+        future: Future[None] | None
+        with self._lock:
+            future = producer.ask_for_room(wanted, lambda: Future())
+        if future is None:
+            return
+        try:
+            future.result(_left_s(end_s))
+        except BaseException as error:
+            with self._lock:
+                producer.forget_room(wanted, future)
+            if isinstance(error, TimeoutError):
+                raise TimeoutError("no room for the record in time; it was not taken") from None
+            raise
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, R]], ended: Callable[[], R]) -> R:
+        """Run it on the loop, or once that has ended, what stands for it then."""
+        try:
+            if not self._ended.is_set():
+                return self._thread.run(work())
+        except RuntimeError:
+            if not self._closed or self._thread.is_current():
+                raise
+            self._ended.wait()
+        return ended()
+
+
+def _left_s(end_s: float | None) -> float | None:
+    return None if end_s is None else max(0.0, end_s - time.monotonic())
+
+
+def _nothing() -> None:
+    """Once the producer has ended, there is nothing to wait for."""

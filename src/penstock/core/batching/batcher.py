@@ -113,6 +113,10 @@ class Batcher:
         """Take a record back that was never sent. False if it was, or has its outcome."""
         return self.settling.withdraw(chunk, index)
 
+    def give_up_waiting(self, reason: str, now_s: float) -> None:
+        """Give up what waits, as nothing can be put before somebody has done something about it."""
+        self.settling.give_up_waiting(reason, now_s)
+
     def unsettled(self) -> Iterator[tuple[Run, bool]]:
         """All records without an outcome, and whether they were sent."""
         return self.settling.unsettled(self.sent())

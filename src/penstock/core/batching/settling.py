@@ -191,6 +191,17 @@ class Settling:
         self._fail(load.runs, RecordRefusedError, "the service does not take a record", load.lane.shard_id, reason)
         self._lanes.came_back(load.lane)
 
+    def give_up_waiting(self, reason: str, now_s: float) -> None:
+        """Give up all that is not on its way."""
+        message = "records can't be put to the stream"
+        for lane in list(self._lanes):
+            runs = lane.clear()
+            for run in runs:
+                run.without_withdrawn()
+                if len(run):
+                    self._watch.failed(run, lane.shard_id, reason, now_s)
+            self._fail(runs, RecordRefusedError, message, lane.shard_id, reason)
+
     def expire(self, now_s: float, *, from_front: bool) -> None:
         """Tell the records whose time-to-live has passed; ``from_front`` if all have the same."""
         for lane in list(self._lanes):
