@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import boto3
 import pytest
-from hypothesis import settings
 
 from penstock.cli import main
 from penstock.core.aggregation import open_aggregate
@@ -18,10 +17,6 @@ from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-# How fast a machine is at a given moment is no property of the code.
-settings.register_profile("penstock-cli", deadline=None)
-settings.load_profile("penstock-cli")
 
 COMMAND = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())"]
 

@@ -15,7 +15,7 @@ import pytest
 from penstock.testing import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from penstock.local import LocalKinesis
@@ -238,6 +238,37 @@ def test_lines_go_as_they_come_and_ctrl_c_ends_it(start: Run, local: LocalKinesi
     assert process.returncode == 128 + signal.SIGINT
     assert stdout.startswith(b"orders: 2 records written")
     assert stderr == b"penstock: ended by SIGINT\n"
+
+
+def test_ctrl_c_ends_it_before_it_has_begun(start: Run, local: LocalKinesis) -> None:
+    stalls = local.faults.add(Fault(how="delay", operation="DescribeStreamSummary", delay_s=100.0))
+    process = start("put", "orders", stdin=-1)
+    process.stdin.write(b"one\n")
+    process.stdin.flush()
+    wait_until(lambda: stalls.hits)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 128 + signal.SIGINT
+    assert stdout.startswith(b"orders: 0 records written")
+    assert stderr == b"penstock: ended by SIGINT\n"
+
+
+async def test_what_was_taken_is_written_also_when_reading_fails(local: LocalKinesis, read_back: ReadBack) -> None:
+    from penstock.cli.account import Batch
+    from penstock.cli.producing import Run
+    from penstock.model import OutRecord
+    from penstock.options import ProducerOptions
+
+    async def batches() -> AsyncGenerator[Batch, None]:
+        yield Batch([1, 2], [OutRecord(b"one", "k"), OutRecord(b"two", "k")])
+        raise MemoryError("no more")
+
+    local.faults.add(Fault(how="delay", operation="PutRecords", delay_s=0.2))
+    run = Run("orders", options=ProducerOptions(), region=None, endpoint_url=None, profile=None, stop_on_loss=True)
+    with pytest.raises(MemoryError, match="no more"):
+        await run.deliver(batches(), flush_s=0)
+    assert (run.account.written, run.account.complete) == (2, True)
+    assert [one.data for one in read_back()] == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("flush_s", ["0.2", "600"])

@@ -68,10 +68,13 @@ class Delivery:
 
         Every batch that was taken from ``batches`` is in the account at the end.
         """
-        async with contextlib.aclosing(batches), contextlib.aclosing(self._stopping.until_asked(batches)) as wanted:
-            async for batch in wanted:
-                await self._put_batch(batch)
-        await self._end(asyncio.ensure_future(self._settle_all()), flush_s)
+        try:
+            async with contextlib.aclosing(batches), contextlib.aclosing(self._stopping.until_asked(batches)) as wanted:
+                async for batch in wanted:
+                    await self._put_batch(batch)
+        finally:
+            # Also after an error: what was taken is not given up for it.
+            await self._end(asyncio.ensure_future(self._settle_all()), flush_s)
 
     async def _put_batch(self, batch: Batch) -> None:
         self._account.given += len(batch.records)
