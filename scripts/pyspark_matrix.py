@@ -28,7 +28,7 @@ from typing import NamedTuple
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 """The newest patch of each minor version."""
 
-TEST_TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")
+TEST_TOOLS = ("hypothesis", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")
 LEFT_OUT = ("pyspark", "moto")
 """The version under test is put in its place; the smoke tests need no service but Kinesis."""
 

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,12 @@ _AWS_ENVIRONMENT = {
     "AWS_CONFIG_FILE": _NOWHERE,
     "AWS_SHARED_CREDENTIALS_FILE": _NOWHERE,
 }
+
+
+# How fast a machine is at a given moment is no property of the code. A failure says how to run its example again.
+# Where CI is set, Hypothesis takes the same examples each time: this profile is made from that one there.
+settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("penstock")
 
 
 def pytest_configure() -> None:

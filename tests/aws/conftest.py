@@ -7,15 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aws_servers import ScriptedServer
-from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-# A loaded machine is no failure: speed is measured by the benchmarks.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 KEY_ID = "AKIAIOSFODNN7EXAMPLE"
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
