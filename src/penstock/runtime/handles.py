@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.model import PutResult
 
 
-class PutHandle(msgspec.Struct, gc=False):
+class PutHandle(msgspec.Struct, gc=False, eq=False):
     """A record that was put with ``put_nowait``. ``await`` it for its PutResult, or its PutError."""
 
     chunk: Chunk
@@ -51,7 +51,7 @@ class PutHandle(msgspec.Struct, gc=False):
         return self.result()
 
 
-class SyncPutHandle(PutHandle, gc=False):
+class SyncPutHandle(PutHandle, gc=False, eq=False):
     """The same for threads: ``result`` waits."""
 
     def result(self, timeout_s: float | None = None) -> PutResult:
