@@ -86,7 +86,7 @@ class Lane:
     def clear(self) -> list[Run]:
         """Take everything out, in the order of each key. ``retry`` comes as runs that remember their attempts."""
         for load in self.retry:
-            remember(load)
+            remember(load, *load.runs)
         runs = list(self.everything())
         self.retry.clear()
         self.held.clear()
@@ -123,7 +123,7 @@ class Lane:
     def take_apart(self, load: Load) -> None:
         """Turn an aggregate that waits to be sent again into runs at the front."""
         self.retry.remove(load)
-        remember(load)
+        remember(load, *load.runs)
         for run in reversed(load.runs):
             self.add(run, first=True)
 
@@ -135,8 +135,7 @@ class Lane:
         if left:
             self.retry.insert(at, self.plain_load(left, sum(run.payload_bytes() for run in left), load))
         for run in gone:
-            run.attempts += load.attempts
-            run.doubtful = run.doubtful or load.doubtful
+            remember(load, run)
             self.release(run.keys)
         return gone
 
@@ -255,11 +254,12 @@ class Lane:
             self._took(run, run.without_withdrawn())
 
 
-def remember(load: Load) -> None:
-    """Note in a load's runs what it went through, before it is taken apart."""
-    for run in load.runs:
+def remember(load: Load, *runs: Run) -> None:
+    """Note in runs of a load what it went through, before it is taken apart."""
+    for run in runs:
         run.attempts += load.attempts
         run.doubtful = run.doubtful or load.doubtful
+        run.reason = load.reason
 
 
 def note_taken(runs: Sequence[Run]) -> None:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 class Run:
     """Records of one chunk that go to one shard. ``at`` is where what is still there begins."""
 
-    __slots__ = ("at", "attempts", "chunk", "datas", "doubtful", "indices", "keys")
+    __slots__ = ("at", "attempts", "chunk", "datas", "doubtful", "indices", "keys", "reason")
 
     def __init__(
         self,
@@ -29,6 +29,7 @@ class Run:
         *,
         attempts: int = 0,
         doubtful: bool = False,
+        reason: str = "",
     ) -> None:
         self.chunk = chunk
         self.keys = keys
@@ -40,6 +41,8 @@ class Run:
         """Requests that carried them in an earlier load, which was taken apart."""
         self.doubtful = doubtful
         """True if one of those may have written them."""
+        self.reason = reason
+        """What the last of those met."""
 
     def __len__(self) -> int:
         return len(self.datas) - self.at
@@ -52,7 +55,9 @@ class Run:
             keys, datas, indices = self.keys, self.datas, self.indices
         else:
             keys, datas, indices = self.keys[start:stop], self.datas[start:stop], self.indices[start:stop]
-        return Run(self.chunk, keys, datas, indices, attempts=self.attempts, doubtful=self.doubtful)
+        return Run(
+            self.chunk, keys, datas, indices, attempts=self.attempts, doubtful=self.doubtful, reason=self.reason
+        )
 
     def only(self, places: Sequence[int]) -> Run:
         """The records at these places of a run that nothing was taken off."""
@@ -64,6 +69,7 @@ class Run:
             places if fresh else chosen(self.indices, places),
             attempts=self.attempts,
             doubtful=self.doubtful,
+            reason=self.reason,
         )
 
     def without_withdrawn(self) -> int:

@@ -24,6 +24,8 @@ THROTTLED = "ProvisionedThroughputExceededException"
 NOT_DONE = frozenset({THROTTLED, "KMSThrottlingException", "LimitExceededException", "ThrottlingException"})
 """Error codes of entries that certainly were not written. After others (InternalFailure) they may have been."""
 
+ACROSS_A_RESHARD = "its aggregate landed across a reshard"
+
 
 class Settling:
     """Gives every record its one outcome."""
@@ -97,8 +99,8 @@ class Settling:
     def _repeat(self, load: Load, shard_id: str) -> None:
         """Put all records of an aggregate again, by shard: the KCL drops it whole, as it leaves its shard's range."""
         self._watch.repeated(shard_id, 1, load.user_records)
-        load.doubtful = True
-        remember(load)
+        load.doubtful, load.reason = True, ACROSS_A_RESHARD
+        remember(load, *load.runs)
         self._lanes.put_again(load.runs, first=True)
         self._lanes.came_back(load.lane)
 
@@ -160,7 +162,7 @@ class Settling:
         for load in loads:
             lane = load.lane
             if self._lanes.is_gone(lane):
-                remember(load)
+                remember(load, *load.runs)
                 runs = self._without_expired(load.runs, lane, now_s, load.reason)
                 self._lanes.put_again(runs, first=True)
                 continue
@@ -183,7 +185,8 @@ class Settling:
 
     def give_up(self, load: Load, reason: str, now_s: float) -> None:
         """A load will never be taken."""
-        remember(load)
+        load.reason = reason
+        remember(load, *load.runs)
         for run in load.runs:
             self._watch.failed(run, load.lane.shard_id, reason, now_s)
             if self._ordered:
@@ -210,7 +213,7 @@ class Settling:
             # It is written, but on a shard that nothing is known of: the KCL may or may not drop it.
             del self._undecided[load]
             load.doubtful = True
-            remember(load)
+            remember(load, *load.runs)
             self._without_expired(load.runs, load.lane, now_s, "a shard that is not listed")
             self._lanes.came_back(load.lane)
 
@@ -230,7 +233,7 @@ class Settling:
         """Tell every record that has no outcome that it gets none any more; ``sent`` are the loads on their way."""
         for load in [*sent, *self._undecided]:
             load.doubtful = True
-            remember(load)
+            remember(load, *load.runs)
             self._close(load.runs, load.lane)
         self._undecided.clear()
         for lane in list(self._lanes):
@@ -286,5 +289,5 @@ class Settling:
             run.without_withdrawn()
             rest = run.cut(len(run))
             if rest.indices:
-                outcome = NotWritten(kind, message, run.attempts, run.doubtful, shard_id, reason)
+                outcome = NotWritten(kind, message, run.attempts, run.doubtful, shard_id, run.reason or reason)
                 self._on_room(rest.chunk.settle(rest.indices, outcome))
