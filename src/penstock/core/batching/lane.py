@@ -29,6 +29,7 @@ class Lane:
         "in_flight",
         "make_entry",
         "pace",
+        "ready",
         "retry",
         "runs",
         "shard",
@@ -43,7 +44,7 @@ class Lane:
         """(data, partition key, explicit hash key in decimal or None) -> an entry as the sink takes it."""
         self.runs: deque[Run] = deque()
         self.waiting = 0
-        """User records in ``runs``."""
+        """User records in ``runs``, and the first of each key in ``ready``."""
         self.waiting_bytes = 0.0
         """About their data and keys."""
         self.retry: deque[Load] = deque()
@@ -54,7 +55,9 @@ class Lane:
         self.busy: set[str] = set()
         """With order by key and no aggregation: keys of which a record is on its way."""
         self.held: dict[str, deque[Run]] = {}
-        """Further records of those keys, one a run."""
+        """Further records of those keys, one a run: all that were found before those of the key in ``runs``."""
+        self.ready: dict[str, None] = {}
+        """Keys in ``held`` of which none is on its way any more: their first may go, and before what is in ``runs``."""
 
     @property
     def shard_id(self) -> str | None:
@@ -64,7 +67,7 @@ class Lane:
     @property
     def idle(self) -> bool:
         """True if there is nothing to send."""
-        return not self.runs and not self.retry
+        return not self.runs and not self.retry and not self.ready
 
     def add(self, run: Run, *, first: bool = False) -> None:
         """Queue a run, at the end, or before all others."""
@@ -72,8 +75,7 @@ class Lane:
             self.runs.appendleft(run)
         else:
             self.runs.append(run)
-        self.waiting += len(run)
-        self.waiting_bytes += len(run) * run.chunk.mean_payload_bytes
+        self._count(run)
 
     def everything(self) -> Iterator[Run]:
         """All runs that are here, in the order of each key."""
@@ -87,10 +89,12 @@ class Lane:
         """Take everything out, in the order of each key. ``retry`` comes as runs that remember their attempts."""
         for load in self.retry:
             remember(load, *load.runs)
+            for run in load.runs:
+                self.busy.difference_update(run.keys)
         runs = list(self.everything())
         self.retry.clear()
         self.held.clear()
-        self.busy.clear()
+        self.ready.clear()
         self.runs.clear()
         self.waiting, self.waiting_bytes = 0, 0.0
         return runs
@@ -112,13 +116,26 @@ class Lane:
             self.runs = deque(run for run in self.runs if wanted(run))
         for run in waiting:
             self._took(run, len(run))
+        return gone + waiting + self._keep_held(wanted)
+
+    def _keep_held(self, wanted: Callable[[Run], bool]) -> list[Run]:
+        gone: list[Run] = []
         for key, queue in list(self.held.items()):
-            waiting += [run for run in queue if not wanted(run)]
-            if left := deque(run for run in queue if wanted(run)):
+            if all(map(wanted, queue)):
+                continue
+            gone += [run for run in queue if not wanted(run)]
+            left = deque(run for run in queue if wanted(run))
+            if key in self.ready:
+                self._took(queue[0], len(queue[0]))
+                if left:
+                    self._count(left[0])
+                else:
+                    del self.ready[key]
+            if left:
                 self.held[key] = left
             else:
                 del self.held[key]
-        return gone + waiting
+        return gone
 
     def take_apart(self, load: Load) -> None:
         """Turn an aggregate that waits to be sent again into runs at the front."""
@@ -182,9 +199,9 @@ class Lane:
 
     def take_by_key(self, records_max: int, bytes_max: int) -> Load | None:
         """As ``take_plain``, but none whose key is on its way, and each key once."""
-        taken: list[Run] = []
-        total_bytes = 0
-        while self.runs and records_max:
+        taken, total_bytes = self._take_ready(records_max, bytes_max)
+        records_max -= len(taken)
+        while self.runs and records_max and not self.ready:
             run = self.runs[0]
             self._drop_withdrawn(run)
             places: list[int] = []
@@ -212,19 +229,43 @@ class Lane:
         note_taken(taken)
         return self.plain_load(taken, total_bytes) if taken else None
 
+    def _take_ready(self, records_max: int, bytes_max: int) -> tuple[list[Run], int]:
+        """The first record of each key that may go, within both bounds; and their bytes."""
+        taken: list[Run] = []
+        total_bytes = 0
+        while self.ready and len(taken) < records_max:
+            key = next(iter(self.ready))
+            queue = self.held[key]
+            run = queue[0]
+            self._drop_withdrawn(run)
+            if len(run):
+                payload_bytes = run.record_bytes(0)
+                if total_bytes + payload_bytes > bytes_max:
+                    break
+                self._took(run, 1)
+                taken.append(run)
+                total_bytes += payload_bytes
+                self.busy.add(key)
+            queue.popleft()
+            if len(run) or not queue:
+                del self.ready[key]
+            else:
+                self._count(queue[0])  # the one before it was withdrawn
+            if not queue:
+                del self.held[key]
+        return taken, total_bytes
+
     def release(self, keys: Sequence[str]) -> None:
         """The records of these keys have their outcome: the next of each may go."""
         for key in keys:
             self.busy.discard(key)
-            queue = self.held.get(key)
-            if queue:
-                self.add(queue.popleft(), first=True)
-                if not queue:
-                    del self.held[key]
+            if key in self.held and key not in self.ready:
+                self.ready[key] = None
+                self._count(self.held[key][0])
 
     def next_bytes(self) -> int:
         """The size of the next record as an entry."""
-        run = self.runs[0]
+        run = self.held[next(iter(self.ready))][0] if self.ready else self.runs[0]
         return run.record_bytes(run.at) if len(run) else 0
 
     def plain_load(self, runs: list[Run], payload_bytes: int, again: Load | None = None) -> Load:
@@ -244,6 +285,10 @@ class Lane:
             load.attempts, load.doubtful = again.attempts, again.doubtful
             load.not_before_s, load.alone, load.reason = again.not_before_s, again.alone, again.reason
         return load
+
+    def _count(self, run: Run) -> None:
+        self.waiting += len(run)
+        self.waiting_bytes += len(run) * run.chunk.mean_payload_bytes
 
     def _took(self, run: Run, count: int) -> None:
         self.waiting -= count
