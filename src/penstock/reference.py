@@ -1,0 +1,157 @@
+"""The tables of the producer's reference page, made from what the code itself says: its types, defaults, docstrings.
+
+``python -m penstock.reference docs/reference/producer.md`` writes them anew. In a page each stands between
+``<!-- table: NAME -->`` and ``<!-- end -->``; `TABLES` has the names. What stands outside is written by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import logging
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from penstock import events
+from penstock.options import MIB, ProducerOptions
+from penstock.runtime import producer_metrics
+from penstock.runtime.producer_metrics import ProducerSnapshot, ShardSnapshot
+from penstock.telemetry.log import LINES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_UNITS = {
+    "_records_per_s": "records/s",
+    "_bytes_per_s": "bytes/s",
+    "_s": "seconds",
+    "_bytes_max": "bytes",
+    "_records_max": "records",
+    "_in_flight_max": "requests",
+}
+"""The end of an option's name -> its unit; the first that fits counts."""
+
+
+def options_table() -> str:
+    """Every option of the producer: type and unit, default, meaning."""
+    about = attribute_docs(ProducerOptions)
+    rows = []
+    for field in msgspec.structs.fields(ProducerOptions):
+        unit = next((unit for end, unit in _UNITS.items() if field.name.endswith(end)), None)
+        kind = field.type.__name__ + (f", {unit}" if unit else "")
+        rows.append((f"`{field.name}`", kind, _shown(field.default), about[field.name]))
+    return _table(("option", "type, unit", "default", "what it does"), rows)
+
+
+def events_table() -> str:
+    """Every event: what happened, its fields, and how it is logged."""
+    rows = []
+    for event in get_args(events.Event):
+        about = attribute_docs(event)
+        fields = [f"`{name}`" + _aside(about.get(name, "")) for name in event.__struct_fields__ if name != "stream"]
+        line = LINES[event]
+        level = logging.getLevelName(line.level) + (f", one line in {line.every_s:g} s" if line.every_s else "")
+        rows.append((f"`{event.__name__}`", _plain(event.__doc__ or ""), ", ".join(fields), level))
+    return _table(("event", "what happened", "fields, beside `stream`", "in the log"), rows)
+
+
+def metrics_table() -> str:
+    """Every field and property of a snapshot."""
+    return _struct_table(ProducerSnapshot, {"period_start_s", "period_end_s", "per_shard"})
+
+
+def shard_metrics_table() -> str:
+    """Every field of what a snapshot has of one shard."""
+    return _struct_table(ShardSnapshot, set())
+
+
+def kpl_metrics_table() -> str:
+    """The KPL's metrics and their counterparts, out of the docstring of the module that counts."""
+    text = inspect.getdoc(producer_metrics) or ""
+    lines = [line for line in text.split("=\n", 1)[1].splitlines() if line and not line.startswith("=")]
+    rows = [tuple(re.split(r"\s{2,}", _plain(line, keep_spaces=True), maxsplit=1)) for line in lines]
+    return _table(("KPL", "here"), rows[1:])
+
+
+TABLES = {
+    "options": options_table,
+    "events": events_table,
+    "metrics": metrics_table,
+    "shard metrics": shard_metrics_table,
+    "KPL metrics": kpl_metrics_table,
+}
+
+
+def renewed(page: str) -> str:
+    """The text of a page with all its tables as the code has them now. Raises KeyError for an unknown name."""
+    return re.sub(
+        r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}",
+        page,
+        flags=re.DOTALL,
+    )
+
+
+def attribute_docs(described: type) -> dict[str, str]:
+    """The docstrings that stand under a class's attributes, by name, as Markdown in one line."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(described))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for before, here in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(before, ast.AnnAssign) and isinstance(here, ast.Expr) and isinstance(here.value, ast.Constant):
+            found[ast.unparse(before.target)] = _plain(str(here.value.value))
+    return found
+
+
+def _struct_table(described: type[msgspec.Struct], left_out: set[str]) -> str:
+    about = attribute_docs(described)
+    rows = [
+        (f"`{name}`", str(kind), about.get(name, ""))
+        for name, kind in described.__annotations__.items()
+        if name not in left_out
+    ]
+    for name, member in vars(described).items():
+        if isinstance(member, property) and member.fget is not None:
+            kind = member.fget.__annotations__["return"]
+            rows.append((f"`{name}`", kind, _plain(inspect.getdoc(member) or "")))
+    return _table(("field", "type", "what it counts"), rows)
+
+
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [heads, ("---",) * len(heads), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _plain(text: str, *, keep_spaces: bool = False) -> str:
+    """A docstring as Markdown in one line."""
+    text = text.replace("``", "`").strip()
+    return text if keep_spaces else " ".join(text.split())
+
+
+def _aside(text: str) -> str:
+    """A docstring as a remark in brackets, behind a name."""
+    if not text:
+        return ""
+    word = text.partition(" ")[0]
+    head = word if word in ("True", "False", "None") or word.upper() == word != "A" else word.lower()
+    return f" ({head}{text[len(word) :].removesuffix('.')})"
+
+
+def _shown(value: Any) -> str:
+    """A default, for people."""
+    if isinstance(value, bool):
+        return str(value)
+    if value >= MIB and value % MIB == 0:
+        return f"{value // MIB} MiB"
+    return f"{value:,g}" if value < 1_000_000 else f"{value:,}"
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        path = Path(argument)
+        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
