@@ -31,6 +31,8 @@ REQUEST_BYTES_FORMER = 5 * 1024 * 1024
 """The limit before large records came (2025), which some endpoints still have."""
 REQUEST_BYTES_ENOUGH = 1024 * 1024
 """A request that has this much gets no further load: the next request goes beside it."""
+FRAMING_BYTES = 128
+"""More than what a single record takes beside its data and key if it has to be framed, and an aggregate's own key."""
 
 
 class BatchLimits(NamedTuple):
@@ -76,7 +78,7 @@ class Batcher:
         self._rng = rng
         watch = watch or Watch()
         self._watch = watch
-        self._aggregator = Aggregator(bytes_max=limits.aggregate_bytes_max)
+        self._aggregator = Aggregator(bytes_max=max(1, min(limits.aggregate_bytes_max, limits.request_bytes_max - 1)))
         self.lanes = Lanes(
             lambda shard: Lane(shard, make_pace(shard) if shard else None, make_entry), ordered=limits.ordered_by_key
         )
@@ -138,6 +140,7 @@ class Batcher:
             self.wake_at_s = self._pause_until_s
             return None
         request = Request(now_s)
+        first = next(iter(lanes.active))
         for lane in list(lanes.active):
             self._add_retries(request, lane, now_s)
             if request.loads and request.loads[-1].alone:
@@ -149,8 +152,7 @@ class Batcher:
         if not request.loads:
             return None
         # The next request begins with another lane, so that all get their turn.
-        if lanes.active:
-            first = next(iter(lanes.active))
+        if first in lanes.active:
             del lanes.active[first]
             lanes.active[first] = None
         for load in request.loads:
@@ -193,7 +195,7 @@ class Batcher:
         for lane in list(active):
             if self._is_full(request):
                 break
-            if not self.limits.ordered_by_key and lane.retry and lane.retry[0].not_before_s <= now_s:
+            if lane.retry and lane.retry[0].not_before_s <= now_s:
                 continue  # it waits for its pace: what is new would take that, and it would wait for ever
             if self.aggregate and lane.shard is not None:
                 self._add_aggregates(request, lane, now_s, due=due)
@@ -201,22 +203,23 @@ class Batcher:
                 self._add_plain(request, lane, now_s)
         if not due:
             self.wake_at_s = min(self.wake_at_s, due_at_s)
-        elif len(request.loads) > before:
+        elif len(request.loads) > before and not self._is_full(request):
             self._underfull_at_s = now_s
 
     def _add_aggregates(self, request: Request, lane: Lane, now_s: float, *, due: bool) -> None:
         ordered = self.limits.ordered_by_key
-        largest = self.limits.aggregate_bytes_max
+        largest = self._aggregator.bytes_max
         while lane.waiting and not self._is_full(request):
             # In order, a shard has one load on its way: the next may not overtake it.
             if ordered and (lane.behind or lane.in_flight or lane.retry or _holds(request, lane)):
                 return
             if not due and lane.waiting_bytes < largest:
                 return
-            about = max(lane.next_bytes(), int(min(largest, lane.waiting_bytes)))
-            if request.payload_bytes + about > self.request_bytes_max and request.loads:
+            most = max(lane.next_bytes(), largest) + FRAMING_BYTES
+            if request.loads and request.payload_bytes + most > self.request_bytes_max:
                 self.wake_at_s = now_s
                 return
+            about = max(lane.next_bytes(), int(min(largest, lane.waiting_bytes)))
             if not self._paced(lane, now_s, 1, about):
                 return
             load = lane.take_aggregate(self._aggregator)
