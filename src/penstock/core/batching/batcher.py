@@ -66,8 +66,6 @@ class Batcher:
         watch: Watch | None = None,
     ) -> None:
         self.limits = limits
-        self.aggregate = limits.aggregate
-        """Turned off where partition keys do not choose the shard."""
         self.request_bytes_max = limits.request_bytes_max
         self.urgent = False
         """True while a flush waits: nothing lingers."""
@@ -183,28 +181,39 @@ class Batcher:
         limits, active = self.limits, self.lanes.active
         due_at_s = self._underfull_at_s + limits.linger_s
         due = self.urgent or now_s >= due_at_s
-        waiting = sum([lane.waiting for lane in active])
-        if not waiting:
+        lanes = [lane for lane in active if lane.waiting]
+        if not lanes:
             return
-        if not due and not self.aggregate and waiting < limits.request_records_max:
-            waiting_bytes = sum([lane.waiting_bytes for lane in active])
-            if waiting_bytes < min(REQUEST_BYTES_ENOUGH, self.request_bytes_max):
-                self.wake_at_s = min(self.wake_at_s, due_at_s)
-                return
+        enough = due or self._is_enough(lanes, now_s)
         before = len(request.loads)
-        for lane in list(active):
+        for lane in lanes:
             if self._is_full(request):
                 break
             if lane.retry and lane.retry[0].not_before_s <= now_s:
                 continue  # it waits for its pace: what is new would take that, and it would wait for ever
-            if self.aggregate and lane.shard is not None:
+            if limits.aggregate and lane.shard is not None:
                 self._add_aggregates(request, lane, now_s, due=due)
-            else:
+            elif enough:
                 self._add_plain(request, lane, now_s)
         if not due:
             self.wake_at_s = min(self.wake_at_s, due_at_s)
         elif len(request.loads) > before and not self._is_full(request):
             self._underfull_at_s = now_s
+
+    def _is_enough(self, lanes: Sequence[Lane], now_s: float) -> bool:
+        """True if records that each are an entry fill a request, so that they need not wait for others."""
+        limits = self.limits
+        records_max, bytes_max = limits.request_records_max, min(REQUEST_BYTES_ENOUGH, self.request_bytes_max)
+        plain = [lane for lane in lanes if lane.shard is None] if limits.aggregate else lanes
+
+        def fill(lanes: Sequence[Lane]) -> bool:
+            return (
+                sum([lane.waiting for lane in lanes]) >= records_max
+                or sum([lane.waiting_bytes for lane in lanes]) >= bytes_max
+            )
+
+        # Many lanes, and their paces are asked only if it matters.
+        return fill(plain) and fill([lane for lane in plain if self._may_go(lane, now_s)])
 
     def _add_aggregates(self, request: Request, lane: Lane, now_s: float, *, due: bool) -> None:
         ordered = self.limits.ordered_by_key
@@ -254,6 +263,9 @@ class Batcher:
         request.add(load)
         if load.lane.pace is not None:
             load.lane.pace.take(now_s, len(load.entries), load.payload_bytes)
+
+    def _may_go(self, lane: Lane, now_s: float) -> bool:
+        return not lane.behind and (lane.pace is None or lane.pace.wait_s(now_s, 1, lane.next_bytes()) <= 0)
 
     def _paced(self, lane: Lane, now_s: float, records: int, payload_bytes: int) -> bool:
         """True if the lane may send so much now; else notes when it may."""
