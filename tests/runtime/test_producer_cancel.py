@@ -131,7 +131,8 @@ async def test_cancellation_at_every_await_of_settled(local: LocalKinesis, late:
 
 
 @LATE
-async def test_cancellation_at_every_await_of_flush(local: LocalKinesis, late: bool) -> None:
+@pytest.mark.parametrize("deadline_s", [None, 30])
+async def test_cancellation_at_every_await_of_flush(local: LocalKinesis, late: bool, deadline_s: float | None) -> None:
     scene = Scene(local, linger_s=3_600)
 
     async def make() -> Case:
@@ -144,7 +145,7 @@ async def test_cancellation_at_every_await_of_flush(local: LocalKinesis, late: b
             await scene.account(producer, at_most=20)
             assert producer.metrics().user_records_put == 20
 
-        return producer.flush(), check
+        return producer.flush(deadline_s), check
 
     assert await cancelled_at_every_await(make, late=late) >= 1
 

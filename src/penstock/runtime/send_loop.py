@@ -153,7 +153,8 @@ class SendLoop:
         self.batcher.urgent = True
         self.pump()
         try:
-            await asyncio.wait_for(future, deadline_s)
+            async with asyncio.timeout(deadline_s):
+                await future
         except TimeoutError:
             unwritten = self._unwritten(newest)
             raise FlushTimeoutError(

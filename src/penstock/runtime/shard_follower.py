@@ -94,8 +94,7 @@ class ShardFollower:
                 await asyncio.sleep(max(REFRESH_MIN_S, self._backoff.next_s()))
                 continue
             self._asked.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), self._options.shard_map_refresh_s)
+            await _wait(self._asked, self._options.shard_map_refresh_s)
             await asyncio.sleep(max(0.0, self._listed_at_s + REFRESH_MIN_S - self._now()))
 
     async def _failed(self, error: Exception) -> None:
@@ -108,8 +107,7 @@ class ShardFollower:
         self._on_change()
         self._hurried.clear()
         await asyncio.sleep(REFRESH_MIN_S)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hurried.wait(), wait_s - REFRESH_MIN_S)
+        await _wait(self._hurried, wait_s - REFRESH_MIN_S)
 
     async def _list(self) -> None:
         known = self._batcher.lanes.known
@@ -153,3 +151,10 @@ class ShardFollower:
                 self._listing.set_exception(error)
                 # Whoever waited has it; nobody may have.
                 self._listing.exception()
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    """Wait for an event, so long at most. (Python 3.11's wait_for may lose a cancellation that comes with it.)"""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()

@@ -57,6 +57,10 @@ class Lanes:
         """A shard that takes records, if it is known."""
         return self._shards.get(shard_id)
 
+    def may_come(self, shard_id: str) -> bool:
+        """True if a later listing may show this shard, which is not known: ids rise, so an older one is closed."""
+        return bool(self._shards) and shard_id > max(self._shards)
+
     def set_shards(self, shards: Iterable[Shard] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Follow a new listing; None if there is none to be had, or if partition keys do not choose the shard.
 

@@ -77,11 +77,11 @@ class Settling:
         shard_id = result.shard_id or ""
         if load.user_records > 1 and shard_id != load.lane.shard_id:
             shard = self._lanes.shard(shard_id)
-            if shard is None:
+            if shard is None and self._lanes.may_come(shard_id):
                 # A shard that no listing has shown yet. Until one does, nobody can tell.
                 self._undecided[load] = result
                 return
-            if not holds_all(shard, load.runs):
+            if shard is None or not holds_all(shard, load.runs):
                 self._repeat(load, shard_id)
                 return
         self._watch.written(shard_id, 1, load.user_records, load.payload_bytes)
