@@ -96,7 +96,7 @@ class Lanes:
         lane.in_flight -= 1
         if not lane.in_flight and lane in self._draining:
             self._draining.discard(lane)
-            for other in self._by_shard.values():
+            for other in (*self._by_shard.values(), self.elsewhere):
                 if lane in other.behind:
                     other.behind.discard(lane)
                     self.wake(other)
@@ -108,9 +108,9 @@ class Lanes:
         return lane is not self.elsewhere and self._by_shard.get(lane.shard_id or "") is not lane
 
     def _stay_behind(self) -> None:
-        for lane in self._by_shard.values():
+        for lane in (*self._by_shard.values(), self.elsewhere):
             for former in self._draining:
-                if former.shard is None or (lane.shard and _overlap(lane.shard, former.shard)):
+                if former.shard is None or lane.shard is None or _overlap(lane.shard, former.shard):
                     lane.behind.add(former)
 
     def _spread(self, run: Run, *, first: bool) -> None:
