@@ -31,7 +31,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     comes first, and records of a key may be written out of order after a refusal.
     """
 
-    buffer_bytes_max: int = 64 * MIB
+    buffer_bytes_max: int = 16 * MIB
     """What records may take that have no outcome yet: data, partition key and 256 bytes each for its book-keeping."""
     raise_when_full: bool = False
     """True: ``put`` and ``put_many`` raise BufferFullError when there is no room. False: they wait for it."""
@@ -50,7 +50,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A request that has no answer after this is given up; whether it was done is unknown then."""
     requests_in_flight_max: int = 24
     """Requests that wait for their answer at the same time."""
-    in_flight_bytes_max: int = 8 * MIB
+    in_flight_bytes_max: int = 4 * MIB
     """No further request is begun while those on their way have this much payload."""
 
     record_time_to_live_s: float = 30.0

@@ -59,12 +59,13 @@ class Signer:
         path: str = "/",
         query: str = "",
         method: str = "POST",
+        body_hash: str | None = None,
     ) -> dict[str, str]:
         """Return the headers to add: ``X-Amz-Date``, ``Authorization`` and, with a session token, its header.
 
         ``headers`` must hold ``host`` and all other headers to sign, with lower-case names and trimmed
         values. ``epoch_s`` is the service's time, not this machine's: it refuses signatures more than 5
-        minutes off.
+        minutes off. ``body_hash`` is `hash_of` the body, where it is known.
         """
         date = self._date(int(epoch_s))
         signed = {**headers, "x-amz-date": date}
@@ -75,7 +76,7 @@ class Signer:
         lines = "".join([f"{name}:{signed[name]}\n" for name in names])
         canonical = (
             f"{method}\n{canonical_path(path)}\n{canonical_query(query)}\n{lines}\n{signed_names}\n"
-            f"{hashlib.sha256(body).hexdigest()}"
+            f"{body_hash or hash_of(body)}"
         )
         scope = f"{date[:8]}/{self._region}/{self._service}/aws4_request"
         to_sign = f"{ALGORITHM}\n{date}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
@@ -109,3 +110,8 @@ class Signer:
                 self._keys.clear()
             self._keys[secret, day] = key
         return key
+
+
+def hash_of(body: bytes) -> str:
+    """The SHA-256 of a body, as a signature wants it: hexadecimal, in lower case."""
+    return hashlib.sha256(body).hexdigest()

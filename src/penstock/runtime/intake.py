@@ -99,7 +99,7 @@ class Intake:
         if self.keys:
             keys, datas = self.keys, self.datas
             self.keys, self.datas = [], []
-            held = sum(map(len, keys)) + sum(map(len, datas)) + len(keys) * RECORD_OVERHEAD_BYTES
+            held = len("".join(keys)) + sum(map(len, datas)) + len(keys) * RECORD_OVERHEAD_BYTES
             self._close(keys, datas, held)
 
     def take(self) -> list[tuple[Chunk, Sequence[str], Sequence[bytes]]]:
@@ -140,7 +140,15 @@ class Intake:
         return _portions(keys, datas, hash_keys, step)
 
     def _as_columns(self, records: Sequence[Any], hash_keys: dict[int, int]) -> tuple[list[str], list[bytes]]:
-        if set(map(type, records)) <= {tuple}:
+        kinds = set(map(type, records))
+        if kinds == {OutRecord}:
+            keys, datas = [record.partition_key for record in records], [record.data for record in records]
+            hash_keys.update(
+                (number, checked_explicit(record.explicit_hash_key))
+                for number, record in enumerate(records)
+                if record.explicit_hash_key is not None
+            )
+        elif kinds <= {tuple}:
             if set(map(len, records)) - {2}:
                 raise InvalidRecordError("put_many takes OutRecords, or pairs of partition key and data")
             keys, datas = list(map(_FIRST, records)), list(map(_SECOND, records))
@@ -191,7 +199,7 @@ def _portions(keys: list[str], datas: list[bytes], hash_keys: dict[int, int], st
     for start in range(0, len(keys), step):
         stop = min(start + step, len(keys))
         some_keys, some_datas = keys[start:stop], datas[start:stop]
-        held = sum(map(len, some_keys)) + sum(map(len, some_datas)) + len(some_keys) * RECORD_OVERHEAD_BYTES
+        held = len("".join(some_keys)) + sum(map(len, some_datas)) + len(some_keys) * RECORD_OVERHEAD_BYTES
         explicit = None
         if hash_keys:
             explicit = {place - start: hash_keys[place] for place in range(start, stop) if place in hash_keys}

@@ -128,8 +128,9 @@ class Lanes:
             self.wake(lanes[numbers[0]])
             return
         places: dict[int, list[int]] = {number: [] for number in set(numbers)}
+        note = {number: ours.append for number, ours in places.items()}
         for place, number in enumerate(numbers):
-            places[number].append(place)
+            note[number](place)
         for number, ours in places.items():
             lanes[number].add(run.only(ours), first=first)
             self.wake(lanes[number])

@@ -46,13 +46,26 @@ class Routes(dict[str, int]):
         """The numbers of the lanes of many keys, which were checked."""
         found: list[Any] = list(map(self.get, partition_keys))
         if None in found:
-            by_hash, remember = self.by_hash, self._remember
-            for place, number in enumerate(found):
-                if number is None:
-                    key = partition_keys[place]
-                    found[place] = number = by_hash(hash_key_bytes(key))
-                    remember(key, number)
+            self._find(partition_keys, found)
         return found
+
+    def _find(self, partition_keys: Sequence[str], found: list[Any]) -> None:
+        """Put a number where None is. ``by_hash`` and ``_remember``, unrolled for keys that never come again."""
+        firsts, lasts, elsewhere = self._firsts, self._lasts, len(self.lanes) - 1
+        left = KEYS_REMEMBERED_MAX - len(self)
+        for place, number in enumerate(found):
+            if number is None:
+                key = partition_keys[place]
+                hashed = hash_key_bytes(key)
+                number = bisect_right(firsts, hashed) - 1
+                if number < 0 or hashed > lasts[number]:
+                    number = elsewhere
+                found[place] = number
+                if left > 0:
+                    left -= 1
+                    self[key] = number
+                else:
+                    self._remember(key, number)
 
     def by_hash(self, key: bytes) -> int:
         """The number of the lane of a hash key, given as 16 bytes, the first byte highest."""
@@ -81,8 +94,13 @@ def _hash_bytes(key: int) -> bytes:
 
 def check_keys(partition_keys: Sequence[str]) -> None:
     """Raises InvalidRecordError if one of them is no partition key."""
-    lengths = set(map(len, partition_keys)) if set(map(type, partition_keys)) == {str} else {0}
-    if 0 in lengths or max(lengths) > PARTITION_KEY_CHARACTERS_MAX or not "".join(partition_keys).isascii():
+    try:
+        joined = "".join(partition_keys)
+        lengths = set(map(len, partition_keys))
+        usual = joined.isascii() and 0 not in lengths and max(lengths, default=0) <= PARTITION_KEY_CHARACTERS_MAX
+    except TypeError:
+        usual = False
+    if not usual:
         for key in partition_keys:
             checked_hash_key(key)
 

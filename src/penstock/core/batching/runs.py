@@ -55,9 +55,7 @@ class Run:
             keys, datas, indices = self.keys, self.datas, self.indices
         else:
             keys, datas, indices = self.keys[start:stop], self.datas[start:stop], self.indices[start:stop]
-        return Run(
-            self.chunk, keys, datas, indices, attempts=self.attempts, doubtful=self.doubtful, reason=self.reason
-        )
+        return Run(self.chunk, keys, datas, indices, attempts=self.attempts, doubtful=self.doubtful, reason=self.reason)
 
     def only(self, places: Sequence[int]) -> Run:
         """The records at these places of a run that nothing was taken off."""
