@@ -1,0 +1,211 @@
+"""A flush waits for what was put before it, and tells by record what has no outcome when its deadline passes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from producing import STREAM, numbered, quick, read_all, read_sync, until, until_sync, wire_of
+
+from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
+from penstock.errors import FlushTimeoutError, RecordWithdrawnError
+from penstock.model import OutRecord, PutResult
+from penstock.runtime.producer import Producer
+from penstock.runtime.sync_producer import SyncProducer
+from penstock.runtime.unwritten import Unwritten
+from penstock.testing import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.local import LocalKinesis
+
+BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])
+FIRST = "shardId-000000000000"
+
+
+def goes_to_first(record: OutRecord) -> bool:
+    key = hash_key(record.partition_key) if record.explicit_hash_key is None else record.explicit_hash_key
+    return key < (HASH_KEY_MAX + 1) // 4
+
+
+def told(unwritten: Sequence[object]) -> dict[OutRecord, bool]:
+    assert all(isinstance(one, Unwritten) for one in unwritten)
+    found = {one.record: one.sent for one in unwritten if isinstance(one, Unwritten)}
+    assert len(found) == len(unwritten)
+    return found
+
+
+@BOTH
+@pytest.mark.parametrize("ordered", [False, True], ids=["", "ordered"])
+async def test_a_flush_whose_deadline_passes(local: LocalKinesis, aggregation: bool, ordered: bool) -> None:
+    """What was not written is told by record, each once, and nothing else; then it is written all the same."""
+    fault = local.faults.add(Fault(how="partial", operation="PutRecords", shard=FIRST))
+    hashed = [OutRecord(b"hashed %d" % number, "other", number) for number in range(5)]
+    records = [*numbered(range(300)), *hashed]
+    options = quick(aggregation=aggregation, ordered_by_key=ordered, aggregate_bytes_max=500)
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+        puts = await producer.put_many(records)
+        handles = [producer.put_nowait(record) for record in numbered(range(1_000, 1_100))]
+        all_records = [*records, *numbered(range(1_000, 1_100))]
+        stuck = set(filter(goes_to_first, all_records))
+        await until(lambda: producer.metrics().user_records_pending == len(stuck) and fault.hits)
+        with pytest.raises(FlushTimeoutError, match="no outcome after") as passed:
+            await producer.flush(0.05)
+        missing = told(passed.value.unwritten)
+        assert set(missing) == stuck >= set(hashed)
+        assert any(missing.values())
+        assert isinstance(passed.value, TimeoutError)
+        fault.clear()
+        await producer.flush()
+        assert puts.done()
+        assert all(handle.done() for handle in handles)
+        puts.raise_failure()
+    assert (await read_all(local)).counts() == {record.data: 1 for record in all_records}
+
+
+@BOTH
+def test_a_flush_whose_deadline_passes_in_threads(local: LocalKinesis, aggregation: bool) -> None:
+    fault = local.faults.add(Fault(how="throttle", operation="PutRecords"))
+    with SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation)) as producer:
+        puts = producer.put_many(numbered(range(100)))
+        until_sync(lambda: fault.hits)
+        with pytest.raises(FlushTimeoutError) as passed:
+            producer.flush(0.05)
+        assert set(told(passed.value.unwritten)) == set(numbered(range(100)))
+        with pytest.raises(TimeoutError):
+            puts.wait(0.01)
+        fault.clear()
+        producer.flush(20)
+        assert puts.done()
+    assert len(read_sync(local).records) == 100
+
+
+async def test_what_was_never_sent_is_told_so(local: LocalKinesis) -> None:
+    local.faults.add(Fault(how="throttle", operation="ListShards"))
+    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    puts = await producer.put_many(numbered(range(10)))
+    with pytest.raises(FlushTimeoutError) as passed:
+        await producer.flush(0.02)
+    assert told(passed.value.unwritten) == dict.fromkeys(numbered(range(10)), False)
+    with pytest.raises(FlushTimeoutError):
+        await producer.close(0)
+    for failure in [error for _, error in puts.failures()]:
+        assert isinstance(failure, RecordWithdrawnError)
+        assert (failure.attempts, failure.may_be_written) == (0, False)
+    assert len(puts.failures()) == 10
+    assert producer.metrics().buffer_bytes == 0
+
+
+async def test_what_was_withdrawn_is_not_told(local: LocalKinesis) -> None:
+    local.faults.add(Fault(how="throttle", operation="ListShards"))
+    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    handles = [producer.put_nowait(record) for record in numbered(range(10))]
+    assert all(handle.withdraw() for handle in handles[1::2])
+    with pytest.raises(FlushTimeoutError) as passed:
+        await producer.flush(0)
+    assert set(told(passed.value.unwritten)) == set(numbered(range(0, 10, 2)))
+    with pytest.raises(FlushTimeoutError):
+        await producer.close(0)
+
+
+async def test_a_flush_is_not_held_up_by_what_was_put_after_it(local: LocalKinesis) -> None:
+    options = quick(linger_s=3_600)
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+        fault = local.faults.add(Fault(how="throttle", operation="PutRecords"))
+        before = producer.put_nowait(OutRecord(b"before", "key"))
+        flushing = asyncio.create_task(producer.flush(20))
+        timed = asyncio.create_task(producer.flush(0.05))
+        await asyncio.sleep(0)
+        producer.put_nowait(OutRecord(b"after", "key"))
+        with pytest.raises(FlushTimeoutError) as passed:
+            await timed
+        assert set(told(passed.value.unwritten)) == {OutRecord(b"before", "key")}
+        fault.clear()
+        await flushing
+        assert before.done()
+
+
+async def test_a_flush_that_is_overtaken_ends(local: LocalKinesis) -> None:
+    """Others may put without end: a flush waits for what was there, not for silence."""
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(pacing=False)) as producer:
+        going = True
+
+        async def put_on() -> None:
+            while going:
+                await producer.put_many(numbered(range(50)))
+                await asyncio.sleep(0)
+
+        putting = asyncio.create_task(put_on())
+        for _ in range(5):
+            handle = producer.put_nowait(OutRecord(b"mine", "key"))
+            await producer.flush(20)
+            assert handle.done()
+        going = False
+        await putting
+
+
+async def test_several_flushes_at_once(local: LocalKinesis) -> None:
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(linger_s=3_600)) as producer:
+        handles = []
+        flushes = []
+        for record in numbered(range(20)):
+            handles.append(producer.put_nowait(record))
+            flushes.append(asyncio.create_task(producer.flush()))
+            await asyncio.sleep(0)
+        await asyncio.gather(*flushes)
+        assert all(handle.done() for handle in handles)
+        assert all(isinstance(handle.result(), PutResult) for handle in handles)
+
+
+async def test_a_flush_of_nothing_ends_at_once(local: LocalKinesis) -> None:
+    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    await producer.flush()
+    await producer.flush(0)
+    await producer.close()
+    await producer.flush(0)
+
+
+@BOTH
+async def test_closing_with_a_deadline_gives_up_what_is_left(local: LocalKinesis, aggregation: bool) -> None:
+    """Each record has one outcome, and what is called certainly unwritten is not in the stream."""
+    local.faults.add(Fault(how="partial", operation="PutRecords", shard=FIRST))
+    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation))
+    records = numbered(range(400))
+    puts = await producer.put_many(records)
+    stuck = set(filter(goes_to_first, records))
+    await until(lambda: producer.metrics().user_records_pending == len(stuck))
+    with pytest.raises(FlushTimeoutError) as passed:
+        await producer.close(0.05)
+    failures = dict(puts.failures())
+    assert {records[number] for number in failures} == set(told(passed.value.unwritten)) == stuck
+    written = (await read_all(local)).counts()
+    assert set(written.values()) == {1}
+    for number, record in enumerate(records):
+        error = failures.get(number)
+        assert (record.data in written) == (error is None)
+        assert error is None or (isinstance(error, RecordWithdrawnError) and error.attempts > 0)
+    counts = producer.metrics()
+    assert (counts.user_records_put, counts.user_records_withdrawn) == (len(written), len(failures))
+    assert (counts.user_records_pending, counts.buffer_bytes) == (0, 0)
+
+
+async def test_closing_while_requests_have_no_answer(local: LocalKinesis) -> None:
+    """What is on its way then may be written: it is said so."""
+    fault = local.faults.add(Fault(how="delay", operation="PutRecords", delay_s=30))
+    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    handle = producer.put_nowait(OutRecord(b"data", "key"))
+    await until(lambda: fault.hits)
+    with pytest.raises(FlushTimeoutError) as passed:
+        await producer.close(0)
+    assert told(passed.value.unwritten) == {OutRecord(b"data", "key"): True}
+    with pytest.raises(RecordWithdrawnError) as closed:
+        await handle
+    assert (closed.value.may_be_written, closed.value.attempts) == (True, 1)
+
+
+def test_unwritten_shows_no_data() -> None:
+    shown = repr(Unwritten(OutRecord(b"secret", "secret"), sent=True))
+    assert "secret" not in shown
+    assert "6 bytes" in shown
