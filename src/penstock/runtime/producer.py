@@ -12,19 +12,19 @@ from penstock.core.batching.routes import KEY_BYTES_MAX
 from penstock.errors import BufferFullError, FlushTimeoutError, OptionError, ProducerClosedError
 from penstock.model import OutRecord, PutResult
 from penstock.options import ProducerOptions
+from penstock.runtime.checking import Portion, RecordCheck, held_bytes
 from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle
-from penstock.runtime.intake import CHUNK_RECORDS_MAX, held_bytes
+from penstock.runtime.intake import CHUNK_RECORDS_MAX
 from penstock.runtime.send_loop import SendLoop
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from penstock.core.batching import Chunk
     from penstock.events import Event
     from penstock.ports import RecordSink
-    from penstock.runtime.intake import Portion
     from penstock.runtime.producer_metrics import ProducerSnapshot
     from penstock.runtime.room import AnyFuture
     from penstock.wiring import WireSettings
@@ -70,6 +70,9 @@ class Producer(Generic[T]):
         self._lanes = self._sends.batcher.lanes
         self._intake = self._sends.intake
         self._room = self._intake.room
+        self._check = RecordCheck(
+            record_bytes_max=self.options.record_bytes_max, buffer_bytes_max=self.options.buffer_bytes_max
+        )
         self._small_bytes = self.options.record_bytes_max - KEY_BYTES_MAX  # not too large, whatever its key
         self._handle: type[PutHandle] = PutHandle
 
@@ -191,12 +194,12 @@ class Producer(Generic[T]):
         self._intake.open.owner = owner
         self._sends.serve_threads(loop.call_soon_threadsafe)
 
-    def checked(self, records: Iterable[Any], time_to_live_s: float | None) -> Iterator[Portion]:
+    def checked(self, records: Iterable[Any], time_to_live_s: float | None) -> list[Portion]:
         """Records in portions, all checked before the first one is given out. Raises InvalidRecordError."""
         check_time_to_live(time_to_live_s)
         if self._serializer is not None:
             records = map(self._serializer, records)
-        return self._intake.check_many(records if isinstance(records, list) else list(records))
+        return self._check.many(records if isinstance(records, list) else list(records))
 
     def take_room(self, wanted: int) -> bool:
         """Take so much room if it is there. Raises ProducerClosedError."""
@@ -228,7 +231,7 @@ class Producer(Generic[T]):
 
     def check(self, record: OutRecord) -> tuple[str, bytes, int | None]:
         """A record's key, data and explicit hash key, which nobody changes any more. Raises InvalidRecordError."""
-        key, data = self._intake.check(record)
+        key, data = self._check.one(record)
         return key, data, record.explicit_hash_key
 
     def put_reserved(

@@ -86,7 +86,6 @@ class SendLoop:
         )
         self.intake = Intake(
             buffer_bytes_max=options.buffer_bytes_max,
-            record_bytes_max=options.record_bytes_max,
             time_to_live_s=options.record_time_to_live_s,
             clock=self._now,
             owner=owner,

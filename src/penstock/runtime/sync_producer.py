@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError
+from penstock.runtime.checking import held_bytes
 from penstock.runtime.handles import SyncPutHandle, SyncPuts
-from penstock.runtime.intake import held_bytes
 from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.producer import Producer
 

@@ -1,0 +1,128 @@
+"""What is put is checked before anything is taken of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
+from penstock.core.batching.routes import KEY_BYTES_MAX, check_keys, checked_explicit, checked_hash_key
+from penstock.errors import InvalidRecordError
+from penstock.model import OutRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PORTION_RECORDS_MAX = 2_000
+PORTION_BYTES = 1024 * 1024
+"""What is put with ``put_many`` is taken in portions of about this: each waits for room of its own. They are small
+enough for the processor's cache, as every record is looked at several times.
+"""
+
+_FIRST, _SECOND = itemgetter(0), itemgetter(1)
+
+
+class Portion(NamedTuple):
+    """Checked records, as columns, and what they take of the bound."""
+
+    keys: Sequence[str]
+    datas: Sequence[bytes]
+    hash_keys: dict[int, int] | None
+    """Explicit hash keys by place, if there are any."""
+    held_bytes: int
+
+
+class RecordCheck:
+    """Checks records against the rules of PutRecords and the producer's bounds."""
+
+    def __init__(self, *, record_bytes_max: int, buffer_bytes_max: int) -> None:
+        self.record_bytes_max = record_bytes_max
+        self.buffer_bytes_max = buffer_bytes_max
+
+    def one(self, record: OutRecord) -> tuple[str, bytes]:
+        """A record's key and data. Raises InvalidRecordError."""
+        try:
+            data, key, explicit = record.data, record.partition_key, record.explicit_hash_key
+        except AttributeError:
+            raise InvalidRecordError(f"an OutRecord is put, not {type(record).__name__}") from None
+        checked_hash_key(key)
+        if explicit is not None:
+            checked_explicit(explicit)
+        data = plain_bytes(data)
+        self._check_size(key, data)
+        return key, data
+
+    def many(self, records: Sequence[Any]) -> list[Portion]:
+        """Records, or (partition key, data) pairs, in portions. Raises InvalidRecordError for any of them."""
+        portions: list[Portion] = []
+        for start in range(0, len(records), PORTION_RECORDS_MAX):
+            portions += self._portions(records[start : start + PORTION_RECORDS_MAX])
+        return portions
+
+    def _portions(self, records: Sequence[Any]) -> list[Portion]:
+        hash_keys: dict[int, int] = {}
+        keys, datas = self._as_columns(records, hash_keys)
+        check_keys(keys)
+        largest = max(map(len, datas))
+        if largest + KEY_BYTES_MAX > self.record_bytes_max:
+            deque(map(self._check_size, keys, datas), maxlen=0)
+        held = len("".join(keys)) + sum(map(len, datas)) + len(keys) * RECORD_OVERHEAD_BYTES
+        # No portion may take more than there ever is: it would wait for ever.
+        if held <= min(2 * PORTION_BYTES, self.buffer_bytes_max):
+            return [Portion(keys, datas, hash_keys or None, held)]
+        each = largest + KEY_BYTES_MAX + RECORD_OVERHEAD_BYTES
+        step = max(1, min(PORTION_BYTES, self.buffer_bytes_max) // each)
+        return [_cut(keys, datas, hash_keys, start, start + step) for start in range(0, len(keys), step)]
+
+    def _as_columns(self, records: Sequence[Any], hash_keys: dict[int, int]) -> tuple[list[str], list[bytes]]:
+        kinds = set(map(type, records))
+        if kinds == {tuple}:
+            if set(map(len, records)) - {2}:
+                raise InvalidRecordError("put_many takes OutRecords, or pairs of partition key and data")
+            keys, datas = list(map(_FIRST, records)), list(map(_SECOND, records))
+        else:
+            if kinds != {OutRecord}:
+                records = [self._as_record(record) for record in records]
+            keys, datas = [record.partition_key for record in records], [record.data for record in records]
+            hash_keys.update(
+                (place, checked_explicit(record.explicit_hash_key))
+                for place, record in enumerate(records)
+                if record.explicit_hash_key is not None
+            )
+        if set(map(type, datas)) - {bytes}:
+            datas = [plain_bytes(data) for data in datas]
+        return keys, datas
+
+    def _as_record(self, record: Any) -> OutRecord:
+        if type(record) is tuple and len(record) == 2:
+            return OutRecord(record[1], record[0])
+        key, data = self.one(record)
+        return OutRecord(data, key, record.explicit_hash_key)
+
+    def _check_size(self, key: str, data: bytes) -> None:
+        size = len(data) + len(key.encode())
+        if size > self.record_bytes_max:
+            raise InvalidRecordError(
+                f"a record of {size} bytes (data and partition key) is larger than record_bytes_max, "
+                f"{self.record_bytes_max}"
+            )
+
+
+def held_bytes(key: str, data: bytes) -> int:
+    """What a record takes of the bound."""
+    return len(key) + len(data) + RECORD_OVERHEAD_BYTES
+
+
+def plain_bytes(data: Any) -> bytes:
+    """Data as bytes that nobody changes any more. Raises InvalidRecordError."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise InvalidRecordError(f"a record's data is bytes, not {type(data).__name__}")
+
+
+def _cut(keys: list[str], datas: list[bytes], hash_keys: dict[int, int], start: int, stop: int) -> Portion:
+    some_keys, some_datas = keys[start:stop], datas[start:stop]
+    held = len("".join(some_keys)) + sum(map(len, some_datas)) + len(some_keys) * RECORD_OVERHEAD_BYTES
+    explicit = {place - start: hash_keys[place] for place in range(start, stop) if place in hash_keys}
+    return Portion(some_keys, some_datas, explicit or None, held)
