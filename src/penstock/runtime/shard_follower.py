@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 REFRESH_MIN_S = 0.2
 """The shards are not listed more often: a reshard takes seconds, and ListShards has a limit of its own."""
+NOT_ALLOWED = frozenset({"AccessDeniedException", "AccessDenied", "NotAuthorized"})
+"""The identity is good, but has no such permission. (The others of AccessDeniedError are of no use for any call.)"""
 RETRY_BASE_S = 0.5
 RETRY_CAP_S = 15.0
 
@@ -114,7 +116,7 @@ class ShardFollower:
         try:
             shards = await self._sink.shards()
         except AccessDeniedError as error:
-            if known and not self._without:
+            if error.code not in NOT_ALLOWED or (known and not self._without):
                 raise
             # It may be allowed to put all the same. Without the shards there is no prediction.
             self._go_without(f"the shards can't be listed: {error.code}")
