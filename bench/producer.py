@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench import _readback
 from bench._form import Case, apart, cpu_of_s, cpu_s, judge, measure, options, report, say, wanted
-from bench._producing import REGION, result_of, start, ticks, wire
+from bench._producing import REGION, Programs, ticks, wire
 from bench.canned import CannedServer
 from bench.wire import BUSY_MAX, set_environment
 from penstock import Producer, ProducerOptions
@@ -228,11 +228,11 @@ LATENCIES = {
 def latency(name: str) -> list[Result]:
     """One load at a fresh stream."""
     goal, rate_per_s, seconds = LATENCIES[name]
-    with LocalKinesis.spawn(streams={"latency": LATENCY_SHARDS}) as local, apart(local.pid):
-        program = start(
-            "latency", endpoint_url=local.endpoint_url, stream="latency", rate_per_s=rate_per_s, seconds=seconds
+    with LocalKinesis.spawn(streams={STREAM: LATENCY_SHARDS}) as local, apart(local.pid), Programs() as programs:
+        programs.start(
+            "latency", endpoint_url=local.endpoint_url, stream=STREAM, rate_per_s=rate_per_s, seconds=seconds
         )
-        took = result_of(program, seconds + 60)["latencies_s"]
+        took = programs.results(seconds + 60)[0]["latencies_s"]
     say(
         f"{name}: {len(took)} records in {seconds:.0f} s, median {percentile(took, 50) * 1e3:.2f} ms, "
         f"p99 {percentile(took, 99) * 1e3:.2f} ms, slowest {took[-1] * 1e3:.2f} ms"
@@ -255,14 +255,13 @@ STALL_RATE_PER_S = 40_000.0
 
 def stalled() -> list[Result]:
     """Growth of memory beside its bound; the worse of putting one by one and by lists, side by side."""
-    with CannedServer(stalled=True) as server:
-        programs = {
-            style: start(
+    styles = ("put_nowait", "put_many")
+    with CannedServer(stalled=True) as server, Programs() as programs:
+        for style in styles:
+            programs.start(
                 "stalled", endpoint_url=server.endpoint_url, style=style, rate_per_s=STALL_RATE_PER_S, seconds=STALL_S
             )
-            for style in ("put_nowait", "put_many")
-        }
-        told = {style: result_of(program, STALL_S + 60) for style, program in programs.items()}
+        told = dict(zip(styles, programs.results(STALL_S + 60), strict=True))
     for style, one in told.items():
         say(f"stalled_growth, {style}: {json.dumps(one)}")
     shares = [one["grown_bytes"] / one["bound_bytes"] for one in told.values()]
@@ -282,11 +281,11 @@ BYTES_PER_S_MAX = 1024 * 1024
 def two_producers() -> list[Result]:
     """What two processes get into one shard together, and how much of what they try is refused."""
     shares, refusals = [], []
-    with LocalKinesis.spawn(limits=True, streams=dict.fromkeys(SHARE_STREAMS, 1)) as local:
+    with LocalKinesis.spawn(limits=True, streams=dict.fromkeys(SHARE_STREAMS, 1)) as local, Programs() as programs:
         from_s = time.time() + SHARE_FROM_S
-        programs = {
-            stream: [
-                start(
+        for stream, (aggregation, data_bytes) in SHARE_STREAMS.items():
+            for _ in range(2):
+                programs.start(
                     "share",
                     endpoint_url=local.endpoint_url,
                     stream=stream,
@@ -295,14 +294,8 @@ def two_producers() -> list[Result]:
                     from_s=from_s,
                     until_s=from_s + SHARE_S,
                 )
-                for _ in range(2)
-            ]
-            for stream, (aggregation, data_bytes) in SHARE_STREAMS.items()
-        }
-        told = {
-            stream: [result_of(program, SHARE_FROM_S + SHARE_S + 60) for program in both]
-            for stream, both in programs.items()
-        }
+        results = programs.results(SHARE_FROM_S + SHARE_S + 60)
+        told = {stream: results[2 * number : 2 * number + 2] for number, stream in enumerate(SHARE_STREAMS)}
         local.set_limits(per_shard=False)
         for stream, both in told.items():
             sizes = [
