@@ -104,6 +104,8 @@ class ShardFollower:
         reason = error.code if isinstance(error, ServiceError) else str(error)
         if not getattr(error, "retryable", False) and (not self._batcher.lanes.known or isinstance(error, OptionError)):
             self.refusal = reason
+        if not self._batcher.lanes.known:
+            self._batcher.settling.trouble = reason
         self._tell_first(error)
         self._emit(ShardMapFailed(self._sink.stream, reason, wait_s))
         self._on_change()

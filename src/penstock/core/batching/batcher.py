@@ -121,9 +121,9 @@ class Batcher:
         """All records without an outcome, and whether they were sent."""
         return self.settling.unsettled(self.sent())
 
-    def close(self) -> None:
+    def close(self, now_s: float) -> None:
         """Give every record that has no outcome the last one: it is not known to be written."""
-        self.settling.close(self.sent())
+        self.settling.close(self.sent(), now_s)
         self.in_flight.clear()
 
     # --- what goes out --------------------------------------------------------------------------
@@ -295,6 +295,7 @@ class Batcher:
             return  # closed meanwhile: its records have their outcome
         del self.in_flight[request]
         self._failures, self._succeeded, self._pause_until_s = 0, True, -inf
+        self.settling.trouble = ""
         start = 0
         for load in request.loads:
             stop = start + len(load.entries)
@@ -313,6 +314,7 @@ class Batcher:
         if failure is Failure.INVALID:
             self._isolate(request, reason, now_s)
             return
+        self.settling.trouble = reason
         self._failures += 1
         self._pause_until_s = now_s + full_jitter_s(
             self._failures, base_s=self.limits.retry_base_s, cap_s=self.limits.retry_cap_s, rng=self._rng

@@ -26,6 +26,9 @@ NOT_DONE = frozenset({THROTTLED, "KMSThrottlingException", "LimitExceededExcepti
 
 ACROSS_A_RESHARD = "its aggregate landed across a reshard"
 
+CLOSED = "ProducerClosed"
+"""The reason of records that a close gave up."""
+
 
 class Settling:
     """Gives every record its one outcome."""
@@ -33,6 +36,8 @@ class Settling:
     def __init__(self, lanes: Lanes, watch: Watch, on_room: Callable[[int], None], *, ordered: bool) -> None:
         self.saw_another_shard = False
         """True when an answer named another shard than was predicted."""
+        self.trouble = ""
+        """Why nothing goes through at the moment, for records that were never sent."""
         self._lanes = lanes
         self._watch = watch
         self._on_room = on_room
@@ -229,15 +234,15 @@ class Settling:
         self._on_room(chunk.settle((index,), outcome))
         return True
 
-    def close(self, sent: Iterable[Load]) -> None:
+    def close(self, sent: Iterable[Load], now_s: float) -> None:
         """Tell every record that has no outcome that it gets none any more; ``sent`` are the loads on their way."""
         for load in [*sent, *self._undecided]:
             load.doubtful = True
             remember(load, *load.runs)
-            self._close(load.runs, load.lane)
+            self._close(load.runs, load.lane, now_s)
         self._undecided.clear()
         for lane in list(self._lanes):
-            self._close(lane.clear(), lane)
+            self._close(lane.clear(), lane, now_s)
 
     def unsettled(self, sent: Iterable[Load]) -> Iterator[tuple[Run, bool]]:
         """All records without an outcome, and whether they were sent; ``sent`` are the loads on their way."""
@@ -247,12 +252,13 @@ class Settling:
             for queue in (*lane.held.values(), lane.runs):
                 yield from ((run, run.attempts > 0) for run in queue)
 
-    def _close(self, runs: Iterable[Run], lane: Lane) -> None:
+    def _close(self, runs: Iterable[Run], lane: Lane, now_s: float) -> None:
         message = "the producer was closed before a record was written"
         runs = list(runs)
         for run in runs:
             run.without_withdrawn()
-            self._watch.withdrawn(len(run))
+            if len(run):
+                self._watch.failed(run, lane.shard_id, CLOSED, now_s)
         self._fail(runs, RecordWithdrawnError, message, lane.shard_id, "")
 
     def _is_waiting(self, chunk: Chunk, index: int) -> bool:
@@ -269,7 +275,7 @@ class Settling:
 
     def _expire(self, lane: Lane, now_s: float, *, from_front: bool) -> None:
         gone = lane.keep(lambda run: run.chunk.expires_at_s > now_s, from_front=from_front)
-        reason = lane.retry[0].reason if lane.retry else ""
+        reason = lane.retry[0].reason if lane.retry else self.trouble
         self._without_expired(gone, lane, now_s, reason)
 
     def _without_expired(self, runs: Iterable[Run], lane: Lane, now_s: float, reason: str) -> list[Run]:

@@ -1,0 +1,329 @@
+"""A producer that cannot put says so at its start, and to whoever puts without one."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from producing import STREAM, Heard, call, numbered, quick, read_all, until, wire_of
+
+from penstock.errors import (
+    FlushTimeoutError,
+    NotFoundError,
+    OptionError,
+    RecordExpiredError,
+    RecordRefusedError,
+    TransportError,
+)
+from penstock.events import AggregationOff, ShardMapChanged, ShardMapFailed
+from penstock.local import LocalKinesis
+from penstock.model import OutRecord
+from penstock.runtime.producer import Producer
+from penstock.runtime.sync_producer import SyncProducer
+from penstock.testing import Fault
+
+RECORD = OutRecord(b"data", "key")
+NOT_THERE = "ResourceNotFoundException"
+
+
+@pytest.fixture
+async def auto(local: LocalKinesis) -> LocalKinesis:
+    """The stream ignores partition keys."""
+    summary = await call(local, "DescribeStreamSummary", StreamName=STREAM)
+    arn = summary["StreamDescriptionSummary"]["StreamARN"]
+    await call(local, "UpdateStreamMode", StreamARN=arn, StreamModeDetails={"StreamMode": "ON_DEMAND"})
+    await strategy(local, "AUTO")
+    return local
+
+
+async def strategy(local: LocalKinesis, name: str) -> None:
+    summary = await call(local, "DescribeStreamSummary", StreamName=STREAM)
+    arn = summary["StreamDescriptionSummary"]["StreamARN"]
+    await call(local, "UpdateStreamRecordDistributionStrategy", StreamARN=arn, RecordDistributionStrategy=name)
+
+
+async def test_a_stream_that_does_not_exist(local: LocalKinesis) -> None:
+    with pytest.raises(NotFoundError, match="nowhere"):
+        async with Producer("nowhere", wire=wire_of(local), options=quick()):
+            pass
+
+
+async def test_a_stream_that_does_not_exist_put_to_without_a_start(local: LocalKinesis) -> None:
+    """At once, not when the time-to-live has passed; and each put that follows."""
+    heard = Heard()
+    producer = Producer[OutRecord]("nowhere", wire=wire_of(local), options=quick(), on_event=heard.append)
+    for _ in range(3):
+        with pytest.raises(RecordRefusedError) as refused:
+            await producer.put(RECORD)
+        assert (refused.value.reason, refused.value.attempts, refused.value.may_be_written) == (NOT_THERE, 0, False)
+    puts = await producer.put_many(numbered(range(10)))
+    assert len((await puts.settled()).failures()) == 10
+    counts = producer.metrics()
+    assert (counts.user_records_failed, counts.user_records_pending, counts.buffer_bytes) == (13, 0, 0)
+    assert heard.of(ShardMapFailed)[0].reason == NOT_THERE
+    await producer.close()
+
+
+async def test_a_stream_that_comes_later(local: LocalKinesis) -> None:
+    producer = Producer[OutRecord]("later", wire=wire_of(local), options=quick())
+    with pytest.raises(NotFoundError):
+        await producer.start()
+    await call(local, "CreateStream", StreamName="later", ShardCount=1)
+    await producer.start()
+    await producer.put(RECORD)
+    await producer.close()
+    assert (await read_all(local, "later")).counts() == {b"data": 1}
+
+
+async def test_a_stream_that_is_deleted_under_load(local: LocalKinesis) -> None:
+    """As it was there before, it may come again: records wait, then say what they met."""
+    options = quick(record_time_to_live_s=0.3)
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+        await producer.put(RECORD)
+        await call(local, "DeleteStream", StreamName=STREAM)
+        with pytest.raises(RecordExpiredError) as expired:
+            await producer.put(RECORD)
+        assert (expired.value.reason, expired.value.may_be_written) == (NOT_THERE, False)
+
+
+def test_a_stream_that_does_not_exist_in_threads(local: LocalKinesis) -> None:
+    with pytest.raises(NotFoundError, match="nowhere"), SyncProducer("nowhere", wire=wire_of(local)):
+        pass
+    producer = SyncProducer[OutRecord]("nowhere", wire=wire_of(local), options=quick())
+    with pytest.raises(RecordRefusedError):
+        producer.put(RECORD)
+    producer.close()
+
+
+async def test_what_was_put_before_a_start_that_fails_has_an_outcome(local: LocalKinesis) -> None:
+    local.faults.add(Fault(how="access_denied", operation="*"))
+    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    handle = producer.put_nowait(RECORD)
+    with pytest.raises(RecordRefusedError):
+        async with producer:
+            await handle
+    assert handle.done()
+
+
+@pytest.mark.parametrize(
+    ("stream", "says"),
+    [
+        ("arn:aws:kinesis:eu-west-1:123456789012:stream/orders", "is in region eu-west-1"),
+        ("arn:nonsense", "is no stream ARN"),
+    ],
+)
+async def test_an_arn_that_is_wrong(local: LocalKinesis, stream: str, says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        async with Producer(stream, wire=wire_of(local), options=quick()):
+            pass
+    producer = Producer[OutRecord](stream, wire=wire_of(local), options=quick())
+    with pytest.raises(RecordRefusedError, match=says):
+        await producer.put(RECORD)
+    await producer.close()
+
+
+async def test_a_stream_by_arn(local: LocalKinesis) -> None:
+    summary = await call(local, "DescribeStreamSummary", StreamName=STREAM)
+    arn = summary["StreamDescriptionSummary"]["StreamARN"]
+    async with Producer[OutRecord](arn, wire=wire_of(local), options=quick(aggregation=True)) as producer:
+        await (await producer.put_many(numbered(range(100)))).settled()
+    assert len((await read_all(local)).records) == 100
+
+
+def test_a_stream_without_a_name() -> None:
+    with pytest.raises(OptionError, match="no name"):
+        Producer("")
+
+
+@pytest.mark.parametrize("aggregation", [False, True])
+async def test_no_permission_to_list_the_shards(local: LocalKinesis, aggregation: bool) -> None:
+    """It may be allowed to put all the same: without aggregates, as nobody knows where they would land."""
+    heard = Heard()
+    for operation in ("ListShards", "DescribeStreamSummary"):
+        local.faults.add(Fault(how="access_denied", operation=operation))
+    options = quick(aggregation=aggregation, shard_map_refresh_s=0.05)
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+        puts = await producer.put_many(numbered(range(1_000)))
+        (await puts.settled()).raise_failure()
+        await until(lambda: local.stats().operations["ListShards"].calls >= 3)
+        assert [event.reason for event in heard.of(AggregationOff)] == [
+            "the shards can't be listed: AccessDeniedException"
+        ] * aggregation
+        assert heard.of(ShardMapFailed) == []
+        local.faults.clear()  # from then on with the shards
+        await until(lambda: heard.of(ShardMapChanged))
+        await (await producer.put_many(numbered(range(1_000, 2_000)))).settled()
+    content = await read_all(local)
+    assert content.counts() == {b"%d" % number: 1 for number in range(2_000)}
+    assert (content.aggregates > 0, content.plain >= 1_000, content.dropped) == (aggregation, True, 0)
+
+
+async def test_no_permission_to_list_the_shards_with_order(local: LocalKinesis) -> None:
+    local.faults.add(Fault(how="access_denied", operation="ListShards"))
+    local.faults.add(Fault(how="partial", operation="PutRecords", share=0.1, seed=3))
+    options = quick(ordered_by_key=True)
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+        await (await producer.put_many(numbered(range(1_000), keys=10))).settled()
+    local.faults.clear()
+    content = await read_all(local)
+    for key in range(10):
+        assert content.of_key(f"key-{key}") == [b"%d" % number for number in range(key, 1_000, 10)]
+
+
+async def test_permission_to_list_the_shards_that_is_taken_away(local: LocalKinesis) -> None:
+    """What is known goes on to be used."""
+    heard = Heard()
+    options = quick(aggregation=True, shard_map_refresh_s=0.05)
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+        local.faults.add(Fault(how="access_denied", operation="ListShards"))
+        await until(lambda: heard.of(ShardMapFailed))
+        await (await producer.put_many(numbered(range(1_000)))).settled()
+        assert heard.of(AggregationOff) == []
+    local.faults.clear()
+    content = await read_all(local)
+    assert (len(content.records), content.dropped, content.aggregates > 0) == (1_000, 0, True)
+
+
+async def test_a_stream_that_ignores_keys_switches_aggregation_off(auto: LocalKinesis) -> None:
+    heard = Heard()
+    options = quick(aggregation=True)
+    async with Producer[OutRecord](STREAM, wire=wire_of(auto), options=options, on_event=heard.append) as producer:
+        puts = await producer.put_many(numbered(range(1_000)))
+        results = (await puts.settled()).results()
+        counts = producer.metrics()
+    (off,) = heard.of(AggregationOff)
+    assert "AUTO" in off.reason
+    assert (counts.aggregates, counts.duplicates_possible, counts.records_put) == (0, 0, 1_000)
+    assert len({result.shard_id for result in results}) == 4  # type: ignore[union-attr]
+    content = await read_all(auto)
+    assert (len(content.counts()), content.plain) == (1_000, 1_000)
+
+
+async def test_a_stream_that_ignores_keys_can_not_be_ordered(auto: LocalKinesis) -> None:
+    with pytest.raises(OptionError, match="ordered_by_key can't hold"):
+        async with Producer(STREAM, wire=wire_of(auto), options=quick(ordered_by_key=True)):
+            pass
+    producer = Producer[OutRecord](STREAM, wire=wire_of(auto), options=quick(ordered_by_key=True))
+    with pytest.raises(RecordRefusedError, match="ordered_by_key can't hold"):
+        await producer.put(RECORD)
+    await producer.close()
+    assert (await read_all(auto)).records == []
+
+
+async def test_a_stream_that_begins_to_ignore_keys(auto: LocalKinesis) -> None:
+    """The strategy can be changed while a producer runs: its promises are kept, or refused."""
+    await strategy(auto, "USER_PARTITION_KEY")
+    heard = Heard()
+    options = quick(aggregation=True, shard_map_refresh_s=0.05)
+    ordered = quick(ordered_by_key=True, shard_map_refresh_s=0.05)
+    async with (
+        Producer[OutRecord](STREAM, wire=wire_of(auto), options=options, on_event=heard.append) as producer,
+        Producer[OutRecord](STREAM, wire=wire_of(auto), options=ordered) as strict,
+    ):
+        await strict.put(RECORD)
+        await (await producer.put_many(numbered(range(500)))).settled()
+        await strategy(auto, "AUTO")
+        puts = await producer.put_many(numbered(range(500, 1_000)))
+        (await puts.settled()).raise_failure()
+        await until(lambda: heard.of(AggregationOff))
+        refused: BaseException | None = None
+        while refused is None:
+            (outcome,) = await asyncio.gather(strict.put(RECORD), return_exceptions=True)
+            refused = outcome if isinstance(outcome, BaseException) else None
+        assert isinstance(refused, RecordRefusedError)
+        assert "ordered_by_key" in refused.reason
+        await strategy(auto, "USER_PARTITION_KEY")
+        await until(lambda: len(heard.of(ShardMapChanged)) == 2)
+        aggregates = producer.metrics().aggregates
+        await (await producer.put_many(numbered(range(1_000, 1_500)))).settled()
+        assert producer.metrics().aggregates > aggregates
+    content = await read_all(auto)
+    assert {record.data for record in content.records} >= {b"%d" % number for number in range(1_500)}
+
+
+async def test_an_endpoint_that_does_not_know_the_summary(local: LocalKinesis) -> None:
+    """Some emulators do not: the stream is taken for one that goes by keys."""
+    local.faults.add(Fault(how="error", code="UnknownOperationException", operation="DescribeStreamSummary"))
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=True)) as producer:
+        await (await producer.put_many(numbered(range(1_000)))).settled()
+    assert (await read_all(local)).aggregates > 0
+
+
+class FaultySink:
+    """What somebody else wrote: its errors are not ours."""
+
+    stream = "elsewhere"
+
+    def __init__(self) -> None:
+        self.closed = 0
+        self.listings = 0
+
+    def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None = None) -> Any:
+        return data
+
+    async def shards(self) -> None:
+        self.listings += 1
+        if self.listings == 1:
+            raise LookupError("no such thing")
+
+    async def put(self, entries: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def test_a_sink_that_raises_anything() -> None:
+    """Its records do not wait in silence."""
+    sink = FaultySink()
+    producer = Producer[OutRecord](sink, options=quick(record_time_to_live_s=0.2))
+    with pytest.raises(LookupError):
+        await producer.start()
+    with pytest.raises(RecordRefusedError, match="no such thing"):
+        await producer.put(RECORD)
+    await producer.start()
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    with pytest.raises(RecordExpiredError) as expired:
+        await producer.put(RECORD)
+    assert (expired.value.reason, expired.value.may_be_written) == ("ZeroDivisionError", True)
+    await producer.close()
+    assert sink.closed == 1
+    gc.collect()
+    assert {type(context["exception"]) for context in reported} == {ZeroDivisionError}
+
+
+async def test_wire_settings_beside_a_sink_are_refused(local: LocalKinesis) -> None:
+    with pytest.raises(OptionError, match="not a sink"):
+        Producer(FaultySink(), wire=wire_of(local))
+
+
+async def test_an_endpoint_that_is_not_there(local: LocalKinesis) -> None:
+    wire = wire_of(local)
+    local.stop()
+    producer = Producer[OutRecord](STREAM, wire=wire, options=quick(record_time_to_live_s=0.3))
+    with pytest.raises(TransportError, match="cannot connect"):
+        await producer.start()
+    with pytest.raises(RecordExpiredError) as expired:
+        await producer.put(RECORD)
+    assert (expired.value.attempts, expired.value.may_be_written) == (0, False)
+    assert "cannot connect" in expired.value.reason
+    producer.put_nowait(RECORD)
+    with pytest.raises(FlushTimeoutError):
+        await producer.close(0)
+
+
+async def test_a_listener_that_raises(local: LocalKinesis) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+
+    def listen(event: object) -> None:
+        raise ValueError("a bug in it")
+
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(), on_event=listen) as producer:
+        await (await producer.put_many(numbered(range(100)))).settled()
+    assert len((await read_all(local)).records) == 100
+    assert {type(context["exception"]) for context in reported} == {ValueError}
+    assert all("on_event raised" in context["message"] for context in reported)
