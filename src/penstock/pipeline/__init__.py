@@ -8,6 +8,7 @@ from penstock.pipeline.decode import decode_bytes, decode_json, decode_text, exp
 from penstock.pipeline.parquet_folder import ParquetFolder
 from penstock.pipeline.positions import POSITION, position_order, sort_by_key
 from penstock.pipeline.repeats import deduplicate, late_rows
+from penstock.pipeline.stamps import drop_repeats, open_stamps
 
 __all__ = [
     "POSITION",
@@ -16,8 +17,10 @@ __all__ = [
     "decode_json",
     "decode_text",
     "deduplicate",
+    "drop_repeats",
     "explain_json",
     "late_rows",
+    "open_stamps",
     "position_order",
     "read_once",
     "sort_by_key",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,7 +30,8 @@ class Option(NamedTuple):
     stream: bool = True
 
 
-def _text(text: str) -> str:
+def any_text(text: str) -> str:
+    """Any text but an empty one."""
     if not text.strip():
         raise ValueError("is empty")
     return text.strip()
@@ -49,13 +50,16 @@ def _region(text: str) -> str:
     return region
 
 
-def _bool(text: str) -> bool:
+def boolean(text: str) -> bool:
+    """``true`` or ``false``."""
     if text.strip().lower() in ("true", "false"):
         return text.strip().lower() == "true"
     raise ValueError("must be true or false")
 
 
-def _whole(least: int) -> Callable[[str], int]:
+def whole(least: int) -> Callable[[str], int]:
+    """A whole number, ``least`` or more."""
+
     def parse(text: str) -> int:
         try:
             number = int(text)
@@ -106,14 +110,14 @@ def _outside(text: str) -> OutsidePolicy:
         raise ValueError(f"must be deliver, drop or raise, not {text!r}") from None
 
 
-READ_OPTIONS = (
-    Option("streamName", "string", "-", "The stream's name. Either this or `streamARN` is required.", _text),
+REACH_OPTIONS = (
+    Option("streamName", "string", "-", "The stream's name. Either this or `streamARN` is required.", any_text),
     Option(
         "streamARN",
         "string",
         "-",
         "The stream's ARN: reaches streams of other accounts through a resource policy. It gives the region too.",
-        _text,
+        any_text,
     ),
     Option("region", "string", "the SDK's chain", "AWS region. With `streamARN` it must agree.", _region),
     Option(
@@ -123,6 +127,15 @@ READ_OPTIONS = (
         "Where Kinesis is (a local one, a VPC endpoint). Else `AWS_ENDPOINT_URL_KINESIS` and its like, then AWS's.",
         _url,
     ),
+    Option("roleArn", "ARN", "-", "Role to assume on the driver and in tasks, refreshed before it expires.", any_text),
+    Option("roleSessionName", "string", "made up", "Session name for `roleArn`.", any_text),
+    Option("roleExternalId", "string", "-", "External id for `roleArn`.", any_text),
+    Option("stsEndpointUrl", "URL", "the SDK's rules", "Where STS is, for `roleArn`.", _url),
+)
+"""Which stream, where it is and as whom it is reached: the same for reading and for writing."""
+
+READ_OPTIONS = (
+    *REACH_OPTIONS[:4],
     Option(
         "startingPosition",
         "TRIM_HORIZON, LATEST, AT_TIMESTAMP",
@@ -151,7 +164,7 @@ READ_OPTIONS = (
         "rows",
         "no cap",
         "About how many rows a micro-batch takes; a target, see “Admission”.",
-        _whole(1),
+        whole(1),
         batch=False,
     ),
     Option(
@@ -159,7 +172,7 @@ READ_OPTIONS = (
         "bytes",
         "no cap",
         "About how many bytes of data a micro-batch takes; a target, see “Admission”.",
-        _whole(1),
+        whole(1),
         batch=False,
     ),
     Option(
@@ -168,7 +181,7 @@ READ_OPTIONS = (
         "true",
         "true: the query stops when records were, or may have been, lost before they were read. false: a warning "
         "and a number, and it goes on with what is left.",
-        _bool,
+        boolean,
     ),
     Option(
         "aggregatesOutsideRange",
@@ -178,23 +191,20 @@ READ_OPTIONS = (
         "deliver and count them, drop them whole as the KCL does, or fail.",
         _outside,
     ),
-    Option("roleArn", "ARN", "-", "Role to assume on the driver and in tasks, refreshed before it expires.", _text),
-    Option("roleSessionName", "string", "made up", "Session name for `roleArn`.", _text),
-    Option("roleExternalId", "string", "-", "External id for `roleArn`.", _text),
-    Option("stsEndpointUrl", "URL", "the SDK's rules", "Where STS is, for `roleArn`.", _url),
+    *REACH_OPTIONS[4:],
     Option(
         "maxPartitions",
         "tasks",
         "100",
         "Tasks of a batch at most. Small batches take fewer: one for about 16 MiB.",
-        _whole(1),
+        whole(1),
     ),
     Option(
         "pollIntervalMs",
         "milliseconds",
         "1000",
         "How often the driver looks at a shard in which nothing is new: one GetRecords call of the five per second.",
-        _whole(200),
+        whole(200),
         batch=False,
     ),
 )
@@ -230,19 +240,14 @@ class ReadOptions:
 def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Checks what the user gave. Raises OptionError with all faults at once; reads and calls nothing."""
     faults: list[str] = []
-    values = _values(given, streaming, faults)
-    stream = _stream(values, faults)
+    values = values_of(given, READ_OPTIONS, faults, streaming=streaming)
+    stream = stream_of(values, faults)
     start = _start(values, streaming, faults)
-    faults += [
-        f"{name} is given without roleArn: it has no meaning alone"
-        for name in ("roleSessionName", "roleExternalId", "stsEndpointUrl")
-        if name in values and "roleArn" not in values
-    ]
     if faults or stream is None or start is None:
         raise OptionError(faults)
     return ReadOptions(
         stream=stream,
-        region=values.get("region") or _region_of(stream),
+        region=values.get("region") or region_of(stream),
         endpoint_url=values.get("endpointUrl"),
         start=start,
         ending_timestamp=values.get("endingTimestamp"),
@@ -259,28 +264,45 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
 
 
 def check_options(given: Mapping[str, str]) -> None:
-    """Raises OptionError for what is wrong in streaming and in batch reads alike."""
-    faults = []
-    for streaming in (True, False):
+    """Raises OptionError for what is wrong whatever is done with them: a source's options come before its use is known.
+
+    An option that only readers have, or only writers, tells the use.
+    """
+    from penstock.spark.sink_options import SINK_OPTIONS, parse_sink_options
+
+    reading, writing = _names(READ_OPTIONS), _names(SINK_OPTIONS)
+    names = {ALIASES.get(key.lower(), key).lower() for key in given}
+    uses: list[Callable[[], object]] = []
+    if not names & (writing - reading) or names & (reading - writing):
+        uses += [
+            lambda: parse_read_options(given, streaming=True),
+            lambda: parse_read_options(given, streaming=False),
+        ]
+    if not names & (reading - writing):
+        uses.append(lambda: parse_sink_options(given))
+    faults: list[list[str]] = []
+    for use in uses:
         try:
-            parse_read_options(given, streaming=streaming)
+            use()
         except OptionError as error:
             faults.append(error.faults)
         else:
             return
-    common = [fault for fault in faults[0] if fault in faults[1]]
+    common = [fault for fault in faults[0] if all(fault in others for others in faults)]
     if common:
         raise OptionError(common)
 
 
-def _values(given: Mapping[str, str], streaming: bool, faults: list[str]) -> dict[str, Any]:
-    known = {option.name.lower(): option for option in READ_OPTIONS}
+def values_of(
+    given: Mapping[str, str], table: Sequence[Option], faults: list[str], *, streaming: bool = True
+) -> dict[str, Any]:
+    """The values of the options of a table, by name; what is wrong is added to ``faults``."""
+    known = {option.name.lower(): option for option in table}
     values: dict[str, Any] = {}
     for key, text in given.items():
-        name = ALIASES.get(key.lower(), key).lower()
-        option = known.get(name)
+        option = known.get(ALIASES.get(key.lower(), key).lower())
         if option is None:
-            _unknown(key, faults)
+            _unknown(key, faults, writing=table is not READ_OPTIONS)
         elif not (option.stream if streaming else option.batch):
             faults.append(f"{option.name} is for {'batch' if streaming else 'streaming'} reads only")
         elif option.name in values:
@@ -290,10 +312,21 @@ def _values(given: Mapping[str, str], streaming: bool, faults: list[str]) -> dic
                 values[option.name] = option.parse(str(text))
             except ValueError as error:
                 faults.append(f"{option.name} {error}")
+    faults += [
+        f"{name} is given without roleArn: it has no meaning alone"
+        for name in ("roleSessionName", "roleExternalId", "stsEndpointUrl")
+        if name in values and "roleArn" not in values
+    ]
     return values
 
 
-def _unknown(key: str, faults: list[str]) -> None:
+def _names(table: Sequence[Option]) -> set[str]:
+    return {option.name.lower() for option in table}
+
+
+def _unknown(key: str, faults: list[str], *, writing: bool) -> None:
+    from penstock.spark.sink_options import SINK_OPTIONS
+
     lower = key.lower()
     if lower in _SPARKS_OWN or lower.startswith("__"):
         return
@@ -303,13 +336,19 @@ def _unknown(key: str, faults: list[str]) -> None:
             "SDK's chain on each machine (environment, profile, instance or pod role); roleArn assumes a role"
         )
         return
-    names = [option.name for option in READ_OPTIONS]
+    elsewhere = {option.name.lower(): option.name for option in (READ_OPTIONS if writing else SINK_OPTIONS)}
+    name = elsewhere.get(ALIASES.get(lower, lower).lower())
+    if name is not None:
+        faults.append(f"{name} is for {'reading' if writing else 'writing'} only")
+        return
+    names = list(dict.fromkeys(option.name for option in (*READ_OPTIONS, *SINK_OPTIONS)))
     near = difflib.get_close_matches(lower, [name.lower() for name in names], n=1, cutoff=0.6)
     hint = next((f": did you mean {name}?" for name in names if near and name.lower() == near[0]), "")
-    faults.append(f"there is no option {key}{hint or '; the reference page lists all: ' + ', '.join(names)}")
+    faults.append(f"there is no option {key}{hint or '; the reference pages list all: ' + ', '.join(names)}")
 
 
-def _stream(values: dict[str, Any], faults: list[str]) -> StreamName | None:
+def stream_of(values: dict[str, Any], faults: list[str]) -> StreamName | None:
+    """The stream that streamName or streamARN names; None if what they say is wrong."""
     name, arn = values.get("streamName"), values.get("streamARN")
     if name and arn:
         faults.append("streamName and streamARN contradict each other: give one of them")
@@ -352,5 +391,6 @@ def _start(values: dict[str, Any], streaming: bool, faults: list[str]) -> StartA
     return StartAt(kind or ("LATEST" if streaming else "TRIM_HORIZON"))
 
 
-def _region_of(stream: StreamName) -> str | None:
+def region_of(stream: StreamName) -> str | None:
+    """The region that an ARN names."""
     return stream.arn.split(":")[3] if stream.arn else None

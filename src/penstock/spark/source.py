@@ -14,19 +14,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
 
 from penstock.errors import OptionError, PenstockError
 from penstock.spark.offsets import INITIAL
 from penstock.spark.options import ReadOptions, check_options, parse_read_options
 from penstock.spark.plain_errors import plain_errors
 from penstock.spark.ranges import ReadSettings, ShardPartition
+from penstock.spark.sink_options import parse_sink_options, sink_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from penstock.spark.driver import Driver
+    from penstock.spark.sink import SinkSettings
+
+try:  # PySpark 4.1 and newer
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+    STREAM_WRITER: Any = DataSourceStreamArrowWriter
+    ARROW_STREAM_WRITER = True
+except ImportError:
+    STREAM_WRITER = DataSourceStreamWriter
+    ARROW_STREAM_WRITER = False
 
 try:  # PySpark 4.2 and newer
     from pyspark.sql.streaming.datasource import (
@@ -46,7 +66,9 @@ except ImportError:
 
 
 class PenstockDataSource(DataSource):
-    """Reads an Amazon Kinesis stream. Options: the reference page, or ``penstock.spark.options``."""
+    """Reads and writes an Amazon Kinesis stream. Options: the reference pages, ``penstock.spark.options``,
+    ``penstock.spark.sink_options``.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
@@ -80,6 +102,16 @@ class PenstockDataSource(DataSource):
         except OptionError as error:
             # Raised here, it would be lost: Spark's runner then fails on the reader that it has not got (4.0 to 4.3).
             return FaultyStreamReader(error)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write, which appends."""
+        with plain_errors():
+            return PenstockWriter(_sink_settings(self._given, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A streaming write, which appends."""
+        with plain_errors():
+            return PenstockStreamWriter(_sink_settings(self._given, schema, overwrite))
 
 
 class PenstockReader(DataSourceReader):
@@ -201,6 +233,58 @@ class FaultyStreamReader(DataSourceStreamReader):
         raise self._error
 
 
+class PenstockWriter(DataSourceArrowWriter):
+    """Writes a DataFrame to a stream."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """A task: all rows are written when it returns."""
+        from penstock.spark.sink import write_batches
+
+        with plain_errors():
+            return write_batches(self._settings, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All rows are written by now."""
+        from penstock.spark.sink import committed
+
+        committed(self._settings, messages, None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A stream takes nothing back."""
+        from penstock.spark.sink import aborted
+
+        aborted(self._settings, messages, None)
+
+
+class PenstockStreamWriter(STREAM_WRITER):  # type: ignore[misc]
+    """Writes the batches of a query to a stream. Spark makes a new one for each call but ``write``."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """A task: all rows are written when it returns. Spark 4.0 gives rows, later ones Arrow batches."""
+        from penstock.spark.sink import write_batches, write_rows
+
+        with plain_errors():
+            return (write_batches if ARROW_STREAM_WRITER else write_rows)(self._settings, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """All rows are written by now."""
+        from penstock.spark.sink import committed
+
+        committed(self._settings, messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """A stream takes nothing back."""
+        from penstock.spark.sink import aborted
+
+        aborted(self._settings, messages, batchId)
+
+
 def _require_packages() -> None:
     """Says what is missing: Spark itself leaves a query hanging when its worker cannot import pyarrow."""
     missing = [name for name in ("pyarrow", "numpy") if find_spec(name) is None]
@@ -217,6 +301,26 @@ def _rows(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
 
     with plain_errors():
         yield from read_partition(partition)
+
+
+def _sink_settings(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkSettings:
+    from penstock.spark.sink import SinkSettings
+    from penstock.wiring import WireSettings
+
+    options = parse_sink_options(given)
+    columns = sink_columns(schema, options)
+    if overwrite:
+        raise OptionError("a stream is only appended to: write with mode append, or output mode append")
+    wire = WireSettings(
+        region=options.region,
+        endpoint_url=options.endpoint_url,
+        role_arn=options.role_arn,
+        role_session_name=options.role_session_name,
+        role_external_id=options.role_external_id,
+        sts_endpoint_url=options.sts_endpoint_url,
+        user_agent_tag="sink",
+    )
+    return SinkSettings(options, columns, wire)
 
 
 def _read_settings(options: ReadOptions, schema: StructType) -> ReadSettings:

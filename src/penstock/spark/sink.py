@@ -1,0 +1,308 @@
+"""A task of the sink: rows, in their order, through a producer into the stream.
+
+A task ends when all its rows are written, or raises. After the first row that is not, nothing more is sent: Spark runs
+the task again, and the rows that came behind are then written behind it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from penstock.errors import InvalidRecordError, PenstockError, ProducerClosedError, StalledError
+from penstock.model import OutRecord
+from penstock.spark.sink_options import BY_POSITION, NO_STAMPS
+from penstock.spark.sink_producers import ProducerSettings, abandon, hand_back, take_producer
+from penstock.spark.stamps import key_labels, position_labels, sealed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from penstock.runtime.handles import SyncPuts
+    from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.sync_producer import SyncProducer
+    from penstock.spark.sink_options import SinkColumns, SinkOptions
+    from penstock.wiring import WireSettings
+
+logger = logging.getLogger("penstock.spark.sink")
+
+PUT_ROWS_MAX = 1_000
+PUT_BYTES = 1024 * 1024
+"""Rows go to the producer in portions of about this much data; with a full buffer a task waits for the oldest."""
+ROW_OVERHEAD_BYTES = 256
+"""What a producer counts for a record beside its data and key."""
+
+
+class SinkSettings(NamedTuple):
+    """What a task is told."""
+
+    options: SinkOptions
+    columns: SinkColumns
+    wire: WireSettings
+
+
+@dataclass(frozen=True)
+class SinkCommit(WriterCommitMessage):
+    """What a task wrote."""
+
+    rows: int
+    records: int
+    """Kinesis records: an aggregate is one."""
+    data_bytes: int
+    """Data of the rows, envelopes included."""
+    duplicates_possible: int
+    """Rows that may be in the stream twice, as the outcome of an attempt was not known."""
+
+
+class Rows(NamedTuple):
+    """Some rows, as columns."""
+
+    keys: list[str]
+    datas: list[bytes]
+    hash_keys: list[str | None] | None
+    labels: list[bytes] | None
+
+
+def write_batches(settings: SinkSettings, batches: Iterable[pa.RecordBatch]) -> SinkCommit:
+    """Write the rows of Arrow batches. Raises PutError, StalledError, and what a producer raises."""
+    return _write(settings, (rows for batch in batches for rows in rows_of_batch(settings, batch)))
+
+
+def write_rows(settings: SinkSettings, rows: Iterator[Any]) -> SinkCommit:
+    """Write rows. Raises as ``write_batches``."""
+    return _write(settings, rows_of_rows(settings, rows))
+
+
+def committed(settings: SinkSettings, messages: Sequence[Any], batch_id: int | None) -> None:
+    """All tasks have written: say what."""
+    done = [message for message in messages if isinstance(message, SinkCommit)]
+    logger.info(
+        "%s: %s%d rows of %d tasks written as %d records; %d of them may be there twice",
+        settings.options.stream,
+        "" if batch_id is None else f"batch {batch_id}: ",
+        sum(one.rows for one in done),
+        len(done),
+        sum(one.records for one in done),
+        sum(one.duplicates_possible for one in done),
+    )
+
+
+def aborted(settings: SinkSettings, messages: Sequence[Any], batch_id: int | None) -> None:
+    """Not all tasks have written: say what stays in the stream."""
+    done = [message for message in messages if isinstance(message, SinkCommit)]
+    logger.warning(
+        "%s: %swas not written whole. %d of its %d tasks had written %d rows, others perhaps some; they stay in the "
+        "stream and are written again when it runs again%s",
+        settings.options.stream,
+        "the write " if batch_id is None else f"batch {batch_id} ",
+        len(done),
+        len(messages),
+        sum(one.rows for one in done),
+        "" if settings.options.stamps != NO_STAMPS else "; without stamps a reader cannot tell them apart",
+    )
+
+
+# --- rows as columns -------------------------------------------------------------------------------------------------
+
+
+def rows_of_batch(settings: SinkSettings, batch: pa.RecordBatch) -> Iterator[Rows]:
+    """The rows of an Arrow batch, in portions."""
+    step = max(1, min(PUT_ROWS_MAX, PUT_BYTES * batch.num_rows // max(1, batch.nbytes)))
+    for start in range(0, batch.num_rows, step):
+        part = batch.slice(start, step)
+
+        def column(place: int, part: pa.RecordBatch = part) -> list[Any]:
+            values: list[Any] = part.column(place).to_pylist()
+            return values
+
+        yield _as_rows(settings, column)
+
+
+def rows_of_rows(settings: SinkSettings, rows: Iterator[Any]) -> Iterator[Rows]:
+    """Spark's rows, in portions."""
+    place = settings.columns.data
+    while some := list(islice(rows, PUT_ROWS_MAX)):
+        size = sum(len(row[place]) for row in some if row[place] is not None)
+        step = max(1, PUT_ROWS_MAX * PUT_BYTES // max(size, PUT_BYTES))
+        for start in range(0, len(some), step):
+            part = some[start : start + step]
+            yield _as_rows(settings, lambda at, part=part: [row[at] for row in part])
+
+
+def _as_rows(settings: SinkSettings, column: Any) -> Rows:
+    places, stamps = settings.columns, settings.options.stamps
+    keys, datas = column(places.partition_key), column(places.data)
+    _no_nulls(keys, "partition_key", "it chooses the shard: give such rows one (coalesce), or leave them out")
+    _no_nulls(datas, "data", "it is what is written: give such rows some (coalesce), or leave them out")
+    if set(map(type, datas)) != {bytes}:
+        datas = [data.encode() if isinstance(data, str) else bytes(data) for data in datas]
+    labels = None
+    if stamps != NO_STAMPS:
+        labels = _position_labels(places, column) if stamps == BY_POSITION else _key_labels(places, stamps, column)
+        datas = sealed(labels, datas)
+    hash_keys = None if places.explicit_hash_key is None else column(places.explicit_hash_key)
+    if hash_keys is not None and all(hash_key is None for hash_key in hash_keys):
+        hash_keys = None
+    return Rows(keys, datas, hash_keys, labels if stamps == BY_POSITION else None)
+
+
+def _position_labels(places: SinkColumns, column: Any) -> list[bytes]:
+    assert places.position is not None
+    columns = [column(place) for place in places.position]
+    if places.row_index is not None:
+        columns.append(column(places.row_index))
+    for values in columns:
+        _no_nulls(values, "a column of the position", "each row must come from a record of the source")
+    try:
+        return position_labels(*columns)
+    except (ValueError, OverflowError) as error:
+        raise PenstockError(f"stamps position: a row's position is not one of the source: {error}") from None
+
+
+def _key_labels(places: SinkColumns, name: str, column: Any) -> list[bytes]:
+    assert places.key is not None
+    keys = column(places.key)
+    _no_nulls(keys, name, "stamps names it, and a row without a key has no stamp")
+    try:
+        return key_labels(keys)
+    except OverflowError:
+        raise PenstockError(f"column {name}: a key of more than 65,535 bytes is no stamp: take a hash of it") from None
+
+
+def _no_nulls(values: list[Any], name: str, why: str) -> None:
+    if None in values:
+        raise InvalidRecordError(f"{name} is null in a row: {why}")
+
+
+# --- rows into the stream --------------------------------------------------------------------------------------------
+
+
+class Window:
+    """The rows that a task has handed over and that are not written yet, in their order, bounded in bytes."""
+
+    def __init__(self, stream: str, bytes_max: int, patience_s: float) -> None:
+        self._stream = stream
+        self._bytes_max = bytes_max
+        self._patience_s = patience_s
+        self._waiting: deque[tuple[SyncPuts, int]] = deque()
+        self._bytes = 0
+
+    def make_room(self, size: int) -> None:
+        """Wait until so many bytes fit (more than the bound: until nothing else is there). Raises as ``drain``."""
+        while self._waiting and (self._bytes + size > self._bytes_max or self._waiting[0][0].done()):
+            self._settle_oldest()
+
+    def add(self, puts: SyncPuts, size: int) -> None:
+        """These were handed over."""
+        self._waiting.append((puts, size))
+        self._bytes += size
+
+    def drain(self) -> None:
+        """Wait until all are written. Raises the PutError of the first that is not, or StalledError."""
+        while self._waiting:
+            self._settle_oldest()
+
+    def _settle_oldest(self) -> None:
+        puts, size = self._waiting[0]
+        try:
+            puts.wait(self._patience_s)
+        except TimeoutError:
+            raise StalledError(
+                f"{self._stream}: for {self._patience_s:g} s (writeTimeoutMs) nothing got on: {len(puts)} rows, and "
+                f"those behind them, are not known to be written. If other writers fill the stream, give it more "
+                "shards; if it cannot be reached, see to that"
+            ) from None
+        puts.raise_failure()
+        self._waiting.popleft()
+        self._bytes -= size
+
+
+def _write(settings: SinkSettings, portions: Iterator[Rows]) -> SinkCommit:
+    options = settings.options
+    wanted = ProducerSettings(
+        str(options.stream), settings.wire, options.aggregation, options.ordered_by_key, options.buffer_bytes
+    )
+    first = next(portions, None)
+    if first is None:
+        return SinkCommit(0, 0, 0, 0)
+    producer = take_producer(wanted)
+    try:
+        before = producer.metrics()
+        rows = _put_all(options, producer, first, portions)
+        after = producer.metrics()
+    except ProducerClosedError as error:
+        abandon(producer)
+        raise PenstockError(f"{options.stream}: the worker process is ending: {error}") from error
+    except BaseException:
+        abandon(producer)
+        raise
+    hand_back(wanted, producer)
+    return _commit(rows, before, after)
+
+
+def _put_all(options: SinkOptions, producer: SyncProducer[Any], first: Rows, rest: Iterator[Rows]) -> int:
+    window = Window(str(options.stream), options.buffer_bytes, options.write_timeout_s)
+    count = 0
+    last: bytes | None = None
+    portion: Rows | None = first
+    while portion is not None:
+        if portion.labels is not None:
+            _check_distinct(portion.labels, last)
+            last = portion.labels[-1]
+        size = sum(map(len, portion.datas)) + sum(map(len, portion.keys)) + ROW_OVERHEAD_BYTES * len(portion.keys)
+        window.make_room(size)
+        try:
+            puts = producer.put_many(_records(portion))
+        except InvalidRecordError as error:
+            raise InvalidRecordError(f"{options.stream}: {_place()} has a row that cannot be put: {error}") from None
+        window.add(puts, size)
+        count += len(portion.keys)
+        portion = next(rest, None)
+    window.drain()
+    return count
+
+
+def _records(rows: Rows) -> list[Any]:
+    if rows.hash_keys is None:
+        return list(zip(rows.keys, rows.datas, strict=True))
+    return [
+        OutRecord(data, key, None if hash_key is None else _hash_key(hash_key))
+        for key, data, hash_key in zip(rows.keys, rows.datas, rows.hash_keys, strict=True)
+    ]
+
+
+def _hash_key(text: str) -> int:
+    if not text.isdecimal():
+        raise InvalidRecordError("explicit_hash_key must be a decimal number (0 to 2^128-1) or null")
+    return int(text)
+
+
+def _check_distinct(labels: list[bytes], last: bytes | None) -> None:
+    """Rows that share a stamp would be removed as repeats of one another."""
+    if labels[0] == last or len(set(labels)) < len(labels):
+        raise PenstockError(
+            "stamps position: two rows come from the same record of the source, and a reader would take one for a "
+            "repeat of the other. Number them: stampIndex names an integer column that counts the rows of a record, "
+            "the same in every run (posexplode makes one)"
+        )
+
+
+def _place() -> str:
+    context = TaskContext.get()
+    return "the write" if context is None else f"partition {context.partitionId()}"
+
+
+def _commit(rows: int, before: ProducerSnapshot, after: ProducerSnapshot) -> SinkCommit:
+    return SinkCommit(
+        rows,
+        after.records_put - before.records_put,
+        after.user_bytes_put - before.user_bytes_put,
+        after.duplicates_possible - before.duplicates_possible,
+    )
