@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import fnmatch
 import re
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import OptionError
-from penstock.pipeline import ParquetFolder, deduplicate, parquet_folder
+from penstock.pipeline import BatchFolder, ParquetFolder, deduplicate, parquet_folder
 from penstock.pipeline.hadoop_files import HadoopFiles
 
 if TYPE_CHECKING:
@@ -347,3 +348,44 @@ def test_a_query_names_its_files_and_replaces_them_when_a_commit_is_lost(
         (checkpoint / "commits" / name).unlink()
     assert run() == query_id
     assert seen(folder) == data_of(*batches)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_json_lines_by_any_columns_are_written_once_too(
+    frame: Frame, written: Any, tmp_path: Path, compression: str
+) -> None:
+    folder = tmp_path / "orders"
+    batches = [batch_of(written, name) for name in "ab"]
+    for run in range(2):
+        writing = BatchFolder(
+            str(folder),
+            format="json",
+            partition_by=["shard_id", "hour"],
+            options={"compression": compression},
+            writer="q",
+        )
+        for number, batch in enumerate(batches[run:], start=run):
+            writing.write(frame(batch), number)
+    rows = frame([]).sparkSession.read.json(str(folder)).collect()
+    assert sorted(base64.b64decode(row["data"]).decode() for row in rows) == data_of(*batches)
+    assert {row["hour"] for row in rows} == {f"2026-11-21-{hour}" for hour in (10, 11, 12)}
+    ending = {"none": r"\.json", "gzip": r"\.json\.gz"}[compression]
+    place = r"shard_id=shardId-0+/hour=[\d-]+/batch-00000000[01]-q-\d{5}"
+    assert all(re.fullmatch(place + ending, file) for file in parquet_files(folder))
+
+
+def test_a_flat_folder_and_a_batch_without_rows(frame: Frame, written: Any, tmp_path: Path) -> None:
+    folder, batch = tmp_path / "orders", batch_of(written, "a")
+    writing = BatchFolder(str(folder), writer="q")
+    writing.write(frame(batch).coalesce(1), 0)
+    writing.write(frame(batch).coalesce(1), 1)
+    assert parquet_files(folder) == [f"batch-00000000{number}-q-00000.parquet" for number in (0, 1)]
+    again = BatchFolder(str(folder), writer="q")
+    again.write_nothing(frame([]), 1)  # it had rows before
+    again.write(frame(batch).coalesce(1), 2)
+    assert parquet_files(folder) == [f"batch-00000000{number}-q-00000.parquet" for number in (0, 2)]
+
+
+def test_columns_to_partition_by_have_to_be_there(frame: Frame, written: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="no column customer"):
+        BatchFolder(str(tmp_path / "orders"), partition_by=["customer"], writer="q").check(frame([]))

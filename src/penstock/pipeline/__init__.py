@@ -5,13 +5,14 @@ They are plain PySpark and mix with any other step.
 
 from penstock.pipeline.batches import read_once
 from penstock.pipeline.decode import decode_bytes, decode_json, decode_text, explain_json, split
-from penstock.pipeline.parquet_folder import ParquetFolder
+from penstock.pipeline.parquet_folder import BatchFolder, ParquetFolder
 from penstock.pipeline.positions import POSITION, position_order, sort_by_key
 from penstock.pipeline.repeats import deduplicate, late_rows
 from penstock.pipeline.stamps import drop_repeats, open_stamps
 
 __all__ = [
     "POSITION",
+    "BatchFolder",
     "ParquetFolder",
     "decode_bytes",
     "decode_json",

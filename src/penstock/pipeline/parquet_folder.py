@@ -1,4 +1,4 @@
-"""A folder of Parquet files that any reader sees each row once in, whenever the query that writes it was killed.
+"""A folder of files that any reader sees each row once in, whenever the query that writes it was killed.
 
 Spark runs a batch again when it cannot know whether the batch was finished. So what a batch wrote has to be found and
 replaced: its files carry the batch's number, and the query's.
@@ -32,29 +32,37 @@ from penstock.pipeline.hadoop_files import HadoopFiles
 from penstock.pipeline.positions import POSITION, sort_by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
 HOUR = "hour"
 """The column that the folder is partitioned by, ``yyyy-MM-dd-HH`` in UTC: text, as any reader finds it in the path."""
 
+_ARRIVAL = "approximate_arrival_timestamp"
+_CONTAINERS = ("parquet", "orc")
+"""Formats whose compression is inside of the file: its name does not have to tell it."""
+
 _QUERY_ID = "sql.streaming.queryId"
 _WRITER = re.compile(r"[A-Za-z0-9_]{1,64}")
+_SUFFIX = re.compile(r"[^.]*(?:\.c\d+)?\.(.*)", re.DOTALL)
+"""Of a file that Spark wrote: part-00000-UUID-c000.json, or part-00000-UUID.c000.json.gz in a partition."""
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _SECONDS_PER_HOUR = 3600
 
 
-class ParquetFolder:
-    """Writes batches of a streaming query into a folder, each batch exactly once. For ``foreachBatch``.
+class BatchFolder:
+    """Writes batches of a streaming query into a folder of files, each batch exactly once. For ``foreachBatch``.
 
     ``path``: the folder, on any file system that Spark knows and that renames files (local, HDFS; on S3 a rename is
-    a copy). ``time``: the TIMESTAMP column that gives a row's hour. ``key``: with it, the rows of a batch lie in its
-    files sorted by this column and by position, which has to be among the columns; all rows of one key and hour in
-    one file. ``writer``: names the query in file names, letters, digits and ``_``; by default the beginning of Spark's
-    own query id, which stays with the checkpoint directory. A query with a new checkpoint directory therefore adds
-    to what is there and replaces nothing. ``staging``: the folder for files that are being written, on the same file
-    system; by default the folder's name with ``.staging`` behind it.
+    a copy). ``format``: one of Spark's file formats, ``options`` are its options. ``partition_by``: columns that the
+    files lie in folders of; ``hour``, if the batch has no such column, is made of the TIMESTAMP column ``time``, in
+    UTC. ``key``: with it, the rows of a batch lie in its files sorted by this column and by position, which has to be
+    among the columns; all rows of one key and one folder in one file. ``writer``: names the query in file names,
+    letters, digits and ``_``; by default the beginning of Spark's own query id, which stays with the checkpoint
+    directory. A query with a new checkpoint directory therefore adds to what is there and replaces nothing.
+    ``staging``: the folder for files that are being written, on the same file system; by default the folder's name
+    with ``.staging`` behind it.
 
     One object serves one query. Two queries may write into the same folder, each with its own writer's name.
     """
@@ -63,16 +71,22 @@ class ParquetFolder:
         self,
         path: str,
         *,
-        time: str = "approximate_arrival_timestamp",
+        format: str = "parquet",
+        partition_by: Sequence[str] = (),
+        time: str = _ARRIVAL,
         key: str | None = None,
+        options: Mapping[str, str] | None = None,
         writer: str | None = None,
         staging: str | None = None,
     ) -> None:
         if writer is not None and not _WRITER.fullmatch(writer):
             raise OptionError("writer: 1 to 64 letters, digits and _ are wanted")
         self._path = path.rstrip("/")
+        self._format = format
+        self._partition_by = list(partition_by)
         self._time = time
         self._key = key
+        self._options = dict(options or {})
         self._writer = writer
         self._staging = (staging or f"{self._path}.staging").rstrip("/")
         self._finished: int | None = None
@@ -81,45 +95,95 @@ class ParquetFolder:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch, in place of what an earlier run of it wrote. Its columns become the file's.
 
-        Raises OptionError when a column that is needed is missing, or ``hour`` is among the columns.
+        Raises OptionError when a column that is needed is missing.
         """
-        self._check(batch)
+        self.check(batch)
         files = HadoopFiles(batch.sparkSession)
         writer = self._writer or _query_of(batch)
         staging = f"{self._staging}/{writer}"
-        follows, self._finished = self._finished, None
-        files.remove(staging)
-        if follows is None or batch_id != follows + 1:
-            self._sweep(files, writer, batch_id)
+        self._begin(files, writer, batch_id)
         self._stage(batch, staging)
         self._move(files, staging, f"batch-{batch_id:09d}-{writer}")
         files.remove(staging)
         self._finished = batch_id
 
-    def _check(self, batch: DataFrame) -> None:
-        needed = {self._time} | ({self._key, *POSITION[2:]} if self._key else set())
+    def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
+        """As ``write``, for a batch known to have no rows: without running it. Takes away what it had written."""
+        self._begin(HadoopFiles(batch.sparkSession), self._writer or _query_of(batch), batch_id)
+        self._finished = batch_id
+
+    def check(self, batch: DataFrame) -> None:
+        """Raises OptionError when a column that is needed is missing."""
+        needed = {self._key, *POSITION[2:]} if self._key else set()
+        needed |= {name for name in self._partition_by if name != HOUR or HOUR in batch.columns}
+        needed |= {self._time} if self._makes_hour(batch) else set()
         faults = [f"the batch has no column {name}" for name in sorted(needed - set(batch.columns))]
-        if HOUR in batch.columns:
-            faults.append(f"the batch has a column {HOUR}, which is what the folder is partitioned by: rename it")
         if faults:
             raise OptionError(faults)
 
+    def _makes_hour(self, batch: DataFrame) -> bool:
+        return HOUR in self._partition_by and HOUR not in batch.columns
+
+    def _begin(self, files: HadoopFiles, writer: str, batch_id: int) -> None:
+        follows, self._finished = self._finished, None
+        files.remove(f"{self._staging}/{writer}")
+        if follows is None or batch_id != follows + 1:
+            self._sweep(files, writer, batch_id)
+
     def _sweep(self, files: HadoopFiles, writer: str, batch_id: int) -> None:
         """Remove what this or a later batch of this writer left: it is written again now, or will be."""
-        for file in files.glob(self._path, f"{HOUR}=*/batch-{_at_least(batch_id)}-{writer}-*.parquet"):
+        for file in files.glob(self._path, f"{self._folders}batch-{_at_least(batch_id)}-{writer}-*.*"):
             files.remove(file)
 
+    @property
+    def _folders(self) -> str:
+        return "*=*/" * len(self._partition_by)
+
     def _stage(self, batch: DataFrame, staging: str) -> None:
-        rows = batch.withColumn(HOUR, _hour_of(fn.col(self._time)))
+        rows = batch.withColumn(HOUR, _hour_of(fn.col(self._time))) if self._makes_hour(batch) else batch
         with _few_files(batch.sparkSession):
-            rows = sort_by_key(rows, self._key, first=[HOUR]) if self._key else rows.hint("rebalance", HOUR)
-            rows.write.mode("overwrite").partitionBy(HOUR).parquet(staging)
+            if self._key:
+                rows = sort_by_key(rows, self._key, first=self._partition_by)
+            else:
+                rows = rows.hint("rebalance", *self._partition_by)
+            writing = rows.write.mode("overwrite").partitionBy(*self._partition_by)
+            writing.format(self._format).options(**self._options).save(staging)
 
     def _move(self, files: HadoopFiles, staging: str, name: str) -> None:
-        staged = sorted(files.glob(staging, f"{HOUR}=*/*.parquet"), key=lambda file: file.split("/")[-2:])
+        depth = len(self._partition_by)
+        staged = files.glob(staging, f"{self._folders}part-*")
+        staged.sort(key=lambda file: file.split("/")[-depth - 1 :])
         for number, file in enumerate(staged):
-            hour = file.split("/")[-2]
-            files.move(file, f"{self._path}/{hour}", f"{name}-{number:05d}.parquet")
+            parts = file.split("/")
+            folder = "/".join([self._path, *parts[len(parts) - depth - 1 : -1]])
+            files.move(file, folder, f"{name}-{number:05d}{self._suffix(parts[-1])}")
+
+    def _suffix(self, file: str) -> str:
+        return f".{self._format}" if self._format in _CONTAINERS else _SUFFIX.sub(r".\1", file)
+
+
+class ParquetFolder(BatchFolder):
+    """A ``BatchFolder`` of Parquet files by the hour, which the column ``time`` gives.
+
+    ``path``, ``time``, ``key``, ``writer`` and ``staging`` are those of ``BatchFolder``.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        time: str = _ARRIVAL,
+        key: str | None = None,
+        writer: str | None = None,
+        staging: str | None = None,
+    ) -> None:
+        super().__init__(path, partition_by=[HOUR], time=time, key=key, writer=writer, staging=staging)
+
+    def check(self, batch: DataFrame) -> None:
+        """Raises OptionError when a column that is needed is missing, or ``hour`` is among the columns."""
+        if HOUR in batch.columns:
+            raise OptionError(f"the batch has a column {HOUR}, which is what the folder is partitioned by: rename it")
+        super().check(batch)
 
 
 def _hour_of(time: Column) -> Column:
