@@ -242,8 +242,6 @@ class Batcher:
             return
         records_max = self.limits.request_records_max - len(request.entries)
         bytes_max = self.request_bytes_max - request.payload_bytes
-        if not request.loads:
-            bytes_max = max(bytes_max, lane.next_bytes() if lane.waiting else 0)
         if lane.pace is not None and lane.waiting:
             if not self._paced(lane, now_s, 1, lane.next_bytes()):
                 return
@@ -251,7 +249,7 @@ class Batcher:
             records_max = min(records_max, max(1, paced_records))
             bytes_max = min(bytes_max, max(paced_bytes, lane.next_bytes()))
         take = lane.take_by_key if ordered else lane.take_plain
-        load = take(records_max, bytes_max)
+        load = take(records_max, bytes_max, first_any=not request.loads)
         if load is not None:
             self._send(request, load, now_s)
         if lane.waiting:

@@ -178,14 +178,16 @@ class Lane:
         payload_bytes = len(container.data) + len(container.partition_key.encode())
         return Load(self, taken, [entry], payload_bytes, is_aggregate=True)
 
-    def take_plain(self, records_max: int, bytes_max: int) -> Load | None:
-        """Records that each become an entry, within both bounds."""
+    def take_plain(self, records_max: int, bytes_max: int, *, first_any: bool) -> Load | None:
+        """Records that each become an entry, within both bounds; with ``first_any`` the first may be of any size."""
         taken: list[Run] = []
         total_bytes = 0
         while self.runs and records_max:
             run = self.runs[0]
             self._drop_withdrawn(run)
             count, payload_bytes = fitting(run, records_max, bytes_max - total_bytes)
+            if first_any and not (count or taken) and len(run):
+                count, payload_bytes = 1, run.record_bytes(run.at)
             if count:
                 self._took(run, count)
                 taken.append(run.cut(count))
@@ -197,9 +199,9 @@ class Lane:
         note_taken(taken)
         return self.plain_load(taken, total_bytes) if taken else None
 
-    def take_by_key(self, records_max: int, bytes_max: int) -> Load | None:
+    def take_by_key(self, records_max: int, bytes_max: int, *, first_any: bool) -> Load | None:
         """As ``take_plain``, but none whose key is on its way, and each key once."""
-        taken, total_bytes = self._take_ready(records_max, bytes_max)
+        taken, total_bytes = self._take_ready(records_max, bytes_max, first_any=first_any)
         records_max -= len(taken)
         while self.runs and records_max and not self.ready:
             run = self.runs[0]
@@ -211,7 +213,8 @@ class Lane:
                     self.held.setdefault(key, deque()).append(run.only((place,)))
                     continue
                 payload_bytes = run.record_bytes(place)
-                if not records_max or total_bytes + payload_bytes > bytes_max:
+                fits = total_bytes + payload_bytes <= bytes_max or (first_any and not total_bytes)
+                if not records_max or not fits:
                     break
                 places.append(place)
                 self.busy.add(key)
@@ -229,7 +232,7 @@ class Lane:
         note_taken(taken)
         return self.plain_load(taken, total_bytes) if taken else None
 
-    def _take_ready(self, records_max: int, bytes_max: int) -> tuple[list[Run], int]:
+    def _take_ready(self, records_max: int, bytes_max: int, *, first_any: bool) -> tuple[list[Run], int]:
         """The first record of each key that may go, within both bounds; and their bytes."""
         taken: list[Run] = []
         total_bytes = 0
@@ -240,7 +243,7 @@ class Lane:
             self._drop_withdrawn(run)
             if len(run):
                 payload_bytes = run.record_bytes(0)
-                if total_bytes + payload_bytes > bytes_max:
+                if total_bytes + payload_bytes > bytes_max and not (first_any and not taken):
                     break
                 self._took(run, 1)
                 taken.append(run)
