@@ -190,7 +190,7 @@ class SendLoop:
         for task in self._sending:
             task.cancel()
         self._take_in()
-        self.batcher.close()
+        self.batcher.close(self._now())
         self._give_room()
         self._emit_metrics(self._now())
 
