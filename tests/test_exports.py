@@ -59,8 +59,8 @@ PUBLIC = {
         "__version__",
     ],
     "penstock.pipeline": [
-        "POSITION",
         "BatchFolder",
+        "POSITION",
         "ParquetFolder",
         "decode_bytes",
         "decode_json",

@@ -40,13 +40,15 @@ if TYPE_CHECKING:
     from penstock.runtime.producer import Producer
     from penstock.runtime.producer_metrics import ProducerSnapshot
     from penstock.runtime.sync_producer import SyncProducer
-    from penstock.wiring import WireSettings
+    from penstock.runtime.unwritten import Unwritten
+    from penstock.wiring import Credentials, WireSettings
 
 __all__ = [
     "AccessDeniedError",
     "AggregateError",
     "BufferFullError",
     "ConditionFailedError",
+    "Credentials",
     "CredentialsError",
     "DataLossError",
     "ExpiredIteratorError",
@@ -81,6 +83,7 @@ __all__ = [
     "ThrottledError",
     "TransportError",
     "UnavailableError",
+    "Unwritten",
     "WireSettings",
     "__version__",
 ]
@@ -93,6 +96,7 @@ _HOMES = (
     "penstock.options",
     "penstock.wiring",
     "penstock.runtime.producer_metrics",
+    "penstock.runtime.unwritten",
     "penstock.runtime.handles",
     "penstock.runtime.producer",
     "penstock.runtime.sync_producer",

@@ -41,10 +41,14 @@ class PutRecordsDone(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordsRefused(msgspec.Struct, frozen=True, gc=False):
-    """A shard took no more for now. The records wait and are put again."""
+    """A request was answered, and these records of it were not taken. They wait and are put again.
+
+    ``error_code`` says why: ProvisionedThroughputExceededException when the shard took no more for now.
+    """
 
     stream: str
-    shard_id: str
+    shard_id: str | None
+    """None when no shard could be predicted for them."""
     records: int
     error_code: str
 
@@ -55,17 +59,20 @@ class RecordsExpired(msgspec.Struct, frozen=True, gc=False):
     stream: str
     shard_id: str | None
     """None when no shard could be predicted for them."""
-    records: int
+    user_records: int
     may_be_written: bool
     """True when an attempt had an unknown outcome: the stream may hold them all the same."""
 
 
 class RecordsFailed(msgspec.Struct, frozen=True, gc=False):
-    """User records were given up, because putting them again would not help; their callers got an error."""
+    """User records were given up: putting them again would not help, or the producer was closed (``ProducerClosed``).
+
+    Their callers got an error.
+    """
 
     stream: str
     shard_id: str | None
-    records: int
+    user_records: int
     error_code: str
 
 

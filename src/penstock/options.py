@@ -78,6 +78,11 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in self.__struct_fields__}
+        faults = [f"{name} must be a number, not {given[name]!r}" for name in _NUMBERS if not _is_number(given[name])]
+        wrong_flags = [name for name in _FLAGS if not isinstance(given[name], bool)]
+        faults += [f"{name} must be True or False, not {given[name]!r}" for name in wrong_flags]
+        if faults:
+            raise OptionError(faults)
         faults = [f"{name} must be more than 0, not {given[name]}" for name in _POSITIVE if given[name] <= 0]
         faults += [f"{name} must be at least 0, not {given[name]}" for name in _NOT_NEGATIVE if given[name] < 0]
         faults += [
@@ -110,9 +115,15 @@ _POSITIVE = (
     "metrics_interval_s",
 )
 _NOT_NEGATIVE = ("linger_s", "retry_base_s")
+_NUMBERS = (*_POSITIVE, *_NOT_NEGATIVE)
+_FLAGS = ("aggregation", "ordered_by_key", "raise_when_full", "pacing", "metrics_per_shard")
 _AT_MOST = {
     "request_records_max": REQUEST_RECORDS_MAX,
     "request_bytes_max": REQUEST_BYTES_MAX,
     "record_bytes_max": REQUEST_BYTES_MAX,
     "aggregate_bytes_max": REQUEST_BYTES_MAX,
 }
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.aws.settings import WireSettings
+from penstock.aws.settings import Credentials, WireSettings
 from penstock.errors import OptionError
 from penstock.model import StreamName
 
 if TYPE_CHECKING:
     from penstock.ports import RecordSink
 
-__all__ = ["WireSettings", "sink_for", "stream_name"]
+__all__ = ["Credentials", "WireSettings", "sink_for", "stream_name"]
 
 
 def sink_for(stream: str | RecordSink, wire: WireSettings | None) -> RecordSink:

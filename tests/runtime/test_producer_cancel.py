@@ -185,7 +185,7 @@ async def test_cancellation_at_every_await_of_close(local: LocalKinesis, late: b
             await producer.close()  # what was shielded is over then, too
             counts = producer.metrics()
             assert counts.user_records_pending == counts.buffer_bytes == 0
-            assert counts.user_records_accepted == counts.user_records_put + counts.user_records_withdrawn == 20
+            assert counts.user_records_accepted == counts.user_records_put + counts.user_records_failed == 20
             written = (await read_all(local)).counts()
             for handle, record in zip(handles, numbered(range(20)), strict=True):
                 error = await failure_of(handle)

@@ -50,7 +50,7 @@ async def test_time_to_live_during_a_long_throttle(local: LocalKinesis, aggregat
         assert (await producer.put(OutRecord(b"later", "key"))).attempts == 1
         counts = producer.metrics()
     assert (counts.user_records_expired, counts.user_records_put, counts.buffer_bytes) == (130, 31, 0)
-    assert sum(event.records for event in heard.of(RecordsExpired)) == 130
+    assert sum(event.user_records for event in heard.of(RecordsExpired)) == 130
     assert not any(event.may_be_written for event in heard.of(RecordsExpired))
     expected = [b"later", *(b"%d" % number for number in range(100, 130))]
     assert (await read_all(local)).counts() == dict.fromkeys(expected, 1)

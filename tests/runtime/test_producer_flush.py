@@ -187,7 +187,7 @@ async def test_closing_with_a_deadline_gives_up_what_is_left(local: LocalKinesis
         assert (record.data in written) == (error is None)
         assert error is None or (isinstance(error, RecordWithdrawnError) and error.attempts > 0)
     counts = producer.metrics()
-    assert (counts.user_records_put, counts.user_records_withdrawn) == (len(written), len(failures))
+    assert (counts.user_records_put, counts.user_records_failed) == (len(written), len(failures))
     assert (counts.user_records_pending, counts.buffer_bytes) == (0, 0)
 
 

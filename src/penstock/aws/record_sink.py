@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.aws.kinesis import KinesisClient, PutEntry
 from penstock.aws.retry import ONCE
 from penstock.aws.wire import Wire
-from penstock.errors import NotFoundError, ServiceError
+from penstock.errors import AccessDeniedError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,9 +50,7 @@ class KinesisSink:
     async def _ignores_keys(self) -> bool:
         try:
             summary = await self._client.describe_stream_summary(self._stream)
-        except NotFoundError:
-            raise
-        except ServiceError:
+        except (AccessDeniedError, InvalidArgumentError):
             # Not allowed to ask, or an endpoint that does not know the call: such a stream is the exception.
             return False
         return summary.record_distribution_strategy == AUTO

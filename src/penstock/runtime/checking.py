@@ -57,8 +57,21 @@ class RecordCheck:
         """Records, or (partition key, data) pairs, in portions. Raises InvalidRecordError for any of them."""
         portions: list[Portion] = []
         for start in range(0, len(records), PORTION_RECORDS_MAX):
-            portions += self._portions(records[start : start + PORTION_RECORDS_MAX])
+            some = records[start : start + PORTION_RECORDS_MAX]
+            try:
+                portions += self._portions(some)
+            except InvalidRecordError:
+                self._tell_which(some, start)
+                raise
         return portions
+
+    def _tell_which(self, records: Sequence[Any], before: int) -> None:
+        """Raise the InvalidRecordError of the first bad one of them, with its number."""
+        for place, record in enumerate(records):
+            try:
+                self._portions([record])
+            except InvalidRecordError as error:
+                raise InvalidRecordError(f"record {before + place}: {error}") from None
 
     def _portions(self, records: Sequence[Any]) -> list[Portion]:
         hash_keys: dict[int, int] = {}

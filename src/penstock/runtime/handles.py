@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -102,7 +103,8 @@ class Puts:
 
     def withdraw(self) -> int:
         """Take back what was never sent, and tell how many records that is."""
-        return sum(chunk.owner.withdraw(chunk, index) for chunk in self._chunks for index in range(chunk.records))
+        places = [(chunk, index) for chunk in self._chunks for index in range(chunk.records)]
+        return int(self._chunks[0].owner.withdraw_all(places)) if places else 0
 
     def _results(self) -> Iterator[PutResult | PutError]:
         self._check_done()
@@ -122,19 +124,27 @@ class SyncPuts(Puts):
     """The same for threads."""
 
     def wait(self, timeout_s: float | None = None) -> SyncPuts:
-        """Wait until all outcomes are known; returns itself. Raises TimeoutError after ``timeout_s`` of one wait."""
+        """Wait until all outcomes are known; returns itself. Raises TimeoutError after ``timeout_s``."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
         for chunk in self._chunks:
-            wait_settled(chunk, ALL, timeout_s)
+            wait_settled(chunk, ALL, None if end_s is None else max(0.0, end_s - time.monotonic()))
         return self
 
 
 def settled(chunk: Chunk, index: int) -> asyncio.Future[None]:
     """A future that is done when the record (with ``ALL``: every one) has its outcome."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    loop, thread = asyncio.get_running_loop(), threading.get_ident()
+    future: asyncio.Future[None] = loop.create_future()
 
-    def tell() -> None:
+    def finish() -> None:
         if not future.done():
             future.set_result(None)
+
+    def tell() -> None:
+        if threading.get_ident() == thread:
+            finish()
+        else:  # a SyncProducer settles on a loop of its own
+            loop.call_soon_threadsafe(finish)
 
     chunk.when_settled(index, tell)
     return future
@@ -147,4 +157,4 @@ def wait_settled(chunk: Chunk, index: int, timeout_s: float | None) -> None:
     told = threading.Event()
     chunk.when_settled(index, told.set)
     if not told.wait(timeout_s):
-        raise TimeoutError(f"no outcome after {timeout_s} s; the record is still being put")
+        raise TimeoutError("there is no outcome yet")

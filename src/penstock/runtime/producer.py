@@ -19,7 +19,7 @@ from penstock.runtime.send_loop import SendLoop
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
     from penstock.core.batching import Chunk
@@ -153,6 +153,10 @@ class Producer(Generic[T]):
         """What the producer did since its start."""
         return self._sends.metrics()
 
+    def oldest_pending_s(self) -> float:
+        """How long ago the oldest record was put that has no outcome yet; 0.0 if there is none."""
+        return self._sends.oldest_pending_s()
+
     async def start(self) -> None:
         """List the stream's shards, so that the first put need not wait for that; ``async with`` does it.
 
@@ -185,7 +189,11 @@ class Producer(Generic[T]):
 
     def withdraw(self, chunk: Chunk, index: int) -> bool:
         """See PutHandle.withdraw."""
-        return self._sends.withdraw(chunk, index)
+        return self._sends.withdraw(((chunk, index),)) == 1
+
+    def withdraw_all(self, places: Sequence[tuple[Chunk, int]]) -> int:
+        """See Puts.withdraw."""
+        return self._sends.withdraw(places)
 
     def serve_threads(self, lock: threading.Lock, loop: asyncio.AbstractEventLoop, owner: Any) -> None:
         """Puts come from threads from now on, each with ``lock`` held; the loop runs in another one."""

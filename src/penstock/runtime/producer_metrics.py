@@ -92,7 +92,7 @@ class ProducerSnapshot(msgspec.Struct, kw_only=True):
     user_records_expired: int = 0
     """Not put within their time to live."""
     user_records_withdrawn: int = 0
-    """Taken back by the caller before they were sent, or given up by a close."""
+    """Taken back by the caller before they were sent."""
     user_bytes_put: int = 0
     """Data of the user records put, without keys."""
     records_put: int = 0

@@ -49,7 +49,7 @@ class ProducerWatch(Watch):
         """See Watch."""
         refused = error_code == THROTTLED
         self._meter.records_not_put(records, error_code, refused=refused, shard_id=shard_id or "")
-        self._emit(RecordsRefused(self._stream, shard_id or "", records, error_code))
+        self._emit(RecordsRefused(self._stream, shard_id, records, error_code))
 
     def expired(self, run: Run, shard_id: str | None, now_s: float) -> None:
         """See Watch."""

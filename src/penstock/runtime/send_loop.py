@@ -27,12 +27,12 @@ from penstock.events import PaceChanged, ProducerMetrics, PutRecordsDone
 from penstock.model import OutRecord
 from penstock.runtime.intake import Intake
 from penstock.runtime.producer_metrics import ProducerMeter
-from penstock.runtime.producer_watch import ProducerWatch
+from penstock.runtime.producer_watch import THROTTLED, ProducerWatch
 from penstock.runtime.shard_follower import ShardFollower
 from penstock.runtime.unwritten import Unwritten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from penstock.events import Event
@@ -157,7 +157,8 @@ class SendLoop:
         except TimeoutError:
             unwritten = self._unwritten(newest)
             raise FlushTimeoutError(
-                f"{self.stream}: {len(unwritten)} records have no outcome after {deadline_s} s; they go on",
+                f"{self.stream}: {len(unwritten)} records have no outcome after {deadline_s} s; "
+                + ("they are given up" if self._closed else "they go on"),
                 unwritten,
             ) from None
         finally:
@@ -208,10 +209,16 @@ class SendLoop:
         self._note_level()
         return self._meter.snapshot(self._now())
 
-    def withdraw(self, chunk: Chunk, index: int) -> bool:
-        """See PutHandle.withdraw."""
+    def oldest_pending_s(self) -> float:
+        """See Producer.oldest_pending_s."""
         self._take_in()
-        withdrawn = self.batcher.withdraw(chunk, index)
+        oldest = next(iter(self._live.values()), None)
+        return 0.0 if oldest is None else self._now() - oldest.put_at_s
+
+    def withdraw(self, places: Sequence[tuple[Chunk, int]]) -> int:
+        """Take back those records of chunks that were never sent; how many."""
+        self._take_in()
+        withdrawn = sum(self.batcher.withdraw(chunk, index) for chunk, index in places)
         if withdrawn:
             self._give_room()
         return withdrawn
@@ -261,6 +268,7 @@ class SendLoop:
         self._count_buffering(request, began_s)
         error_code: str | None = None
         refused = failed = 0
+        took_s: float | None = None
         try:
             async with asyncio.timeout(self._options.request_timeout_s):
                 results = await self._sink.put(request.entries)
@@ -273,18 +281,17 @@ class SendLoop:
             self.batcher.failed(request, Failure.UNKNOWN, error_code, self._now())
             raise
         else:
-            for result in results:
-                if result.error_code:
-                    if result.error_code == "ProvisionedThroughputExceededException":
-                        refused += 1
-                    else:
-                        failed += 1
+            took_s = self._now() - began_s
+            codes = [result.error_code for result in results if result.error_code]
+            refused = codes.count(THROTTLED)
+            failed = len(codes) - refused
             self.batcher.answered(request, results, self._now())
             if self._on_event is not None:
                 self._tell_pace(request)
         finally:
             self._in_flight_bytes -= request.payload_bytes
-        took_s = self._now() - began_s
+        if took_s is None:
+            took_s = self._now() - began_s
         self._meter.request(len(request.entries), request.user_records, request.payload_bytes, took_s, error_code)
         if self._on_event is not None:
             self.emit(

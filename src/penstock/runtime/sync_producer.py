@@ -16,7 +16,7 @@ from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.producer import Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from types import TracebackType
 
     from penstock.core.batching import Chunk
@@ -121,6 +121,14 @@ class SyncProducer(Generic[T]):
 
         return self._run(ask, self._producer.metrics)
 
+    def oldest_pending_s(self) -> float:
+        """How long ago the oldest record was put that has no outcome yet; 0.0 if there is none."""
+
+        async def ask() -> float:
+            return self._producer.oldest_pending_s()
+
+        return self._run(ask, lambda: 0.0)
+
     def start(self) -> None:
         """List the stream's shards; ``with`` does it. Raises as `Producer.start`."""
 
@@ -161,6 +169,14 @@ class SyncProducer(Generic[T]):
             return self._producer.withdraw(chunk, index)
 
         return self._run(ask, lambda: False)
+
+    def withdraw_all(self, places: Sequence[tuple[Chunk, int]]) -> int:
+        """See Puts.withdraw."""
+
+        async def ask() -> int:
+            return self._producer.withdraw_all(places)
+
+        return self._run(ask, lambda: 0)
 
     # --- parts ----------------------------------------------------------------------------------
 

@@ -43,11 +43,11 @@ LINES: dict[type, Line] = {
         WARNING, "{shard_id} refused {records} records ({error_code}); they are put again", every_s=30
     ),
     events.RecordsExpired: Line(
-        ERROR, "{records} user records for {shard_id} were not written within their time to live "
+        ERROR, "{user_records} user records for {shard_id} were not written within their time to live "
         "(may be written all the same: {may_be_written})", every_s=10,
     ),
     events.RecordsFailed: Line(
-        ERROR, "{records} user records for {shard_id} were given up ({error_code})", every_s=10
+        ERROR, "{user_records} user records for {shard_id} were given up ({error_code})", every_s=10
     ),
     events.AggregatesRepeated: Line(
         INFO, "{aggregates} aggregates landed on {shard_id}, which does not hold all of them; their {user_records} "
@@ -128,7 +128,7 @@ class _EventLog:
             self._write(line, event)
         else:
             held.count += 1
-            held.records += getattr(event, "records", 0)
+            held.records += getattr(event, "records", 0) or getattr(event, "user_records", 0)
             held.last = event
 
     def _release(self, now_s: float) -> None:

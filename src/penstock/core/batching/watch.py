@@ -29,7 +29,7 @@ class Watch:
         """The user records of a run can not be written and were given up."""
 
     def withdrawn(self, records: int) -> None:
-        """User records were withdrawn, or the producer was closed before they were written."""
+        """User records were withdrawn before they were sent."""
 
     def repeated(self, shard_id: str, aggregates: int, user_records: int) -> None:
         """Aggregates landed on a shard whose range does not hold them, and are put again by shard."""
