@@ -9,6 +9,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli import load, local, put
+from penstock.cli import run as run_job
 from penstock.errors import PenstockError
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
 app.command("local")(local.command)
 app.command("put")(put.command)
 app.command("load")(load.command)
+app.command("run")(run_job.command)
 
 
 def _show_version(wanted: bool) -> None:

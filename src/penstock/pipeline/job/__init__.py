@@ -1,0 +1,21 @@
+"""Jobs declared in a file: one read of one stream, steps, sinks. ``penstock run`` runs them."""
+
+from penstock.pipeline.job.delivery import Delivery, deliveries
+from penstock.pipeline.job.faults import JobFileError
+from penstock.pipeline.job.files import JobFile, load_job
+from penstock.pipeline.job.main import run_file
+from penstock.pipeline.job.model import Job
+from penstock.pipeline.job.outcome import ExitCode
+from penstock.pipeline.job.schema import job_schema
+
+__all__ = [
+    "Delivery",
+    "ExitCode",
+    "Job",
+    "JobFile",
+    "JobFileError",
+    "deliveries",
+    "job_schema",
+    "load_job",
+    "run_file",
+]

@@ -1,0 +1,7 @@
+"""``python -m penstock.pipeline.job job.toml``."""
+
+import sys
+
+from penstock.pipeline.job.main import main
+
+sys.exit(main())

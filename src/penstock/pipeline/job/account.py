@@ -1,0 +1,108 @@
+"""What a job did: numbers per batch, and their sums."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.pipeline.repeats import late_rows
+from penstock.spark.offsets import StreamOffset, is_initial
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class BatchReport(msgspec.Struct, frozen=True):
+    """One batch that was written and committed."""
+
+    batch: int
+    rows: int
+    """Records read."""
+    rows_per_s: float
+    seconds: float
+    """From the trigger to the commit."""
+    lag_s: dict[str, float]
+    """Per stream: how old the oldest record is that is not read yet, in seconds; 0 when none is known."""
+    dead_letters: int
+    repeats: int
+    """Rows that the deduplication removed."""
+    late: int
+    """Rows that came later than the watermark allows, and were dropped."""
+
+
+class Totals(msgspec.Struct):
+    """The sums over the batches of one run."""
+
+    batches: int = 0
+    rows: int = 0
+    seconds_busy: float = 0.0
+    dead_letters: int = 0
+    repeats: int = 0
+    late: int = 0
+    lag_s: dict[str, float] = {}
+
+    def add(self, batch: BatchReport) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.rows += batch.rows
+        self.seconds_busy = round(self.seconds_busy + batch.seconds, 3)
+        self.dead_letters += batch.dead_letters
+        self.repeats += batch.repeats
+        self.late += batch.late
+        self.lag_s = batch.lag_s
+
+
+def was_a_batch(progress: Mapping[str, Any]) -> bool:
+    """False for the progress that Spark reports now and then while nothing happens."""
+    return "addBatch" in progress["durationMs"]
+
+
+def batch_report(progress: Mapping[str, Any], *, stream: str, dead_letters: int) -> BatchReport:
+    """Spark's progress of a batch as ours."""
+    rows = int(progress["numInputRows"])
+    seconds = int(progress["durationMs"].get("triggerExecution", 0)) / 1000
+    return BatchReport(
+        batch=int(progress["batchId"]),
+        rows=rows,
+        rows_per_s=round(rows / seconds, 1) if seconds else 0.0,
+        seconds=seconds,
+        lag_s={stream: round(lag_s(progress), 3)},
+        dead_letters=dead_letters,
+        repeats=_repeats(progress),
+        late=late_rows(progress),
+    )
+
+
+def lag_s(progress: Mapping[str, Any]) -> float:
+    """How far the query is behind its stream: as the source says, or (Spark 4.0 and 4.1) since the batch's cut."""
+    source = progress["sources"][0]
+    latest = _decoded(source.get("latestOffset"))
+    if isinstance(latest, dict) and "lagMs" in latest:
+        return max(0.0, float(latest["lagMs"]) / 1000)
+    end = cut_ms(progress)
+    return 0.0 if end is None else max(0.0, time.time() - end / 1000)
+
+
+def cut_ms(progress: Mapping[str, Any]) -> int | None:
+    """The time up to which the batch read, in epoch milliseconds by the service's clock; None before the first."""
+    end = _decoded(progress["sources"][0].get("endOffset"))
+    if not isinstance(end, dict) or is_initial(end):
+        return None
+    return StreamOffset.from_dict(end).cut_ms
+
+
+def _repeats(progress: Mapping[str, Any]) -> int:
+    return sum(
+        int(operator.get("customMetrics", {}).get("numDroppedDuplicateRows", 0))
+        for operator in progress["stateOperators"]
+    )
+
+
+def _decoded(offset: Any) -> Any:
+    try:
+        return json.loads(offset) if isinstance(offset, str) else offset
+    except ValueError:
+        return None

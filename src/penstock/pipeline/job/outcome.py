@@ -1,0 +1,127 @@
+"""How a run ended: exit codes, and an error as one message."""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import Any
+
+from penstock.errors import OptionError, PenstockError
+from penstock.pipeline.job.faults import JobFileError
+from penstock.pipeline.job.steps import MissingPackageError
+
+
+class ExitCode(IntEnum):
+    """What the process's exit status says."""
+
+    DONE = 0
+    """All that was to be read is read, or it was stopped and the batch was finished."""
+    FAILED = 1
+    """Something else than what follows."""
+    WRONG_JOB = 2
+    """The job file is wrong, or does not fit the data's columns. Nothing was read."""
+    NOT_READY = 3
+    """Spark cannot start, or lacks a package. Nothing was read."""
+    SOURCE = 4
+    """The stream cannot be read: it is not there, may not be read, or has lost records."""
+    TRANSFORM = 5
+    """The transform failed."""
+    SINK = 6
+    """A sink, or the dead letters, cannot be written."""
+    CUT_SHORT = 7
+    """It was stopped a second time, in the middle of a batch, which the next start does again."""
+
+
+class StepError(PenstockError):
+    """A step of the job failed. ``step`` is its name, ``code`` what the process ends with."""
+
+    def __init__(self, message: str, *, step: str, code: ExitCode, batch_id: int | None = None) -> None:
+        self.step = step
+        self.code = code
+        self.batch_id = batch_id
+        super().__init__(message)
+
+
+def code_of(error: BaseException) -> ExitCode:
+    """The exit code that an error ends the process with."""
+    if isinstance(error, StepError):
+        return error.code
+    if isinstance(error, MissingPackageError):
+        return ExitCode.NOT_READY
+    return ExitCode.WRONG_JOB if isinstance(error, JobFileError | OptionError) else ExitCode.FAILED
+
+
+_OURS = re.compile(r"penstock\.(?:[\w.]+\.)?(\w+Error): ([^\n]*)")
+_SOURCE_SAYS = re.compile(
+    r"PYTHON_DATA_SOURCE_ERROR|PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR|penstock\.spark\.reading"
+)
+_JAVA_CLASS = re.compile(r"^(?:(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error|Throwable)?: ?)+")
+_TASK_FAILED = re.compile(r"most recent failure: Lost task [^:]*: (.*)", re.DOTALL)
+_PYTHON_TRACE = re.compile(r"Traceback \(most recent call last\):.*?\n(?=\S)([^\n]*)", re.DOTALL)
+_DATA_EXCEPTION = re.compile(r"SQLSTATE: 22")
+_QUOTED = re.compile(r"'[^'\n]*'")
+_CAUSES_MAX = 20
+MESSAGE_CHARS_MAX = 2_000
+
+
+def source_failed(error: BaseException) -> bool:
+    """True when it was reading the stream that failed, wherever Spark noticed it."""
+    return _SOURCE_SAYS.search(_whole(error)) is not None
+
+
+def by_the_data(error: BaseException) -> bool:
+    """True when rows could not be computed: a value that an expression does not take, or a Python function's error."""
+    whole = _whole(error)
+    return _DATA_EXCEPTION.search(whole) is not None or "PythonException" in whole
+
+
+def message_of(error: BaseException) -> str:
+    """The one message that says what happened: the deepest cause that says anything, without stacks.
+
+    A value that Spark quotes from the data (its error classes of SQLSTATE 22) is left out.
+    """
+    if isinstance(error, PenstockError):
+        return str(error)
+    whole = _whole(error)
+    ours = _OURS.search(whole)
+    if ours is not None:
+        return ours[2].strip()[:MESSAGE_CHARS_MAX]
+    causes = _causes(error)
+    text = _first_line(causes[-1]) if causes else _first_line(str(error))
+    if not causes and not hasattr(error, "_desc"):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if _DATA_EXCEPTION.search(text):
+        text = _QUOTED.sub("'…'", text)
+    return text[:MESSAGE_CHARS_MAX]
+
+
+def _whole(error: BaseException) -> str:
+    return "\n".join([str(error), *_causes(error)])
+
+
+def _causes(error: BaseException) -> list[str]:
+    """What the Java exceptions behind a PySpark error say, from the outermost to the deepest one."""
+    origin: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    found: list[str] = []
+    while origin is not None and len(found) < _CAUSES_MAX:
+        said = origin.getMessage()
+        name = origin.getClass().getSimpleName()
+        if said:
+            found.append(str(said) if name.startswith(("Spark", "Analysis", "Parse", "Python")) else f"{name}: {said}")
+        else:
+            found.append(name)
+        origin = origin.getCause()
+    return found
+
+
+def _first_line(text: str) -> str:
+    """The line that says what happened."""
+    task = _TASK_FAILED.search(text)
+    if task is not None:
+        text = task[1]
+    python = _PYTHON_TRACE.search(text)
+    if python is not None:
+        return python[1].strip()
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    stripped = _JAVA_CLASS.sub("", line)
+    return (stripped or line).rstrip(";")

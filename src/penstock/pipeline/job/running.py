@@ -1,0 +1,148 @@
+"""A job from its start to its end: one query, watched, and stopped between two batches."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
+
+from penstock.pipeline.job import steps
+from penstock.pipeline.job.account import Totals, batch_report, cut_ms, was_a_batch
+from penstock.pipeline.job.batches import Batches
+from penstock.pipeline.job.outcome import ExitCode, StepError, message_of, source_failed
+from penstock.pipeline.job.rehearsal import rehearse
+from penstock.spark.source import ADMISSION
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.pipeline.job.files import JobFile
+    from penstock.pipeline.job.showing import Show
+    from penstock.pipeline.job.stopping import Stopping
+
+POLL_S = 0.25
+
+
+def run_job(spark: SparkSession, job_file: JobFile, stopping: Stopping, show: Show) -> ExitCode:
+    """Run until the stream's end, a stop or an error; the exit code. Shows progress, errors and a summary.
+
+    Raises JobFileError or StepError for what is wrong before anything is read.
+    """
+    run = _Run(spark, job_file, stopping, show)
+    rehearse(spark, job_file, run.batches)
+    return run.whole()
+
+
+class _Run:
+    def __init__(self, spark: SparkSession, job_file: JobFile, stopping: Stopping, show: Show) -> None:
+        self._spark = spark
+        self._file = job_file
+        self._job = job_file.job
+        self._stopping = stopping
+        self._show = show
+        self.batches = Batches(job_file, stopping, show.rows_out)
+        self._totals = Totals()
+        self._stream = str(self._job.source.get("streamName") or self._job.source.get("streamARN"))
+        self._last_batch: int | None = None
+        self._seen: tuple[Any, Any] | None = None
+        self._cut_ms = 0
+        self._told_to_stop = False
+
+    def whole(self) -> ExitCode:
+        """From the first query to the summary."""
+        began_s, until_ms = time.monotonic(), time.time() * 1000
+        how, code = "done", ExitCode.DONE
+        try:
+            while True:
+                rows_before = self._totals.rows
+                self._one_query()
+                if self._stopping.asked or not self._more(self._totals.rows - rows_before, until_ms):
+                    break
+            if self._stopping.asked:
+                named = "a signal" if self._stopping.signal is None else self._stopping.signal.name
+                how, code = f"stopped by {named}", ExitCode.DONE
+                if self._stopping.at_once:
+                    how, code = f"stopped by {named}, in the middle of a batch", ExitCode.CUT_SHORT
+        except StepError as error:
+            how, code = "failed", error.code
+            self._show.wrong([str(error)], code, error.step)
+        self._show.ended(self._job.name, how, code, self._totals, time.monotonic() - began_s)
+        return code
+
+    def _more(self, rows: int, until_ms: float) -> bool:
+        """True where Spark made one batch of AvailableNow, and the stream's end at the start is not reached."""
+        if ADMISSION or not self._job.trigger.available_now:
+            return False
+        return rows > 0 and self._cut_ms < until_ms
+
+    def _one_query(self) -> None:
+        query = self._start()
+        self._show.started(self._job.name, str(query.id))
+        try:
+            self._watch(query)
+            self._look(query)
+        except StreamingQueryException as error:
+            self._look(query)
+            if not (self.batches.refused and self.batches.failure is None):
+                raise self._failure(error) from error
+        finally:
+            query.stop()
+
+    def _start(self) -> StreamingQuery:
+        """The one query: the stream's rows, decoded and without repeats, batch by batch to all sinks."""
+        job = self._job
+        try:
+            decoded = steps.decoded(steps.records_of(self._spark, job), job, self._file.folder)
+            rows = steps.without_repeats(decoded, job)
+            writer = rows.writeStream.queryName(job.name).foreachBatch(self.batches.write)
+            writer = writer.option("checkpointLocation", job.checkpoint)
+            if job.trigger.available_now:
+                writer = writer.trigger(availableNow=True)
+            elif job.trigger.every is not None:
+                writer = writer.trigger(processingTime=job.trigger.every)
+            return writer.start()
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _watch(self, query: StreamingQuery) -> None:
+        """Until the query has ended. Raises what it failed of, unless that was asked for."""
+        while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]
+            self._look(query)
+            if not self._stopping.asked:
+                continue
+            if not self._told_to_stop:
+                self._told_to_stop = True
+                self._show.stopping("stop" if self._stopping.signal is None else self._stopping.signal.name)
+            # Spark's own stop would break the batch off. A batch that begins after this refuses itself.
+            if self._stopping.at_once or not (self.batches.busy or query.status["isTriggerActive"]):
+                return
+
+    def _look(self, query: StreamingQuery) -> None:
+        """Report the batches that were committed since the last look."""
+        newest = query.lastProgress
+        if newest is None or (newest["batchId"], newest["timestamp"]) == self._seen:
+            return
+        self._seen = (newest["batchId"], newest["timestamp"])
+        is_next = was_a_batch(newest) and newest["batchId"] - 1 == self._last_batch
+        for progress in [newest] if is_next else query.recentProgress:
+            number = int(progress["batchId"])
+            if was_a_batch(progress) and (self._last_batch is None or number > self._last_batch):
+                self._last_batch = number
+                self._cut_ms = cut_ms(progress) or self._cut_ms
+                dead_letters = self.batches.dead_letters_of(number)
+                report = batch_report(progress, stream=self._stream, dead_letters=dead_letters)
+                self._totals.add(report)
+                self._show.batch(report)
+
+    def _failure(self, error: Exception) -> StepError:
+        """The one thing that went wrong: in a batch's step, or else where Spark plans it."""
+        if self.batches.failure is not None:
+            return self.batches.failure
+        if isinstance(error, StepError):
+            return error
+        what = self._file.secrets.hide(message_of(error))
+        if source_failed(error):
+            return StepError(f"source failed: {what}", step="source", code=ExitCode.SOURCE)
+        return StepError(f"the query failed: {what}", step="query", code=ExitCode.FAILED)

@@ -1,0 +1,84 @@
+"""The Spark session of a job."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from penstock.pipeline.job.functions import file_to_send
+from penstock.pipeline.job.options import as_options
+from penstock.pipeline.job.outcome import ExitCode, StepError, message_of
+
+if TYPE_CHECKING:
+    from penstock.pipeline.job.files import JobFile
+
+_REDACTED = "(?i)url|secret|password|token|access[.]?key"
+_LOCAL = {"spark.ui.showConsoleProgress": "false"}
+
+
+def submitted() -> bool:
+    """True under spark-submit, which has started Spark's JVM by now, with settings of its own."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
+    """Start Spark, or take the session that is there. Without a master it runs in this machine's threads.
+
+    Raises StepError (NOT_READY) when Spark cannot start.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    job = job_file.job
+    settings = as_options(job.spark)
+    for name in ("spark.sql.redaction.options.regex", "spark.redaction.regex"):
+        if job_file.secrets.options and name not in settings:
+            hidden = "|".join(sorted(re.escape(option) for option in job_file.secrets.options))
+            settings[name] = f"{_REDACTED}|{hidden}"
+    try:
+        if submitted():
+            SparkContext._ensure_initialized()
+            given = SparkConf()
+            settings = {name: value for name, value in settings.items() if not given.contains(name)}
+        else:
+            settings = {**_LOCAL, **settings}
+            if not _has_master(settings):
+                settings["spark.master"] = "local[*]"
+            if log_level is not None:
+                settings.setdefault("spark.log.level", log_level)
+        builder = SparkSession.builder.appName(job.name)
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+    except Exception as error:
+        raise StepError(_told(job_file, error), step="spark", code=ExitCode.NOT_READY) from error
+    if log_level is not None:
+        spark.sparkContext.setLogLevel(log_level)
+    _send_modules(spark, job_file)
+    return spark
+
+
+def _has_master(settings: dict[str, str]) -> bool:
+    return "spark.master" in settings or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+
+
+def _told(job_file: JobFile, error: Exception) -> str:
+    if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
+        return (
+            "Spark cannot start its Java: it needs Java 17 or newer, on PATH or where JAVA_HOME says, and settings "
+            "under [spark] that it takes; what it said stands above"
+        )
+    return f"Spark cannot start: {job_file.secrets.hide(message_of(error))}"
+
+
+def _send_modules(spark: SparkSession, job_file: JobFile) -> None:
+    """Modules beside the job file go to the executors: functions that they define may run there."""
+    job = job_file.job
+    functions: list[Any] = [sink.function for sink in job.sinks] + [job.transform.function if job.transform else None]
+    files = {file_to_send(name, job_file.folder) for name in functions if name is not None}
+    for file in sorted(str(file) for file in files if file is not None):
+        spark.sparkContext.addPyFile(file)

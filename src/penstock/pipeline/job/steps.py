@@ -1,0 +1,137 @@
+"""The steps of a job, from DataFrame to DataFrame: those of ``penstock.pipeline``, as the job chooses them."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as fn
+
+from penstock.errors import OptionError, PenstockError
+from penstock.pipeline.decode import REASON, VALUE, decode_bytes, decode_json, decode_text, explain_json
+from penstock.pipeline.job.functions import load_function
+from penstock.pipeline.job.options import as_options
+from penstock.pipeline.positions import POSITION
+from penstock.pipeline.repeats import deduplicate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.pipeline.job.model import Job
+
+UNREADABLE = {"avro": "not of the Avro schema", "protobuf": "not of the Protobuf message"}
+KEPT = ("partition_key", *POSITION, "approximate_arrival_timestamp")
+"""What rows keep of the source beside their value, where no transform says otherwise."""
+RECORDS, ROWS = "records", "rows"
+"""The views that a transform's query and a sink's query read."""
+
+
+class MissingPackageError(PenstockError):
+    """Spark lacks a package: give it to Spark, by the coordinates in the message."""
+
+
+def records_of(spark: SparkSession, job: Job) -> DataFrame:
+    """The stream's records, as they are."""
+    return spark.readStream.format("penstock").options(**as_options(job.source)).load()
+
+
+def decoded(records: DataFrame, job: Job, folder: Path) -> DataFrame:
+    """With ``value`` and ``reason``. Raises MissingPackageError, OptionError, or what Spark says of a schema."""
+    decode = job.decode
+    if decode.format == "bytes":
+        return decode_bytes(records)
+    if decode.format == "text":
+        return decode_text(records)
+    if decode.format == "json":
+        return decode_json(records, schema_text(job, folder))
+    require_package(records.sparkSession, decode.format)
+    return _by_spark(records, job, folder)
+
+
+def explained(dead: DataFrame, job: Job, folder: Path) -> DataFrame:
+    """Dead letters with reasons that name fields, where that can be."""
+    return explain_json(dead, schema_text(job, folder)) if job.decode.format == "json" else dead
+
+
+def without_repeats(rows: DataFrame, job: Job) -> DataFrame:
+    """Each key once within the window, if the job asks for it."""
+    if job.deduplicate is None:
+        return rows
+    return deduplicate(rows, job.deduplicate.keys, within=job.deduplicate.within, time=job.deduplicate.time)
+
+
+def transformed(good: DataFrame, job: Job, folder: Path) -> DataFrame:
+    """What the sinks get: by the transform, or else the fields of the value and the row's position."""
+    transform = job.transform
+    if transform is None:
+        values = [VALUE] if job.decode.format in ("text", "bytes") else [f"{VALUE}.*"]
+        return good.select(*values, *KEPT)
+    if transform.function is not None:
+        function: Callable[[DataFrame], Any] = load_function(transform.function, folder)
+        made = function(good)
+        if not hasattr(made, "columns"):
+            raise OptionError(f"{transform.function} returned {type(made).__name__}, and no DataFrame")
+        return made  # type: ignore[no-any-return]
+    sql = transform.sql if transform.sql_file is None else (folder / transform.sql_file).read_text("utf-8")
+    assert sql is not None
+    return queried(good, RECORDS, sql)
+
+
+def queried(rows: DataFrame, view: str, sql: str) -> DataFrame:
+    """A query over rows under a view's name, in the session that they are of."""
+    rows.createOrReplaceTempView(view)
+    return rows.sparkSession.sql(sql)
+
+
+def schema_text(job: Job, folder: Path) -> str:
+    """The schema of the data, from the job or from its file."""
+    if job.decode.schema_file is not None:
+        return (folder / job.decode.schema_file).read_text("utf-8").strip()
+    assert job.decode.schema is not None
+    return job.decode.schema
+
+
+def require_package(spark: SparkSession, name: str) -> None:
+    """Raises MissingPackageError where Spark's own package (avro, protobuf) is not on the class path."""
+    jvm: Any = spark.sparkContext._jvm
+    found = getattr(jvm.org.apache.spark.sql, name).functions
+    if type(found).__name__ == "JavaClass":
+        return
+    raise MissingPackageError(
+        f"Spark has no {name} functions here: give it org.apache.spark:spark-{name}_{_scala(jvm)}:{spark.version}, "
+        f'as "spark.jars.packages" under [spark] or with spark-submit --packages'
+    )
+
+
+def _scala(jvm: Any) -> str:
+    version: str = jvm.scala.util.Properties.versionNumberString()
+    return ".".join(version.split(".")[:2])
+
+
+def _by_spark(records: DataFrame, job: Job, folder: Path) -> DataFrame:
+    """Avro and Protobuf: what cannot be read gives a value whose fields are all null."""
+    data = fn.col("data")
+    if job.decode.format == "avro":
+        from pyspark.sql.avro.functions import from_avro
+
+        value = from_avro(data, schema_text(job, folder), {"mode": "PERMISSIVE"})
+    else:
+        from pyspark.sql.protobuf.functions import from_protobuf
+
+        assert job.decode.message is not None
+        file = job.decode.schema_file
+        assert file is not None
+        value = from_protobuf(data, job.decode.message, str(folder / file), {"mode": "PERMISSIVE"})
+    parsed = records.withColumn(VALUE, value)
+    kind: Any = parsed.schema[VALUE].dataType
+    if not hasattr(kind, "fieldNames"):
+        raise OptionError("the schema is not one of a record with fields")
+    empty = reduce(lambda left, right: left & right, [fn.col(VALUE).getField(f).isNull() for f in kind.fieldNames()])
+    unread = fn.col(VALUE).isNull() | empty
+    if job.decode.format == "protobuf":
+        unread = unread & (fn.length("data") > 0)  # a message of defaults alone has no bytes
+    reason = fn.when(unread, fn.lit(UNREADABLE[job.decode.format]))
+    return parsed.withColumn(REASON, reason).withColumn(VALUE, fn.when(fn.col(REASON).isNull(), fn.col(VALUE)))

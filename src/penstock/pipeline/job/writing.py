@@ -1,0 +1,214 @@
+"""The sinks of a job: each takes a batch and its id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from penstock.errors import OptionError
+from penstock.pipeline.job.delivery import FOLDER_FORMATS, KNOWN_FORMATS, is_folder
+from penstock.pipeline.job.faults import nearest
+from penstock.pipeline.job.functions import load_function
+from penstock.pipeline.job.options import as_options, check_stream_columns
+from penstock.pipeline.job.steps import ROWS, MissingPackageError, queried
+from penstock.pipeline.parquet_folder import HOUR, BatchFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.pipeline.job.model import DeadLetters, Sink
+
+CONSOLE_ROWS = 20
+_COORDINATES = {
+    "delta": "io.delta:delta-spark_{scala}:VERSION",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-{spark}_{scala}:VERSION",
+    "avro": "org.apache.spark:spark-avro_{scala}:{version}",
+    "kafka": "org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}",
+}
+
+
+class Target(Protocol):
+    """Where batches go."""
+
+    def check(self, batch: DataFrame) -> None:
+        """Raises OptionError where a batch of these columns cannot be written."""
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Write one batch."""
+
+    def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
+        """A batch without rows; ``batch`` has none."""
+
+
+def target_of(sink: Sink, folder: Path, out: TextIO) -> Target:
+    """A sink, ready to write. ``out`` is where ``console`` shows rows."""
+    if sink.function is not None:
+        return FunctionTarget(load_function(sink.function, folder), sink.sql)
+    options = as_options(sink.options)
+    if is_folder(sink):
+        assert sink.path is not None
+        assert sink.format is not None
+        made = BatchFolder(
+            sink.path,
+            format=sink.format,
+            partition_by=sink.partition_by,
+            time=sink.time,
+            key=sink.key,
+            options=options,
+        )
+        return FolderTarget(made, sink.sql)
+    if sink.format == "console":
+        return ConsoleTarget(options, sink.sql, out)
+    return FormatTarget(sink, options)
+
+
+def dead_letter_target(dead: DeadLetters) -> Target | None:
+    """Where dead letters go; None where nothing is kept."""
+    if dead.path is not None:
+        return FolderTarget(BatchFolder(dead.path, format=dead.format, partition_by=[HOUR]), None)
+    if dead.stream is not None:
+        return DeadLetterStream(as_options(dead.stream))
+    return None
+
+
+def require_format(spark: SparkSession, name: str) -> None:
+    """Raises MissingPackageError when Spark does not find a format."""
+    if name in (*FOLDER_FORMATS, "console", "penstock"):
+        return
+    jvm: Any = spark.sparkContext._jvm
+    conf = spark._jsparkSession.sessionState().conf()
+    try:
+        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(name, conf)
+    except Exception as error:
+        scala = ".".join(jvm.scala.util.Properties.versionNumberString().split(".")[:2])
+        coordinates = _COORDINATES.get(name.lower())
+        if coordinates is not None:
+            short = ".".join(spark.version.split(".")[:2])
+            package = coordinates.format(scala=scala, spark=short, version=spark.version)
+            hint = f': give it {package}, as "spark.jars.packages" under [spark] or with spark-submit --packages'
+        else:
+            near = nearest(name, KNOWN_FORMATS)
+            hint = near if "did you mean" in near else ": is its package on the class path?"
+        raise MissingPackageError(f"Spark finds no format {name}{hint}") from error
+
+
+class _Queried:
+    """What the targets share: the sink's own query."""
+
+    def __init__(self, sql: str | None) -> None:
+        self._sql = sql
+
+    def _rows(self, batch: DataFrame) -> DataFrame:
+        return batch if self._sql is None else queried(batch, ROWS, self._sql)
+
+    def check(self, batch: DataFrame) -> None:
+        """The query fits the columns."""
+        self._rows(batch)
+
+    def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
+        """Nothing is written."""
+
+
+class FolderTarget(_Queried):
+    """A folder of files: exactly once."""
+
+    def __init__(self, folder: BatchFolder, sql: str | None) -> None:
+        super().__init__(sql)
+        self._folder = folder
+
+    def check(self, batch: DataFrame) -> None:
+        """All columns are there."""
+        self._folder.check(self._rows(batch))
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """In place of what an earlier run of the batch wrote."""
+        self._folder.write(self._rows(batch), batch_id)
+
+    def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
+        """Takes away what an earlier run of the batch wrote."""
+        self._folder.write_nothing(batch, batch_id)
+
+
+class FunctionTarget(_Queried):
+    """The user's function: gets every batch, also one without rows."""
+
+    def __init__(self, function: Callable[[DataFrame, int], object], sql: str | None) -> None:
+        super().__init__(sql)
+        self._function = function
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Calls it."""
+        self._function(self._rows(batch), batch_id)
+
+    def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
+        """Calls it all the same."""
+        self._function(self._rows(batch), batch_id)
+
+
+class ConsoleTarget(_Queried):
+    """Shows the first rows of each batch, to try things out."""
+
+    def __init__(self, options: Mapping[str, str], sql: str | None, out: TextIO) -> None:
+        super().__init__(sql)
+        named = {name.lower(): value for name, value in options.items()}
+        try:
+            self._rows_max = int(named.get("numrows", CONSOLE_ROWS))
+        except ValueError:
+            raise OptionError("numRows must be a whole number") from None
+        self._truncate = named.get("truncate", "true").lower() != "false"
+        self._out = out
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Prints a table."""
+        with redirect_stdout(self._out):
+            print(f"batch {batch_id}")
+            self._rows(batch).show(self._rows_max, self._truncate)
+
+
+class FormatTarget(_Queried):
+    """Any format of Spark's, a stream of ours among them: at least once."""
+
+    def __init__(self, sink: Sink, options: Mapping[str, str]) -> None:
+        super().__init__(sink.sql)
+        assert sink.format is not None
+        self._format = sink.format
+        self._sink = sink
+        self._options = dict(options)
+
+    def check(self, batch: DataFrame) -> None:
+        """The columns that folders are made of are there; a stream has those it needs."""
+        rows = self._rows(batch)
+        missing = sorted(set(self._sink.partition_by) - set(rows.columns))
+        if missing:
+            raise OptionError([f"the batch has no column {name}" for name in missing])
+        if self._format == "penstock":
+            check_stream_columns(rows, self._options)
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Spark's writer, with the sink's mode."""
+        writing = self._rows(batch).write.format(self._format).mode(self._sink.mode).options(**self._options)
+        if self._sink.partition_by:
+            writing = writing.partitionBy(*self._sink.partition_by)
+        if self._sink.table is not None:
+            writing.saveAsTable(self._sink.table)
+        else:
+            writing.save(self._sink.path)
+
+
+class DeadLetterStream(_Queried):
+    """Another stream: the data as it came, under its partition key."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(None)
+        self._options = dict(options)
+
+    def check(self, batch: DataFrame) -> None:
+        """The options fit."""
+        check_stream_columns(batch.drop("reason"), self._options)
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Puts them."""
+        batch.drop("reason").write.format("penstock").mode("append").options(**self._options).save()
