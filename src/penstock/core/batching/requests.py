@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from penstock.core.batching.lane import Lane
     from penstock.core.batching.runs import Run
@@ -64,17 +64,7 @@ class Load:
 
     def chosen(self, places: Sequence[int]) -> list[Run]:
         """The user records at these places (rising), as runs again."""
-        runs, start, position = [], 0, 0
-        for run in self.runs:
-            stop = start + len(run.keys)
-            ours = []
-            while position < len(places) and places[position] < stop:
-                ours.append(places[position] - start)
-                position += 1
-            if ours:
-                runs.append(run.only(ours))
-            start = stop
-        return runs
+        return chosen_runs(self.runs, places)
 
 
 class Request:
@@ -96,3 +86,18 @@ class Request:
         self.payload_bytes += load.payload_bytes
         self.user_records += load.user_records
         load.attempts += 1
+
+
+def chosen_runs(runs: Iterable[Run], places: Sequence[int]) -> list[Run]:
+    """The user records at these places (rising) of runs that nothing was taken off, as runs again."""
+    chosen, start, position = [], 0, 0
+    for run in runs:
+        stop = start + len(run.keys)
+        ours = []
+        while position < len(places) and places[position] < stop:
+            ours.append(places[position] - start)
+            position += 1
+        if ours:
+            chosen.append(run.only(ours))
+        start = stop
+    return chosen

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.core.batching.lane import remember
 from penstock.core.batching.lanes import holds_all
 from penstock.core.batching.outcomes import NotWritten, Written
+from penstock.core.batching.requests import chosen_runs
 from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.core.batching.chunk import Chunk
     from penstock.core.batching.lane import Lane
     from penstock.core.batching.lanes import Lanes
-    from penstock.core.batching.outcomes import EntryResult
+    from penstock.core.batching.outcomes import EntryResult, Outcome
     from penstock.core.batching.requests import Load
     from penstock.core.batching.runs import Run
     from penstock.core.batching.watch import Watch
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 THROTTLED = "ProvisionedThroughputExceededException"
 NOT_DONE = frozenset({THROTTLED, "KMSThrottlingException", "LimitExceededException", "ThrottlingException"})
 """Error codes of entries that certainly were not written. After others (InternalFailure) they may have been."""
+
+WITHDRAWN_BYTES_MAX = 1024 * 1024
+"""Records that were withdrawn keep no more than about this in memory, which counts for no bound any more."""
 
 ACROSS_A_RESHARD = "its aggregate landed across a reshard"
 
@@ -43,6 +47,7 @@ class Settling:
         self._on_room = on_room
         self._ordered = ordered
         self._undecided: dict[Load, EntryResult] = {}
+        self._withdrawn_bytes = 0
 
     # --- answers --------------------------------------------------------------------------------
 
@@ -54,14 +59,11 @@ class Settling:
         if bad:
             load.reason = results[bad[0]].error_code or ""
             self._watch.refused(lane.shard_id, len(bad), load.reason)
-        else:
-            shards = {result.shard_id for result in results}
-            if lane.shard is not None and shards != {lane.shard_id}:
-                self.saw_another_shard = True
         if load.is_aggregate:
             if bad:
                 load.doubtful = load.doubtful or load.reason not in NOT_DONE
                 return load
+            self._look_at(lane, {results[0].shard_id})
             self._landed(load, results[0], now_s)
             return None
         again = self._split(load, results, bad) if bad else None
@@ -69,6 +71,11 @@ class Settling:
         if again is None:
             self._lanes.came_back(lane)
         return again
+
+    def _look_at(self, lane: Lane, shards: set[str | None]) -> None:
+        """Records of a lane were taken by these shards. Has the map changed?"""
+        if lane.shard is not None and shards != {lane.shard_id}:
+            self.saw_another_shard = True
 
     def decide(self, now_s: float) -> bool:
         """With a fresh map, look again at aggregates that landed elsewhere. True if some are still undecided."""
@@ -110,33 +117,46 @@ class Settling:
         self._lanes.came_back(load.lane)
 
     def _written_each(self, load: Load, results: Sequence[EntryResult], bad: set[int], now_s: float) -> None:
-        shard_id = load.lane.shard_id or results[0].shard_id or ""
-        done = load.user_records - len(bad)
-        if not done:
+        runs, good = load.runs, results
+        if bad:
+            places = [place for place in range(len(results)) if place not in bad]
+            runs, good = load.chosen(places), [results[place] for place in places]
+        if not good:
             return
-        self._watch.written(shard_id, done, done, load.payload_bytes * done // load.user_records)
+        self._tell_written(load, runs, good, now_s)
         start = 0
-        for run in load.runs:
+        for run in runs:
             stop = start + len(run.keys)
-            good: Sequence[EntryResult] = results[start:stop]
-            indices, keys = run.indices, run.keys
-            if bad:
-                places = [place for place in range(start, stop) if place not in bad]
-                good = [results[place] for place in places]
-                indices = [run.indices[place - start] for place in places]
-                keys = [run.keys[place - start] for place in places]
+            outcomes: Sequence[Outcome] = good[start:stop]
             attempts, doubtful = run.attempts + load.attempts, run.doubtful or load.doubtful
+            if attempts > 1 or doubtful:
+                outcomes = [
+                    Written(result.shard_id or "", result.sequence_number or "0", attempts, doubtful)
+                    for result in good[start:stop]
+                ]
             start = stop
-            if not good:
-                continue
-            self._watch.settled(run, shard_id, len(good), attempts, doubtful, now_s)
-            if attempts == 1 and not doubtful:
-                self._on_room(run.chunk.settle_each(indices, good))
-            else:
-                outcomes = [Written(r.shard_id or "", r.sequence_number or "0", attempts, doubtful) for r in good]
-                self._on_room(run.chunk.settle_each(indices, outcomes))
+            self._on_room(run.chunk.settle_each(run.indices, outcomes))
             if self._ordered:
-                load.lane.release(keys)
+                load.lane.release(run.keys)
+
+    def _tell_written(self, load: Load, runs: list[Run], good: Sequence[EntryResult], now_s: float) -> None:
+        """Count records that are entries of their own by the shard that took them: usually the one predicted."""
+        by_shard: dict[str, list[Run]] = {}
+        shards = {result.shard_id for result in good}
+        self._look_at(load.lane, shards)
+        for shard_id in shards:
+            ours = runs
+            if len(shards) > 1:
+                ours = chosen_runs(runs, [at for at, result in enumerate(good) if result.shard_id == shard_id])
+            by_shard[shard_id or ""] = ours
+        for shard_id, ours in by_shard.items():
+            records = sum(len(run.keys) for run in ours)
+            whole = records == load.user_records
+            payload_bytes = load.payload_bytes if whole else sum(run.payload_bytes() for run in ours)
+            self._watch.written(shard_id, records, records, payload_bytes)
+            for run in ours:
+                attempts, doubtful = run.attempts + load.attempts, run.doubtful or load.doubtful
+                self._watch.settled(run, shard_id, len(run.keys), attempts, doubtful, now_s)
 
     def _split(self, load: Load, results: Sequence[EntryResult], bad: list[int]) -> Load:
         """What was refused of a load, as a load."""
@@ -173,7 +193,7 @@ class Settling:
                 continue
             lane.retry.append(load)
             if any(run.chunk.expires_at_s <= now_s for run in load.runs):
-                self._expire(lane, now_s, from_front=True)
+                self._expire(lane, now_s)
             self._lanes.wake(lane)
 
     def halves(self, load: Load) -> list[Load]:
@@ -210,10 +230,10 @@ class Settling:
                     self._watch.failed(run, lane.shard_id, reason, now_s)
             self._fail(runs, RecordRefusedError, message, lane.shard_id, reason)
 
-    def expire(self, now_s: float, *, from_front: bool) -> None:
-        """Tell the records whose time-to-live has passed; ``from_front`` if all have the same."""
+    def expire(self, now_s: float) -> None:
+        """Tell the records whose time-to-live has passed."""
         for lane in list(self._lanes):
-            self._expire(lane, now_s, from_front=from_front)
+            self._expire(lane, now_s)
         for load in [load for load in self._undecided if all(run.chunk.expires_at_s <= now_s for run in load.runs)]:
             # It is written, but on a shard that nothing is known of: the KCL may or may not drop it.
             del self._undecided[load]
@@ -231,7 +251,13 @@ class Settling:
         chunk.withdrawn.add(index)
         outcome = NotWritten(RecordWithdrawnError, "a record was withdrawn before it was sent", 0, False, None, "")
         self._watch.withdrawn(1)
-        self._on_room(chunk.settle((index,), outcome))
+        freed_bytes = chunk.settle((index,), outcome)
+        self._on_room(freed_bytes)
+        self._withdrawn_bytes += freed_bytes
+        if self._withdrawn_bytes > WITHDRAWN_BYTES_MAX:
+            self._withdrawn_bytes = 0
+            for lane in self._lanes:
+                lane.drop_withdrawn()
         return True
 
     def close(self, sent: Iterable[Load], now_s: float) -> None:
@@ -273,8 +299,8 @@ class Settling:
             for run in queue
         )
 
-    def _expire(self, lane: Lane, now_s: float, *, from_front: bool) -> None:
-        gone = lane.keep(lambda run: run.chunk.expires_at_s > now_s, from_front=from_front)
+    def _expire(self, lane: Lane, now_s: float) -> None:
+        gone = lane.expire(now_s)
         reason = lane.retry[0].reason if lane.retry else self.trouble
         self._without_expired(gone, lane, now_s, reason)
 
