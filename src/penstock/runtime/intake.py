@@ -36,8 +36,6 @@ class Intake:
         self.keys: list[str] = []
         """Of the open chunk; ``datas`` beside it."""
         self.datas: list[bytes] = []
-        self.mixed = False
-        """True once a record had a time-to-live of its own."""
         self.owner = owner
         """Whom handles ask to withdraw a record."""
         self._ttl_s = time_to_live_s
@@ -101,4 +99,3 @@ class Intake:
         now_s = self._clock()
         self.open.put_at_s = now_s
         self.open.expires_at_s = now_s + (self._ttl_s if time_to_live_s is None else time_to_live_s)
-        self.mixed = self.mixed or time_to_live_s is not None

@@ -248,7 +248,7 @@ class SendLoop:
         if self._follower.refusal is not None:
             self.batcher.give_up_waiting(self._follower.refusal, now_s)
         if now_s >= self._next_expiry_s:
-            self.batcher.expire(now_s, from_front=not self.intake.mixed)
+            self.batcher.expire(now_s)
             self._next_expiry_s = now_s + EXPIRY_CHECK_S if self._live else inf
         if now_s >= self._next_metrics_s:
             self._emit_metrics(now_s)

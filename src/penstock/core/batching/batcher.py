@@ -105,9 +105,9 @@ class Batcher:
         """The loads that are on their way."""
         return (load for request in self.in_flight for load in request.loads)
 
-    def expire(self, now_s: float, *, from_front: bool = False) -> None:
-        """Tell the records whose time-to-live has passed; with ``from_front`` all have the same."""
-        self.settling.expire(now_s, from_front=from_front)
+    def expire(self, now_s: float) -> None:
+        """Tell the records whose time-to-live has passed."""
+        self.settling.expire(now_s)
 
     def withdraw(self, chunk: Chunk, index: int) -> bool:
         """Take a record back that was never sent. False if it was, or has its outcome."""

@@ -28,6 +28,7 @@ class Lane:
         "held",
         "in_flight",
         "make_entry",
+        "mixed",
         "pace",
         "ready",
         "retry",
@@ -43,6 +44,8 @@ class Lane:
         self.make_entry = make_entry
         """(data, partition key, explicit hash key in decimal or None) -> an entry as the sink takes it."""
         self.runs: deque[Run] = deque()
+        self.mixed = False
+        """True if what waits may not expire in its order: times-to-live differ, or a reshard put runs together."""
         self.waiting = 0
         """User records in ``runs``, and the first of each key in ``ready``."""
         self.waiting_bytes = 0.0
@@ -71,10 +74,15 @@ class Lane:
 
     def add(self, run: Run, *, first: bool = False) -> None:
         """Queue a run, at the end, or before all others."""
+        runs, expires_at_s = self.runs, run.chunk.expires_at_s
+        if not runs:
+            self.mixed = self.mixed and bool(self.held)
+        elif expires_at_s > runs[0].chunk.expires_at_s if first else expires_at_s < runs[-1].chunk.expires_at_s:
+            self.mixed = True
         if first:
-            self.runs.appendleft(run)
+            runs.appendleft(run)
         else:
-            self.runs.append(run)
+            runs.append(run)
         self._count(run)
 
     def everything(self) -> Iterator[Run]:
@@ -99,19 +107,22 @@ class Lane:
         self.waiting, self.waiting_bytes = 0, 0.0
         return runs
 
-    def keep(self, wanted: Callable[[Run], bool], *, from_front: bool) -> list[Run]:
-        """Remove and return the runs that are not wanted; looks no further than the first one that is, if told."""
+    def expire(self, now_s: float) -> list[Run]:
+        """Remove and return the runs whose time-to-live has passed."""
+
+        def wanted(run: Run) -> bool:
+            return run.chunk.expires_at_s > now_s
+
         gone: list[Run] = []
-        for load in [load for load in self.retry if not all(map(wanted, load.runs))]:
+        for load in [load for load in reversed(self.retry) if not all(map(wanted, load.runs))]:
             if load.is_aggregate:
                 self.take_apart(load)
             else:
                 gone += self._shorten(load, wanted)
         waiting: list[Run] = []
-        if from_front:
-            while self.runs and not wanted(self.runs[0]):
-                waiting.append(self.runs.popleft())
-        else:
+        while self.runs and not wanted(self.runs[0]):
+            waiting.append(self.runs.popleft())
+        if self.mixed:
             waiting += [run for run in self.runs if not wanted(run)]
             self.runs = deque(run for run in self.runs if wanted(run))
         for run in waiting:
@@ -121,21 +132,35 @@ class Lane:
     def _keep_held(self, wanted: Callable[[Run], bool]) -> list[Run]:
         gone: list[Run] = []
         for key, queue in list(self.held.items()):
-            if all(map(wanted, queue)):
+            if wanted(queue[0]) and (not self.mixed or all(map(wanted, queue))):
                 continue
             gone += [run for run in queue if not wanted(run)]
-            left = deque(run for run in queue if wanted(run))
             if key in self.ready:
                 self._took(queue[0], len(queue[0]))
-                if left:
-                    self._count(left[0])
-                else:
-                    del self.ready[key]
-            if left:
-                self.held[key] = left
-            else:
-                del self.held[key]
+            self._hold(key, deque(run for run in queue if wanted(run)))
         return gone
+
+    def drop_withdrawn(self) -> None:
+        """Let go of what was withdrawn, before its turn comes."""
+        for run in self.runs:
+            self._drop_withdrawn(run)
+        self.runs = deque(run for run in self.runs if len(run))
+        for key, queue in list(self.held.items()):
+            if key in self.ready:
+                self._took(queue[0], len(queue[0]))
+            for run in queue:
+                run.without_withdrawn()
+            self._hold(key, deque(run for run in queue if len(run)))
+
+    def _hold(self, key: str, queue: deque[Run]) -> None:
+        """These are the further records of a key now; the first of a key that is ready is not counted yet."""
+        if queue:
+            self.held[key] = queue
+            if key in self.ready:
+                self._count(queue[0])
+        else:
+            del self.held[key]
+            self.ready.pop(key, None)
 
     def take_apart(self, load: Load) -> None:
         """Turn an aggregate that waits to be sent again into runs at the front."""
@@ -210,7 +235,10 @@ class Lane:
             for place in range(run.at, len(run.keys)):
                 key = run.keys[place]
                 if key in self.busy:
-                    self.held.setdefault(key, deque()).append(run.only((place,)))
+                    queue = self.held.setdefault(key, deque())
+                    if queue and queue[-1].chunk.expires_at_s > run.chunk.expires_at_s:
+                        self.mixed = True
+                    queue.append(run.only((place,)))
                     continue
                 payload_bytes = run.record_bytes(place)
                 fits = total_bytes + payload_bytes <= bytes_max or (first_any and not total_bytes)
