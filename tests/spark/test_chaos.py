@@ -6,6 +6,7 @@ are at AWS.
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -15,11 +16,14 @@ from penstock.aws.kinesis import KinesisClient
 from penstock.aws.wire import Wire, WireSettings
 from penstock.local.embedded import LocalKinesis
 from penstock.model import StreamName
+from penstock.spark import connections
 from penstock.spark.admission import Caps
 from penstock.spark.planner import PlanSettings
 
 SEEDS = 16
 SEEDS_SLOW = 300
+TOGETHER = 16
+"""Histories that run at the same time: they wait for their services' limits most of theirs."""
 
 
 async def history(seed: int) -> None:
@@ -59,10 +63,20 @@ async def test_every_record_comes_once_and_in_order_whatever_happens(seed: int) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-async def test_many_more_histories() -> None:
-    for seed in range(SEEDS, SEEDS + SEEDS_SLOW):
+async def test_many_more_histories(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", TOGETHER)  # else a task's connection could be closed
+
+    async def noted(seed: int) -> None:
         try:
             await history(seed)
         except Exception as error:
             error.add_note(f"in the history of seed {seed}")
             raise
+
+    seeds = range(SEEDS, SEEDS + SEEDS_SLOW)
+    for at in range(0, SEEDS_SLOW, TOGETHER):
+        connections.close_connections()
+        async with asyncio.TaskGroup() as group:
+            for seed in seeds[at : at + TOGETHER]:
+                group.create_task(noted(seed))
+    connections.close_connections()
