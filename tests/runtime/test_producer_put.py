@@ -293,6 +293,45 @@ def test_a_producer_needs_a_running_loop(local: LocalKinesis) -> None:
     asyncio.run(go_on())
 
 
+async def test_several_wait_for_one_record(local: LocalKinesis) -> None:
+    """One of them may go away; the others have its result, as often as they ask."""
+    fault = local.faults.add(Fault(how="throttle", operation="PutRecords"))
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+        handle = producer.put_nowait(OutRecord(b"data", "key"))
+        puts = await producer.put_many([("key", b"more")])
+
+        async def wait() -> object:
+            return await handle
+
+        async def wait_for_all() -> object:
+            return (await puts.settled()).results()[0]
+
+        waiting = [asyncio.create_task(work()) for work in (wait, wait, wait_for_all, wait, wait_for_all)]
+        await until(lambda: fault.hits)
+        waiting[0].cancel()
+        waiting[2].cancel()
+        await asyncio.sleep(0)
+        fault.clear()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(outcomes[0], asyncio.CancelledError)
+        assert isinstance(outcomes[2], asyncio.CancelledError)
+        assert outcomes[1] == outcomes[3] == handle.result() == await handle
+        assert outcomes[4] == puts.results()[0]
+
+
+async def test_two_producers_share_a_stream_and_a_loop(local: LocalKinesis) -> None:
+    wire = wire_of(local)
+    async with (
+        Producer[OutRecord](STREAM, wire=wire, options=quick(aggregation=True)) as one,
+        Producer[OutRecord](STREAM, wire=wire, options=quick()) as other,
+    ):
+        puts = [await one.put_many(numbered(range(500))), await other.put_many(numbered(range(500, 1_000)))]
+        for some in puts:
+            (await some.settled()).raise_failure()
+        assert (one.metrics().user_records_put, other.metrics().user_records_put) == (500, 500)
+    assert len((await read_all(local)).counts()) == 1_000
+
+
 async def test_handles_and_results_before_their_time(local: LocalKinesis) -> None:
     async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
         handle = producer.put_nowait(OutRecord(b"data", "key"))

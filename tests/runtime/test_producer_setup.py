@@ -295,6 +295,33 @@ async def test_a_sink_that_raises_anything() -> None:
     assert {type(context["exception"]) for context in reported} == {ZeroDivisionError}
 
 
+class ForgetfulSink(FaultySink):
+    """It answers for fewer records than it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listings = 1
+        self.puts = 0
+
+    async def put(self, entries: Any) -> Any:
+        self.puts += 1
+        return []
+
+
+@pytest.mark.parametrize("aggregation", [False, True])
+async def test_a_sink_that_answers_for_too_few(aggregation: bool) -> None:
+    """Nobody knows what became of the others: they are put again until their time-to-live has passed."""
+    sink = ForgetfulSink()
+    options = quick(record_time_to_live_s=0.2, aggregation=aggregation)
+    async with Producer[OutRecord](sink, options=options) as producer:
+        puts = await producer.put_many(numbered(range(10)))
+        failures = [error for _, error in (await puts.settled()).failures()]
+        assert [(type(error), error.may_be_written) for error in failures] == [(RecordExpiredError, True)] * 10
+        assert failures[0].reason == "TransportError"
+        assert producer.metrics().buffer_bytes == 0
+    assert sink.puts > 1
+
+
 async def test_wire_settings_beside_a_sink_are_refused(local: LocalKinesis) -> None:
     with pytest.raises(OptionError, match="not a sink"):
         Producer(FaultySink(), wire=wire_of(local))

@@ -272,6 +272,8 @@ class SendLoop:
         try:
             async with asyncio.timeout(self._options.request_timeout_s):
                 results = await self._sink.put(request.entries)
+            if len(results) != len(request.entries):
+                raise TransportError(f"{len(results)} results came for {len(request.entries)} entries")
         except (PenstockError, TimeoutError) as error:
             failure, error_code = classify(error)
             self.batcher.failed(request, failure, error_code, self._now())

@@ -1,0 +1,140 @@
+"""stream -> Spark -> stream -> reader, killed again and again: every record once, each key in order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from copier import Copier
+from querying import QUERY_TIMEOUT_S, Stream
+
+from penstock.aws.kinesis import PutEntry
+from penstock.core.aggregation import encode_aggregate
+from penstock.local.faults import Fault
+from penstock.model import StreamName
+from penstock.pipeline import drop_repeats, sort_by_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+KEYS = 50
+REQUEST_S = 0.03
+"""What the service takes for a request of the copier: a batch then takes long enough to be killed in its middle."""
+
+
+class Orders:
+    """What is put into the source: a key's counters count up; one record in ten is an aggregate of three."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def put(self, stream: Stream, count: int) -> None:
+        entries = []
+        for number in range(count):
+            key = f"key-{number % KEYS}"
+            users = [
+                (key, b"%s:%d" % (key.encode(), self.counts[key] + place), None)
+                for place in range(3 if number % 10 == 0 else 1)
+            ]
+            self.counts[key] += len(users)
+            entries.append(PutEntry(users[0][1] if len(users) == 1 else encode_aggregate(users), key))
+        stream.put_entries(entries)
+
+    def check(self, rows: list[tuple[str, bytes]]) -> None:
+        """Every record once, and each key in its order."""
+        found: dict[str, list[bytes]] = {}
+        for key, data in rows:
+            found.setdefault(key, []).append(data)
+        wanted = {key: [b"%s:%d" % (key.encode(), place) for place in range(n)] for key, n in self.counts.items()}
+        assert found == wanted
+
+
+@pytest.fixture
+def target(stream: Stream) -> Iterator[Stream]:
+    """The stream that is copied to, beside the one that is copied."""
+    made = Stream(stream.local, StreamName("copy"))
+    made.call("CreateStream", ShardCount=2)
+    yield made
+    made.close()
+
+
+def read_batch(spark: SparkSession, target: Stream) -> DataFrame:
+    local = target.local
+    options = {"streamName": "copy", "region": local.region, "endpointUrl": local.endpoint_url}
+    return spark.read.format("penstock").options(**options).load()
+
+
+def in_order(unique: DataFrame) -> list[tuple[str, bytes]]:
+    return [(row.partition_key, bytes(row.data)) for row in sort_by_key(unique).collect()]
+
+
+def read_as_a_stream(spark: SparkSession, target: Stream, checkpoint: Path) -> list[tuple[str, bytes]]:
+    """In several batches, so that repeats are found in Spark's state, too."""
+    local = target.local
+    options = {
+        "streamName": "copy",
+        "region": local.region,
+        "endpointUrl": local.endpoint_url,
+        "startingPosition": "TRIM_HORIZON",
+        "maxRecordsPerTrigger": "2000",
+    }
+    rows: list[tuple[str, bytes]] = []
+    unique = drop_repeats(spark.readStream.format("penstock").options(**options).load(), within="1 hour")
+    query = (
+        unique.writeStream.foreachBatch(lambda batch, _: rows.extend(in_order(batch)))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(QUERY_TIMEOUT_S)
+    return rows
+
+
+def copy_and_kill(
+    spark: SparkSession, source: Stream, target: Stream, folder: Path, *, kills: int, aggregation: bool, seed: int
+) -> Orders:
+    """Copies with so many kills, each after a random number of records, which may be in the middle of a request."""
+    rng = random.Random(seed)
+    local, orders = source.local, Orders()
+    copier = Copier(local, folder, aggregation=str(aggregation))
+    local.faults.add(Fault(how="delay", delay_s=REQUEST_S, tag="sink", operation="PutRecords", count=None))
+    for number in range(kills):
+        orders.put(source, 2_000)
+        if number % 4 == 1:
+            source.split(0)
+            orders.put(source, 500)
+        if number % 4 == 2:
+            target.split(0)
+        source.settle()
+        local.faults.add(Fault(how="lost_reply", tag="sink", operation="PutRecords", count=1, skip=rng.randint(0, 8)))
+        assert copier.killed_after(rng.randint(1, 2_000)), "it came to its end before it could be killed"
+    orders.put(source, 500)
+    source.settle()
+    copier.finished()
+
+    raw = read_batch(spark, target)
+    count, wanted = raw.count(), sum(orders.counts.values())
+    print(f"{kills} kills: {wanted} records, {count} in the copy, {count - wanted} repeats")
+    assert count > wanted, "no kill made a repeat: nothing was tested"
+    orders.check(in_order(drop_repeats(raw, within="1 hour")))
+    return orders
+
+
+@pytest.mark.timeout(600)
+def test_a_copier_killed_twice(spark: SparkSession, stream: Stream, target: Stream, tmp_path: Path) -> None:
+    copy_and_kill(spark, stream, target, tmp_path, kills=2, aggregation=False, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("aggregation", [False, True])
+def test_a_copier_killed_ten_times(
+    spark: SparkSession, stream: Stream, target: Stream, tmp_path: Path, aggregation: bool
+) -> None:
+    orders = copy_and_kill(spark, stream, target, tmp_path, kills=10, aggregation=aggregation, seed=2 + aggregation)
+    orders.check(read_as_a_stream(spark, target, tmp_path / "reader"))
