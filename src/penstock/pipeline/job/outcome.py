@@ -107,7 +107,8 @@ def _causes(error: BaseException) -> list[str]:
         said = origin.getMessage()
         name = origin.getClass().getSimpleName()
         if said:
-            found.append(str(said) if name.startswith(("Spark", "Analysis", "Parse", "Python")) else f"{name}: {said}")
+            told = str(said).lstrip().startswith("[") or name.startswith(("Spark", "Analysis", "Parse", "Python"))
+            found.append(str(said) if told else f"{name}: {said}")
         else:
             found.append(name)
         origin = origin.getCause()

@@ -11,9 +11,10 @@ from penstock.pipeline.job.ddl import ddl_faults, field_names
 from penstock.pipeline.job.delivery import FOLDER_FORMATS
 from penstock.pipeline.job.faults import Fault, nearest
 from penstock.pipeline.job.functions import load_function
-from penstock.pipeline.job.options import as_options, check_write_options
+from penstock.pipeline.job.options import as_options
 from penstock.spark.columns import SPARK_TYPES
 from penstock.spark.options import parse_read_options
+from penstock.spark.sink_options import parse_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -130,7 +131,7 @@ def _dead_letters(job: Job) -> list[Fault]:
         return [Fault(("dead_letters",), "give it a path, a stream or discard = true")]
     faults = [Fault(("dead_letters", name), f"is given beside {given[0]}: give one of them") for name in given[1:]]
     if dead.stream is not None:
-        faults += _option_faults(dead.stream, ("dead_letters", "stream"), check_write_options)
+        faults += _option_faults(dead.stream, ("dead_letters", "stream"), parse_sink_options)
     return faults
 
 
@@ -215,7 +216,7 @@ def _sink(sink: Sink, folder: FilePath) -> list[Fault]:
     if is_folder and sink.table is not None and sink.key is not None:
         faults.append(Fault(("key",), "has no meaning for a table"))
     if sink.format == "penstock":
-        faults += _option_faults(sink.options, ("options",), check_write_options)
+        faults += _option_faults(sink.options, ("options",), parse_sink_options)
     return faults
 
 

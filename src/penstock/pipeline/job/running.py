@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
@@ -15,6 +17,8 @@ from penstock.pipeline.job.rehearsal import rehearse
 from penstock.spark.source import ADMISSION
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.job.stopping import Stopping
 
 POLL_S = 0.25
+_CONTEXT_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j.clientserver")
 
 
 def run_job(spark: SparkSession, job_file: JobFile, stopping: Stopping, show: Show) -> ExitCode:
@@ -30,9 +35,24 @@ def run_job(spark: SparkSession, job_file: JobFile, stopping: Stopping, show: Sh
 
     Raises JobFileError or StepError for what is wrong before anything is read.
     """
-    run = _Run(spark, job_file, stopping, show)
-    rehearse(spark, job_file, run.batches)
-    return run.whole()
+    with _told_once():
+        run = _Run(spark, job_file, stopping, show)
+        rehearse(spark, job_file, run.batches)
+        return run.whole()
+
+
+@contextmanager
+def _told_once() -> Iterator[None]:
+    """PySpark logs an error with its stacks and plans before it raises it. It is told here, and in one line."""
+    loggers = [logging.getLogger(name) for name in _CONTEXT_LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
 
 
 class _Run:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 UNREADABLE = {"avro": "not of the Avro schema", "protobuf": "not of the Protobuf message"}
 KEPT = ("partition_key", *POSITION, "approximate_arrival_timestamp")
 """What rows keep of the source beside their value, where no transform says otherwise."""
+_CLASSES = {
+    "avro": "org.apache.spark.sql.avro.AvroDataToCatalyst",
+    "protobuf": "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst",
+}
 RECORDS, ROWS = "records", "rows"
 """The views that a transform's query and a sink's query read."""
 
@@ -97,8 +101,10 @@ def schema_text(job: Job, folder: Path) -> str:
 def require_package(spark: SparkSession, name: str) -> None:
     """Raises MissingPackageError where Spark's own package (avro, protobuf) is not on the class path."""
     jvm: Any = spark.sparkContext._jvm
-    found = getattr(jvm.org.apache.spark.sql, name).functions
-    if type(found).__name__ == "JavaClass":
+    found = jvm
+    for part in _CLASSES[name].split("."):
+        found = getattr(found, part)
+    if type(found).__name__ == "JavaClass":  # what is not there is taken for a package
         return
     raise MissingPackageError(
         f"Spark has no {name} functions here: give it org.apache.spark:spark-{name}_{_scala(jvm)}:{spark.version}, "

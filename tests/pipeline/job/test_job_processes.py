@@ -1,0 +1,196 @@
+"""A job file as a program: stopped by signals, out of room, under spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pyarrow.dataset as ds
+import pytest
+from job_running import HEAD, JSON, ONCE, order
+
+from penstock.local import LocalKinesis
+from penstock.pipeline import job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SPARK = """
+[spark]
+"spark.master" = "local[2]"
+"spark.ui.enabled" = false
+"spark.driver.host" = "127.0.0.1"
+"spark.driver.bindAddress" = "127.0.0.1"
+"spark.sql.shuffle.partitions" = 2
+"spark.driver.memory" = "1g"
+"""
+SINK = '[[sinks]]\nformat = "parquet"\npath = "{folder}/lake/orders"\n'
+SLOW = "import time\n\ndef write(batch, batch_id):\n    time.sleep(3)\n"
+PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())", "run"]
+WAIT_S = 200.0
+
+
+class Scene:
+    """A local stream with records that arrive all the time, and jobs in processes of their own."""
+
+    def __init__(self, local: LocalKinesis, folder: Path) -> None:
+        self.local = local
+        self.folder = folder
+        self.processes: list[subprocess.Popen[str]] = []
+        self.count = 0
+        self._client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
+
+    def close(self) -> None:
+        self._client.close()
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+    def put(self, count: int) -> None:
+        for _ in range(count):
+            self._client.put_record(StreamName="orders", Data=order(self.count), PartitionKey=f"key-{self.count % 7}")
+            self.count += 1
+
+    def write(self, text: str) -> Path:
+        values = {"folder": self.folder, "region": self.local.region, "endpoint": self.local.endpoint_url}
+        for name, value in values.items():
+            text = text.replace("{" + name + "}", str(value))
+        path = self.folder / "job.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def start(self, text: str, *before: str, command: list[str] = PENSTOCK) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*before, *command, str(self.write(text)), "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=self.folder,
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def rows(self) -> int:
+        folder = self.folder / "lake" / "orders"
+        return ds.dataset(folder).count_rows() if folder.exists() else 0
+
+
+def until(process: subprocess.Popen[str], reached: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    """The events up to one."""
+    assert process.stdout is not None
+    events: list[dict[str, Any]] = []
+    for line in process.stdout:
+        events.append(json.loads(line))
+        if reached(events[-1]):
+            return events
+    raise AssertionError(f"it ended before that: {events}, {process.stderr and process.stderr.read()}")
+
+
+def rest(process: subprocess.Popen[str]) -> tuple[list[dict[str, Any]], str]:
+    """What comes up to the end, and all errors."""
+    out, errors = process.communicate(timeout=WAIT_S)
+    return [json.loads(line) for line in out.splitlines()], errors
+
+
+def errors_of(errors: str) -> list[str]:
+    """Our lines: Spark's launcher says a few of its own before it can be told not to."""
+    return [line for line in errors.splitlines() if line.startswith("penstock: ")]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with LocalKinesis(streams={"orders": 2}) as local:
+        made = Scene(local, tmp_path)
+        yield made
+        made.close()
+
+
+def test_signals_end_it_after_the_batch_or_at_once(scene: Scene) -> None:
+    scene.put(20)
+    (scene.folder / "slow_orders.py").write_text(SLOW)
+    text = HEAD + JSON + SINK + '[[sinks]]\nfunction = "slow_orders:write"\n[trigger]\nevery = "1 second"\n' + SPARK
+
+    process = scene.start(text)
+    until(process, lambda event: event["event"] == "batch")
+    scene.put(10)
+    deadline_s = time.monotonic() + WAIT_S
+    while scene.rows() < scene.count and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C: to Spark's processes too; the second sink is under way
+    events, errors = rest(process)
+    assert process.returncode == 0, errors
+    assert errors_of(errors) == []
+    assert [event["event"] for event in events] == ["stopping", "batch", "summary"]
+    assert events[-1]["outcome"] == "stopped by SIGINT"
+    assert events[-1]["rows"] == scene.rows() == scene.count
+
+    scene.put(10)
+    process = scene.start(text)
+    while scene.rows() < scene.count and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    until(process, lambda event: event["event"] == "stopping")
+    process.send_signal(signal.SIGTERM)
+    events, errors = rest(process)
+    assert process.returncode == 7, errors
+    assert events[-1]["outcome"] == "stopped by SIGTERM, in the middle of a batch"
+
+    process = scene.start(text.replace('every = "1 second"', "available_now = true"))
+    events, errors = rest(process)
+    assert process.returncode == 0, errors
+    assert scene.rows() == scene.count
+
+
+def can_mount() -> bool:
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return False
+    probe = [unshare, "-rm", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+def test_a_folder_without_room(scene: Scene) -> None:
+    if not can_mount():
+        pytest.skip("no small file system can be made here")
+    (scene.folder / "lake").mkdir()
+    scene.put(50)
+    text = HEAD + JSON + SINK + ONCE + SPARK
+    room = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=4k none lake && exec "$@"', "sh"]
+    process = scene.start(text, *room)
+    events, errors = rest(process)
+    assert process.returncode == 6, errors
+    (told,) = errors_of(errors)
+    assert "sinks[0] parquet" in told
+    assert "No space left on device" in told
+    assert events[-1]["exit_code"] == 6
+
+    process = scene.start(text)
+    _, errors = rest(process)
+    assert process.returncode == 0, errors
+    assert scene.rows() == scene.count
+
+
+def test_the_same_file_under_spark_submit(scene: Scene) -> None:
+    scene.put(20)
+    submitted = [
+        str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]",
+        "--conf", "spark.sql.shuffle.partitions=3", str(Path(job.__file__).with_name("submit.py")),
+    ]  # fmt: skip
+    probe = "import json, pathlib\n\ndef write(batch, batch_id):\n    conf = batch.sparkSession.conf\n"
+    probe += "    found = conf.get('spark.sql.shuffle.partitions')\n"
+    probe += "    pathlib.Path(__file__).with_name('seen').write_text(found)\n"
+    (scene.folder / "probe_orders.py").write_text(probe)
+    text = HEAD + JSON + SINK + '[[sinks]]\nfunction = "probe_orders:write"\n' + ONCE + SPARK
+    process = scene.start(text, command=submitted)
+    events, errors = rest(process)
+    assert process.returncode == 0, errors
+    assert events[-1]["rows"] == scene.rows() == scene.count
+    assert (scene.folder / "seen").read_text() == "3"
