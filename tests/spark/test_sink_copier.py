@@ -27,6 +27,10 @@ REQUEST_S = 0.03
 """What the service takes for a request of the copier: a batch then takes long enough to be killed in its middle."""
 
 
+def data_of(key: str, number: int) -> bytes:
+    return b"%s:%d" % (key.encode(), number) + b"." * 200
+
+
 class Orders:
     """What is put into the source: a key's counters count up; one record in ten is an aggregate of three."""
 
@@ -38,8 +42,7 @@ class Orders:
         for number in range(count):
             key = f"key-{number % KEYS}"
             users = [
-                (key, b"%s:%d" % (key.encode(), self.counts[key] + place), None)
-                for place in range(3 if number % 10 == 0 else 1)
+                (key, data_of(key, self.counts[key] + place), None) for place in range(3 if number % 10 == 0 else 1)
             ]
             self.counts[key] += len(users)
             entries.append(PutEntry(users[0][1] if len(users) == 1 else encode_aggregate(users), key))
@@ -50,7 +53,7 @@ class Orders:
         found: dict[str, list[bytes]] = {}
         for key, data in rows:
             found.setdefault(key, []).append(data)
-        wanted = {key: [b"%s:%d" % (key.encode(), place) for place in range(n)] for key, n in self.counts.items()}
+        wanted = {key: [data_of(key, place) for place in range(n)] for key, n in self.counts.items()}
         assert found == wanted
 
 
@@ -98,7 +101,7 @@ def read_as_a_stream(spark: SparkSession, target: Stream, checkpoint: Path) -> l
 def copy_and_kill(
     spark: SparkSession, source: Stream, target: Stream, folder: Path, *, kills: int, aggregation: bool, seed: int
 ) -> Orders:
-    """Copies with so many kills, each after a random number of records, which may be in the middle of a request."""
+    """Copies with so many kills, each when a random number of records was written."""
     rng = random.Random(seed)
     local, orders = source.local, Orders()
     copier = Copier(local, folder, aggregation=str(aggregation))
@@ -112,7 +115,10 @@ def copy_and_kill(
             target.split(0)
         source.settle()
         local.faults.add(Fault(how="lost_reply", tag="sink", operation="PutRecords", count=1, skip=rng.randint(0, 8)))
-        assert copier.killed_after(rng.randint(1, 2_000)), "it came to its end before it could be killed"
+        # Kinesis records: aggregates hold some 150 rows each.
+        assert copier.killed_after(rng.randint(1, 10 if aggregation else 1_500)), (
+            "it came to its end before it could be killed"
+        )
     orders.put(source, 500)
     source.settle()
     copier.finished()

@@ -71,7 +71,7 @@ def read_all(stream: Stream) -> list[tuple[str, str, bytes]]:
                 if aggregate is None:
                     found.append((shard.shard_id, record.partition_key or "", record.data))
                 else:
-                    found += [(shard.shard_id, user.partition_key, user.data) for user in aggregate.records]
+                    found += [(shard.shard_id, user.partition_key, user.data) for user in aggregate]
             iterator = page.next_shard_iterator if page.records else None
     return found
 
@@ -120,7 +120,7 @@ def test_explicit_hash_keys_choose_the_shard(stream: Stream) -> None:
 
 def test_large_rows_and_small_ones_in_one_batch(stream: Stream) -> None:
     stream.call("UpdateMaxRecordSize", StreamARN=arn_of(stream), MaxRecordSizeInKiB=10_240)
-    datas = [b"x", b"y" * 9_000_000, b"z", b"v" * 9_000_000]
+    datas = [b"x", b"y" * 9_000_000, b"z", b"v" * 1_000_000]
     write(stream, {"partition_key": ["a"] * 4, "data": datas}, orderedByKey="true")
     assert [data for _, _, data in read_all(stream)] == datas
 
@@ -188,7 +188,7 @@ def test_a_lost_reply_is_counted(stream: Stream) -> None:
 
 
 def test_the_task_fails_with_what_the_service_said(stream: Stream) -> None:
-    stream.local.faults.add(Fault(how="access_denied", operation="PutRecords", tag="sink", skip=1))
+    stream.local.faults.add(Fault(how="access_denied", operation="PutRecords", tag="sink"))
     with pytest.raises(PutError, match="AccessDenied") as caught:
         write(stream, numbered(5_000))
     assert "key-" not in str(caught.value)
@@ -198,7 +198,9 @@ def test_the_task_fails_with_what_the_service_said(stream: Stream) -> None:
 
 def test_a_task_that_does_not_get_on_gives_up_and_writes_nothing_later(stream: Stream) -> None:
     stream.local.faults.add(Fault(how="throttle", operation="PutRecords", tag="sink"))
-    with pytest.raises(StalledError, match=r"for 1 s \(writeTimeoutMs\) nothing got on"):
+    with pytest.raises(
+        StalledError, match=r"for 1 s \(writeTimeoutMs\) none .* the service said \w*(Throttl|Throughput)"
+    ):
         write(stream, numbered(100), writeTimeoutMs="1000")
     stream.local.faults.clear()
     calls = stream.local.stats().calls("PutRecords", "sink")
@@ -238,18 +240,18 @@ def test_a_task_waits_when_its_buffer_is_full(stream: Stream) -> None:
     stream.local.faults.add(Fault(how="delay", delay_s=0.05, operation="PutRecords", tag="sink"))
     row_bytes, batch_rows, taken, ahead = 50_000, 50, 0, []
     batch = pa.record_batch(
-        {"partition_key": ["a"] * batch_rows, "data": [bytes(row_bytes)] * batch_rows},
+        {"partition_key": [f"key-{number}" for number in range(batch_rows)], "data": [bytes(row_bytes)] * batch_rows},
     )
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal taken
-        for _ in range(20):
+        for _ in range(8):
             ahead.append(taken - stream.local.stats().records("PutRecords", "sink"))
             taken += batch_rows
             yield batch
 
     settings = settings_of(stream, batch.schema, bufferBytes="11534336")
-    assert write_batches(settings, batches()).rows == 1_000
+    assert write_batches(settings, batches()).rows == 400
     assert max(ahead) * row_bytes <= 11_534_336 + batch_rows * row_bytes
     assert max(ahead) * row_bytes >= 5_000_000, "the buffer was never used"
 

@@ -7,7 +7,8 @@ the task again, and the rows that came behind are then written behind it.
 from __future__ import annotations
 
 import logging
-from collections import deque
+import time
+from collections import Counter, deque
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from penstock.errors import InvalidRecordError, PenstockError, ProducerClosedError, StalledError
+from penstock.errors import InvalidRecordError, NotFoundError, PenstockError, ProducerClosedError, StalledError
 from penstock.model import OutRecord
 from penstock.spark.sink_options import BY_POSITION, NO_STAMPS
 from penstock.spark.sink_producers import ProducerSettings, abandon, hand_back, take_producer
@@ -36,6 +37,8 @@ logger = logging.getLogger("penstock.spark.sink")
 PUT_ROWS_MAX = 1_000
 PUT_BYTES = 1024 * 1024
 """Rows go to the producer in portions of about this much data; with a full buffer a task waits for the oldest."""
+LOOK_S = 5.0
+"""How often a task that waits looks whether anything gets on."""
 ROW_OVERHEAD_BYTES = 256
 """What a producer counts for a record beside its data and key."""
 
@@ -187,10 +190,11 @@ def _no_nulls(values: list[Any], name: str, why: str) -> None:
 class Window:
     """The rows that a task has handed over and that are not written yet, in their order, bounded in bytes."""
 
-    def __init__(self, stream: str, bytes_max: int, patience_s: float) -> None:
-        self._stream = stream
-        self._bytes_max = bytes_max
-        self._patience_s = patience_s
+    def __init__(self, options: SinkOptions, producer: SyncProducer[Any]) -> None:
+        self._stream = str(options.stream)
+        self._bytes_max = options.buffer_bytes
+        self._patience_s = options.write_timeout_s
+        self._producer = producer
         self._waiting: deque[tuple[SyncPuts, int]] = deque()
         self._bytes = 0
 
@@ -211,17 +215,37 @@ class Window:
 
     def _settle_oldest(self) -> None:
         puts, size = self._waiting[0]
-        try:
-            puts.wait(self._patience_s)
-        except TimeoutError:
-            raise StalledError(
-                f"{self._stream}: for {self._patience_s:g} s (writeTimeoutMs) nothing got on: {len(puts)} rows, and "
-                f"those behind them, are not known to be written. If other writers fill the stream, give it more "
-                "shards; if it cannot be reached, see to that"
-            ) from None
+        if not puts.done():
+            self._wait(puts)
         puts.raise_failure()
         self._waiting.popleft()
         self._bytes -= size
+
+    def _wait(self, puts: SyncPuts) -> None:
+        """Wait as long as anything gets on: a task among many on one shard is slow, and not stalled."""
+        before, stalled_at_s = self._producer.metrics(), time.monotonic()
+        while True:
+            try:
+                puts.wait(min(LOOK_S, self._patience_s))
+                return
+            except TimeoutError:
+                now = self._producer.metrics()
+            if now.user_records_put > before.user_records_put:
+                before, stalled_at_s = now, time.monotonic()
+            elif time.monotonic() - stalled_at_s >= self._patience_s:
+                raise StalledError(
+                    f"{self._stream}: for {self._patience_s:g} s (writeTimeoutMs) none of the rows that wait was "
+                    f"written; {_met(before, now)}"
+                )
+
+
+def _met(before: ProducerSnapshot, after: ProducerSnapshot) -> str:
+    """What requests and records met meanwhile."""
+    met = Counter(after.requests_failed) - Counter(before.requests_failed)
+    met += Counter(after.records_failed_attempts) - Counter(before.records_failed_attempts)
+    if not met:
+        return "no request was answered: see whether the endpoint can be reached from the executors"
+    return "the service said " + ", ".join(f"{code} ({count} times)" for code, count in met.most_common(3))
 
 
 def _write(settings: SinkSettings, portions: Iterator[Rows]) -> SinkCommit:
@@ -232,7 +256,14 @@ def _write(settings: SinkSettings, portions: Iterator[Rows]) -> SinkCommit:
     first = next(portions, None)
     if first is None:
         return SinkCommit(0, 0, 0, 0)
-    producer = take_producer(wanted)
+    try:
+        producer = take_producer(wanted)
+    except NotFoundError as error:
+        where = f" in region {options.region}" if options.region else ""
+        raise PenstockError(
+            f"there is no stream {options.stream}{where} for these credentials: check streamName, region and "
+            f"endpointUrl ({error})"
+        ) from error
     try:
         before = producer.metrics()
         rows = _put_all(options, producer, first, portions)
@@ -248,7 +279,7 @@ def _write(settings: SinkSettings, portions: Iterator[Rows]) -> SinkCommit:
 
 
 def _put_all(options: SinkOptions, producer: SyncProducer[Any], first: Rows, rest: Iterator[Rows]) -> int:
-    window = Window(str(options.stream), options.buffer_bytes, options.write_timeout_s)
+    window = Window(options, producer)
     count = 0
     last: bytes | None = None
     portion: Rows | None = first

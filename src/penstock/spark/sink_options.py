@@ -17,7 +17,7 @@ MIB = 1024 * 1024
 BUFFER_BYTES = 16 * MIB
 BUFFER_BYTES_MIN = 11 * MIB
 """A record of 10 MiB, the largest that Kinesis takes, and its book-keeping fit in."""
-WRITE_TIMEOUT_MS = 300_000
+WRITE_TIMEOUT_MS = 120_000
 
 NO_STAMPS = "none"
 BY_POSITION = "position"
@@ -74,7 +74,7 @@ SINK_OPTIONS = (
         "writeTimeoutMs",
         "milliseconds",
         f"{WRITE_TIMEOUT_MS:,}",
-        "A task fails when the oldest rows that it holds are not written after so long, since those before them were.",
+        "A task fails when none of the rows that it holds was written for so long.",
         whole(1_000),
     ),
 )
