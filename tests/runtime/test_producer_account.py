@@ -117,17 +117,19 @@ async def test_every_event_comes(local: LocalKinesis) -> None:
         ):
             local.faults.add(fault)
             await put_all()
+        denied = local.faults.add(Fault(how="access_denied", operation="ListShards"))
+        await until(lambda: heard.of(events.ShardMapFailed))
         await split(local, "shardId-000000000000", (HASH_KEY_MAX + 1) // 8)
-        await put_all(2_000)
+        putting = asyncio.create_task(put_all())
+        await until(lambda: producer.metrics().user_records_pending)
+        denied.clear()
+        await putting
         with pytest.raises(RecordRefusedError):
             await producer.put(OutRecord(bytes(MIB + 1), "key"), time_to_live_s=60)
         throttled = local.faults.add(Fault(how="throttle", operation="PutRecords"))
         with pytest.raises(RecordExpiredError):
             await producer.put(OutRecord(b"data", "key"))
         throttled.clear()
-        denied = local.faults.add(Fault(how="access_denied", operation="ListShards"))
-        await until(lambda: heard.of(events.ShardMapFailed))
-        denied.clear()
         await until(lambda: heard.of(ProducerMetrics))
     off = Fault(how="access_denied", operation="ListShards")
     local.faults.add(off)

@@ -32,7 +32,7 @@ async def test_time_to_live_during_a_long_throttle(local: LocalKinesis, aggregat
     """The record fails in time, certainly unwritten, and says why; one that has longer to live is written."""
     heard = Heard()
     fault = local.faults.add(Fault(how=how, operation="PutRecords"))
-    options = quick(aggregation=aggregation, record_time_to_live_s=0.3)
+    options = quick(aggregation=aggregation, record_time_to_live_s=0.6)
     async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
         short = [producer.put_nowait(record) for record in numbered(range(30))]
         longer = [producer.put_nowait(record, time_to_live_s=60) for record in numbered(range(100, 130))]

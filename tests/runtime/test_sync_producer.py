@@ -126,7 +126,7 @@ def test_put_with_a_timeout(local: LocalKinesis) -> None:
     producer.start()
     fault = local.faults.add(Fault(how="throttle", operation="PutRecords"))
     with pytest.raises(TimeoutError):
-        producer.put(OutRecord(b"sent", "key"), timeout_s=0.3)
+        producer.put(OutRecord(b"sent", "key"), timeout_s=0.6)
     assert fault.hits
     fault.clear()
     assert producer.put(OutRecord(b"in time", "key"), timeout_s=20).attempts == 1
