@@ -75,6 +75,17 @@ PUBLIC = {
         "sort_by_key",
         "split",
     ],
+    "penstock.pipeline.job": [
+        "Delivery",
+        "ExitCode",
+        "Job",
+        "JobFile",
+        "JobFileError",
+        "deliveries",
+        "job_schema",
+        "load_job",
+        "run_file",
+    ],
     "penstock.testing": ["Fault", "LocalKinesis", "SpawnedKinesis"],
     "pyspark_penstock": ["DefaultSource"],
 }

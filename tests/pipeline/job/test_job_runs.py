@@ -208,6 +208,10 @@ def test_a_copy_into_another_stream(world: World) -> None:
     reader = world.spark.read.format("penstock").options(
         streamName="copies", region=world.local.region, endpointUrl=world.local.endpoint_url
     )
+    back = HEAD.replace("orders", "copies") + "[stamps]\n" + JSON + PARQUET.replace("/orders", "/back") + ONCE
+    read = world.run(back.replace("/dead", "/dead-back").replace("/checkpoint", "/checkpoint-back"))
+    assert (read.summary["rows"], read.summary["dead_letters"]) == (11, 1)
+    assert world.rows("back", "order_id") == sorted((f"order-{number}",) for number in range(10))
     copied = [bytes(row["data"]) for row in reader.load().select("data").collect()]
     assert len(copied) == 11
     assert b"not json" in copied

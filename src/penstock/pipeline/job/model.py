@@ -24,6 +24,14 @@ SPAN_EXAMPLE = '"10 seconds"'
 FUNCTION_EXAMPLE = '"orders:clean"'
 
 
+class Stamps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The stream was written with stamps: its envelopes are opened."""
+
+    within: Annotated[
+        Span | None, Meta(description="Remove repeats by their stamps, as far apart in time as this; else none is.")
+    ] = None
+
+
 class Decode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a record's data becomes the column ``value``."""
 
@@ -134,6 +142,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     source: Annotated[Options, Meta(description='The options of format("penstock") for reading.')]
     sinks: Annotated[tuple[Sink, ...], Meta(min_length=1, description="Written in this order, each batch.")]
     decode: Annotated[Decode, Meta(description="Without it, `value` is the data as it is.")] = Decode(format="bytes")
+    stamps: Stamps | None = None
     dead_letters: DeadLetters | None = None
     deduplicate: Deduplicate | None = None
     transform: Transform | None = None

@@ -53,7 +53,7 @@ class _Rehearsal:
 
     def _rows(self) -> None:
         job, folder = self._job, self._file.folder
-        records = self._spark.createDataFrame([], SCHEMA)
+        records = steps.opened(self._spark.createDataFrame([], SCHEMA), job)
         schema = "schema" if job.decode.schema is not None else "schema_file"
         decoded = self._try(lambda: steps.decoded(records, job, folder), ("decode", schema))
         if decoded is None:

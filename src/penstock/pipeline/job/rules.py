@@ -37,6 +37,10 @@ def faults_of(job: Job, folder: FilePath, unknown: Collection[str] = ()) -> list
     for number, sink in enumerate(job.sinks):
         faults += [fault._replace(path=("sinks", number, *fault.path)) for fault in _sink(sink, folder)]
     faults += _places(job)
+    if job.stamps is not None and job.stamps.within is not None and job.deduplicate is not None:
+        faults.append(
+            Fault(("stamps", "within"), "is given beside deduplicate: repeats are removed once, by one of them")
+        )
     if job.trigger.available_now and job.trigger.every is not None:
         faults.append(Fault(("trigger", "every"), "contradicts available_now, which reads what is there and ends"))
     return faults

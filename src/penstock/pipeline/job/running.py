@@ -114,7 +114,8 @@ class _Run:
         """The one query: the stream's rows, decoded and without repeats, batch by batch to all sinks."""
         job = self._job
         try:
-            decoded = steps.decoded(steps.records_of(self._spark, job), job, self._file.folder)
+            records = steps.opened(steps.records_of(self._spark, job), job)
+            decoded = steps.decoded(records, job, self._file.folder)
             rows = steps.without_repeats(decoded, job)
             writer = rows.writeStream.queryName(job.name).foreachBatch(self.batches.write)
             writer = writer.option("checkpointLocation", job.checkpoint)

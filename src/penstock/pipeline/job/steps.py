@@ -13,6 +13,7 @@ from penstock.pipeline.job.functions import load_function
 from penstock.pipeline.job.options import as_options
 from penstock.pipeline.positions import POSITION
 from penstock.pipeline.repeats import deduplicate
+from penstock.pipeline.stamps import drop_repeats, open_stamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,15 @@ class MissingPackageError(PenstockError):
 def records_of(spark: SparkSession, job: Job) -> DataFrame:
     """The stream's records, as they are."""
     return spark.readStream.format("penstock").options(**as_options(job.source)).load()
+
+
+def opened(records: DataFrame, job: Job) -> DataFrame:
+    """Without the envelopes that a writer with stamps has put around the data, and without its repeats if asked."""
+    if job.stamps is None:
+        return records
+    if job.stamps.within is None:
+        return open_stamps(records)
+    return drop_repeats(records, within=job.stamps.within)
 
 
 def decoded(records: DataFrame, job: Job, folder: Path) -> DataFrame:
