@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from producing import STREAM, numbered, quick, read_all, read_sync, until, until_sync, wire_of
 
-from penstock.errors import BufferFullError, OptionError, ProducerClosedError
+from penstock.errors import BufferFullError, FlushTimeoutError, OptionError, ProducerClosedError
 from penstock.model import OutRecord
 from penstock.options import ProducerOptions
 from penstock.runtime.producer import Producer
@@ -197,6 +197,24 @@ async def test_a_large_record_is_not_overtaken_for_ever(local: LocalKinesis) -> 
         fault.clear()
         await asyncio.gather(*tasks)
     assert order == ["large", *(f"small {number}" for number in range(5))]
+
+
+async def test_who_goes_away_lets_the_next_one_in(local: LocalKinesis) -> None:
+    """A large record that waits no longer stands in nobody's way, though nothing became free."""
+    stall(local)
+    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL))
+    for number in range(FITTING - 5):
+        producer.put_nowait(record(number))
+    large = asyncio.create_task(producer.put(record(1, 4 * KIB)))
+    await asyncio.sleep(0)
+    small = asyncio.create_task(producer.put_many([record(2)]))
+    await asyncio.sleep(0)
+    assert not small.done()
+    large.cancel()
+    assert len(await small) == 1
+    with pytest.raises(FlushTimeoutError):
+        await producer.close(0)
+    assert producer.metrics().buffer_bytes == 0
 
 
 async def test_put_many_of_more_than_the_buffer(local: LocalKinesis) -> None:
