@@ -71,8 +71,15 @@ def report(path: Path) -> list[dict[str, float]]:
     """What the job said about its batches. A line cut off by the kill is left out."""
     if not path.exists():
         return []
-    lines = path.read_text().splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    batches = []
+    for line in path.read_text().splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if event["event"] == "batch":
+            batches.append(event)
+    return batches
 
 
 def _orders(folder: Path, plan: Plan) -> tuple[int, int, int, int]:

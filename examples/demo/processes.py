@@ -22,14 +22,17 @@ SPARK = (
 """Two threads on this machine, nothing that listens on more than loopback."""
 
 
-def start_job(arguments: list[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """The Spark job: Python, which starts a JVM, which starts Python workers."""
-    with log.open("ab") as output:
+def start_job(report: Path, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """``penstock run``: Python, which starts a JVM, which starts Python workers.
+
+    ``report`` gets a line of JSON for each batch, ``log`` what else is said.
+    """
+    with report.open("ab") as output, log.open("ab") as errors:
         return subprocess.Popen(
-            [sys.executable, str(ROOT / "examples" / "orders_to_parquet.py"), *arguments],
+            [sys.executable, "-m", "penstock.pipeline.job", str(ROOT / "examples" / "jobs" / "orders.toml"), "--json"],
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=errors,
             start_new_session=True,  # Ctrl-C reaches the demo alone, which then ends the job
             env={
                 **os.environ,

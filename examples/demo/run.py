@@ -82,12 +82,17 @@ class Demo:
         self._finish()
 
     def _finish(self) -> None:
-        """Have the job finish what is in the stream, and end."""
+        """Stop the job after its batch, and have it read what is still in the stream."""
         job = self.job
         assert job is not None
         job.send_signal(signal.SIGTERM)
         self._until(lambda: job.poll() == 0, "the job's end", job_may_end=True)
-        self.say("the job finished what was there, and ended")
+        self.say("SIGTERM: the job finished its batch, and ended")
+        self._start_job(ONCE="true")
+        last = self.job
+        assert last is not None
+        self._until(lambda: last.poll() == 0, "the end of the stream", job_may_end=True)
+        self.say("started once more, it read what was still there, and ended")
 
     def close(self) -> None:
         """End what still runs."""
@@ -97,17 +102,16 @@ class Demo:
         self._loop.run(self._wire.close())
         self._loop.close()
 
-    def _start_job(self) -> None:
-        arguments = [
-            f"--stream={STREAM}",
-            f"--region={self.local.region}",
-            f"--endpoint-url={self.local.endpoint_url}",
-            f"--out={self.out}",
-            f"--checkpoint={self.out / 'checkpoint'}",
-            f"--max-records={max(1_000, self.records // 8)}",
-            f"--report={self.report}",
-        ]
-        self.job = start_job(arguments, self.out / "job.log", self.local.environment())
+    def _start_job(self, **more: str) -> None:
+        """The job file takes these from the environment."""
+        settings = {
+            "STREAM": STREAM,
+            "LAKE": str(self.out),
+            "AWS_REGION": self.local.region,
+            "MAX_RECORDS": str(max(1_000, self.records // 8)),
+            **more,
+        }
+        self.job = start_job(self.report, self.out / "job.log", {**self.local.environment(), **settings})
 
     def _start_producer(self) -> None:
         arguments = [self.local.endpoint_url, self.local.region, STREAM, str(self.records), str(self.records_per_s)]

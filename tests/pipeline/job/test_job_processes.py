@@ -36,6 +36,7 @@ SPARK = """
 """
 SINK = '[[sinks]]\nformat = "parquet"\npath = "{folder}/lake/orders"\n'
 SLOW = "import time\n\ndef write(batch, batch_id):\n    time.sleep(3)\n"
+ROOT = Path(__file__).resolve().parents[3]
 PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())", "run"]
 WAIT_S = 200.0
 
@@ -71,12 +72,21 @@ class Scene:
         return path
 
     def start(self, text: str, *before: str, command: list[str] = PENSTOCK) -> subprocess.Popen[str]:
+        return self.begin(*before, *command, str(self.write(text)), "--json")
+
+    def begin(self, *command: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*before, *command, str(self.write(text)), "--json"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=self.folder,
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            cwd=self.folder, env={**os.environ, **self.local.environment(), **environment},
         )  # fmt: skip
         self.processes.append(process)
         return process
+
+    def put_orders(self, count: int) -> None:
+        for number in range(count):
+            whole = {"order_id": str(number), "customer": "anna", "counter": number, "item": f"item {number % 2}"}
+            data = json.dumps({**whole, "quantity": 2, "amount": "1.50"})
+            self._client.put_record(StreamName="orders", Data=data.encode(), PartitionKey="anna")
 
     def rows(self) -> int:
         folder = self.folder / "lake" / "orders"
@@ -194,3 +204,41 @@ def test_the_same_file_under_spark_submit(scene: Scene) -> None:
     assert process.returncode == 0, errors
     assert events[-1]["rows"] == scene.rows() == scene.count
     assert (scene.folder / "seen").read_text() == "3"
+
+
+SUBMIT_ARGS = (
+    "--master local[2] --driver-memory 1g --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1"
+    " --conf spark.driver.bindAddress=127.0.0.1 --conf spark.sql.shuffle.partitions=2 pyspark-shell"
+)
+
+
+def test_the_example_with_functions_and_three_sinks(scene: Scene) -> None:
+    scene.put_orders(20)
+    process = scene.begin(
+        *PENSTOCK, str(ROOT / "examples" / "jobs" / "totals.toml"),
+        STREAM="orders", LAKE=str(scene.folder), PYSPARK_SUBMIT_ARGS=SUBMIT_ARGS,
+    )  # fmt: skip
+    out, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, errors
+    totals = [json.loads(file.read_text()) for file in (scene.folder / "totals").glob("*.json")]
+    assert sum(float(total["total"]) for total in totals if total["total"] != "None") == 20 * 2 * 1.5
+    lines = [line for file in scene.folder.glob("by-item/item=*/*.json") for line in file.read_text().splitlines()]
+    assert len(lines) == 20
+    assert "|item 0|    10|30.00|" in out
+    assert "job totals: done" in out
+
+
+def test_the_same_pipeline_in_plain_pyspark(scene: Scene) -> None:
+    scene.put_orders(20)
+    process = scene.begin(
+        sys.executable, str(ROOT / "examples" / "orders_to_parquet.py"), "--stream=orders",
+        f"--region={scene.local.region}", f"--endpoint-url={scene.local.endpoint_url}",
+        f"--out={scene.folder / 'lake'}", f"--checkpoint={scene.folder / 'checkpoint'}",
+        PYSPARK_SUBMIT_ARGS=SUBMIT_ARGS,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("batch 0: ")
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, errors
+    assert scene.rows() == 20
