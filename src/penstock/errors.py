@@ -149,7 +149,7 @@ class PutError(PenstockError):
 
     ``may_be_written`` is False when it certainly is not in the stream. ``attempts`` counts the requests that
     carried it, ``shard_id`` is the shard it was meant for (None where that was not known), ``reason`` what the
-    last attempt met (an AWS error code, or what the transport said).
+    last attempt met (an AWS error code, or the class of the error: TransportError, TimeoutError).
     """
 
     def __init__(

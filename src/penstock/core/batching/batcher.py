@@ -305,7 +305,7 @@ class Batcher:
         self.settling.saw_another_shard = False
 
     def failed(self, request: Request, failure: Failure, reason: str, now_s: float) -> None:
-        """The request failed as a whole. ``reason`` is an error code, or what the transport said."""
+        """The request failed as a whole. ``reason`` is an error code, or the class of the error."""
         if request not in self.in_flight:
             return
         del self.in_flight[request]
