@@ -1,15 +1,33 @@
-"""The reference page of the source, made from the tables that the code itself uses."""
+"""The reference pages of the source and of the sink, made from the tables that the code itself uses."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock.spark.options import ALIASES, READ_OPTIONS
+from penstock.spark.sink_options import SINK_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.spark.options import Option
 
 
 def options_table() -> str:
-    """The options as a Markdown table."""
+    """The options for reading as a Markdown table."""
+    return _table(READ_OPTIONS)
+
+
+def sink_options_table() -> str:
+    """The options for writing as a Markdown table."""
+    return _table(SINK_OPTIONS)
+
+
+def _table(options: Sequence[Option]) -> str:
     lines = ["| option | type, unit | default | what it does |", "| --- | --- | --- | --- |"]
-    for option in READ_OPTIONS:
+    for option in options:
         only = "" if option.batch and option.stream else " Batch reads only." if option.batch else " Streaming only."
         lines.append(f"| `{option.name}` | {option.type} | {option.default} | {option.about}{only} |")
-    aliases = ", ".join(f"`{alias}` for `{name}`" for alias, name in sorted(ALIASES.items()))
+    names = {option.name for option in options}
+    aliases = ", ".join(f"`{alias}` for `{name}`" for alias, name in sorted(ALIASES.items()) if name in names)
     return "\n".join([*lines, "", f"Names are taken in any case. Also taken: {aliases}."]) + "\n"
