@@ -1,0 +1,160 @@
+"""Chunks, shards and answers for tests that show one rule each."""
+
+from __future__ import annotations
+
+from itertools import count
+from math import inf
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from simulated_stream import Entry, Result
+
+from penstock.core.batching import Batcher, BatchLimits, Chunk, NotWritten, result_of
+from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
+from penstock.core.batching.lane import Lane
+from penstock.core.batching.runs import Run
+from penstock.core.hashkeys import even_ranges, hash_key
+from penstock.core.sequence import shard_id_of
+from penstock.model import Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from penstock.core.batching import Request, Watch
+    from penstock.errors import PutError
+    from penstock.model import PutResult
+
+THROTTLED = "ProvisionedThroughputExceededException"
+INTERNAL = "InternalFailure"
+
+
+def make_shard(number: int, first: int, last: int, *parents: str) -> Shard:
+    return Shard(
+        shard_id=shard_id_of(number),
+        parents=parents,
+        first_hash_key=first,
+        last_hash_key=last,
+        first_sequence_number=0,
+    )
+
+
+def make_shards(shard_count: int) -> list[Shard]:
+    return [make_shard(number, *bounds) for number, bounds in enumerate(even_ranges(shard_count))]
+
+
+def halves_of(shard: Shard, number: int) -> list[Shard]:
+    """Two shards that a split made of one."""
+    middle = (shard.first_hash_key + shard.last_hash_key) // 2
+    return [
+        make_shard(number, shard.first_hash_key, middle, shard.shard_id),
+        make_shard(number + 1, middle + 1, shard.last_hash_key, shard.shard_id),
+    ]
+
+
+def keys_of(shard: Shard, key_count: int) -> list[str]:
+    """Partition keys whose records go to this shard."""
+    found = (key for key in map(str, count()) if shard.holds(hash_key(key)))
+    return [next(found) for _ in range(key_count)]
+
+
+def make_chunk(
+    records: Sequence[tuple[str, bytes]],
+    *,
+    number: int = 0,
+    put_at_s: float = 0.0,
+    time_to_live_s: float = inf,
+    hash_keys: dict[int, int] | None = None,
+) -> Chunk:
+    chunk = Chunk(number, put_at_s=put_at_s, expires_at_s=put_at_s + time_to_live_s)
+    chunk.hash_keys = hash_keys
+    held_bytes = sum(len(key.encode()) + len(data) + RECORD_OVERHEAD_BYTES for key, data in records)
+    chunk.close(len(records), held_bytes)
+    return chunk
+
+
+def make_run(*records: tuple[str, bytes], **given: Any) -> Run:
+    """A run of a whole chunk."""
+    chunk = make_chunk(records, **given)
+    return Run(chunk, [key for key, _ in records], [data for _, data in records], range(len(records)))
+
+
+def make_lane(shard: Shard | None = None) -> Lane:
+    return Lane(shard, None, Entry)
+
+
+def datas_of(entries: Iterable[Entry] | None) -> list[bytes]:
+    return [entry.data for entry in entries or ()]
+
+
+class Kit:
+    """A batcher, with what it was given and what it gave back."""
+
+    def __init__(
+        self,
+        shards: Sequence[Shard] | None,
+        *,
+        make_pace: Callable[[Shard], Any] = lambda shard: None,
+        watch: Watch | None = None,
+        **limits: Any,
+    ) -> None:
+        self.freed_bytes = 0
+        self.chunks: list[Chunk] = []
+        self.batcher = Batcher(
+            BatchLimits(**limits),
+            make_entry=Entry,
+            make_pace=make_pace,
+            on_room=self._on_room,
+            rng=Random(1),
+            watch=watch,
+        )
+        self._numbers = count(1)
+        self.batcher.set_shards(shards, 0.0)
+
+    def put(self, *records: tuple[str, bytes], **given: Any) -> Chunk:
+        chunk = make_chunk(records, number=len(self.chunks), **given)
+        self.chunks.append(chunk)
+        self.batcher.add(chunk, [key for key, _ in records], [data for _, data in records])
+        return chunk
+
+    def send(self, now_s: float = 0.0) -> Request:
+        request = self.batcher.next_request(now_s)
+        assert request is not None
+        return request
+
+    def sends_nothing(self, now_s: float = 0.0) -> bool:
+        return self.batcher.next_request(now_s) is None
+
+    def answer(
+        self,
+        request: Request,
+        *,
+        errors: dict[int, str] | None = None,
+        shard_id: str | None = None,
+        now_s: float = 0.0,
+    ) -> list[Result]:
+        """Answer with these errors by entry; all others were written where predicted, or to ``shard_id``."""
+        results = [
+            Result(error_code=code, error_message="why")
+            if (code := (errors or {}).get(place))
+            else Result(shard_id or load.lane.shard_id or "unpredicted", str(next(self._numbers)))
+            for place, load in enumerate(load for load in request.loads for _ in load.entries)
+        ]
+        self.batcher.answered(request, results, now_s)
+        return results
+
+    def _on_room(self, freed_bytes: int) -> None:
+        self.freed_bytes += freed_bytes
+
+
+def outcome(chunk: Chunk, index: int = 0) -> PutResult | PutError | None:
+    found = chunk.outcomes[index]
+    if found is None:
+        return None
+    return found.error() if isinstance(found, NotWritten) else result_of(found, index)
+
+
+def written(chunk: Chunk) -> list[int]:
+    """The records of a chunk that are reported as written."""
+    return [
+        index for index, found in enumerate(chunk.outcomes) if found is not None and not isinstance(found, NotWritten)
+    ]

@@ -1,0 +1,471 @@
+"""A batcher against a simulated stream, in virtual time, with whatever may go wrong between them.
+
+``Producing`` does what the producer's send loop does, and looks at every step for what must never be: a request over
+its bounds, a loop that is busy with nothing, a sleep that nothing will end, an outcome that is given twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import count
+from math import inf
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from simulated_stream import POISON, Entry, Result, SimulatedStream
+
+from penstock.core.adaptive import AdaptiveRate
+from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, Watch
+from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.core.batching import Request, Run
+    from penstock.model import Shard
+
+EXPIRY_CHECK_S = 0.1
+REFRESH_S = 0.2
+THROTTLED = "ProvisionedThroughputExceededException"
+IN_VAIN_MAX = 10
+UNWATCHED_S = 600.0
+"""A history that has not ended so long after its last event never will."""
+WAKE_MAX_S = 2.0
+"""No backoff, pace or linger in here is longer."""
+
+
+class Put(NamedTuple):
+    """Records that are put together, as a chunk."""
+
+    at_s: float
+    records: tuple[tuple[str, int], ...]
+    """(partition key, bytes of data); a negative size is poison."""
+    time_to_live_s: float | None = None
+
+
+class Fate(NamedTuple):
+    """What becomes of one request."""
+
+    kind: str = "answered"
+    """Or "throttled", "not sent", "denied", "lost" (the request), "reply lost", "partly done", "late" (done, but only
+    after the producer has given it up)."""
+    way_s: float = 0.01
+    back_s: float = 0.01
+    refused: float = 0.0
+    """The share of its entries that are refused for their throughput."""
+    broken: float = 0.0
+    """The share of its entries that fail internally; half of those are written."""
+
+
+class Reshard(NamedTuple):
+    at_s: float
+    kind: str
+    """"split", "crooked" or "merge"."""
+    place: int
+
+
+class Withdrawal(NamedTuple):
+    at_s: float
+    put: int
+    index: int
+
+
+@dataclass(frozen=True)
+class History:
+    """All that happens, and with what options."""
+
+    aggregate: bool = False
+    ordered: bool = False
+    paced: bool = False
+    seed: int = 0
+    shard_count: int = 2
+    blind_s: tuple[float, float] | None = None
+    """Between these times the shards can't be listed."""
+    linger_s: float = 0.005
+    time_to_live_s: float = 10_000.0
+    requests_in_flight_max: int = 4
+    request_records_max: int = 500
+    request_bytes_max: int = 4_000
+    service_bytes_max: int = 10_000
+    """The service finds larger requests invalid."""
+    aggregate_bytes_max: int = 300
+    listed_after_s: float = 0.05
+    """The first listing comes so late."""
+    lag_s: float = 0.0
+    """So long listings do not show a reshard."""
+    holes: bool = False
+    """In that time they show half of it."""
+    explicit: bool = False
+    """Some keys come with an explicit hash key."""
+    puts: tuple[Put, ...] = ()
+    fates: tuple[Fate, ...] = ()
+    """Of the first requests. Those that come after them are answered."""
+    reshards: tuple[Reshard, ...] = ()
+    withdrawals: tuple[Withdrawal, ...] = ()
+    close_at_s: float | None = None
+
+
+class OnceChunk(Chunk):
+    """A chunk that takes no second outcome."""
+
+    __slots__ = ()
+
+    def settle(self, indices: Any, outcome: Any) -> int:
+        self._check(indices)
+        return super().settle(indices, outcome)
+
+    def settle_each(self, indices: Any, results: Any) -> int:
+        self._check(indices)
+        assert len(indices) == len(results)
+        return super().settle_each(indices, results)
+
+    def _check(self, indices: Any) -> None:
+        assert len(set(indices)) == len(indices)
+        assert all(self.outcomes[index] is None for index in indices), "a second outcome"
+
+
+class Tally(Watch):
+    """Counts user records by what became of them."""
+
+    def __init__(self) -> None:
+        self.settled_records = 0
+        self.written_records = 0
+        self.other = 0
+
+    def written(self, shard_id: str, records: int, user_records: int, record_bytes: int) -> None:
+        self.written_records += user_records
+
+    def settled(self, run: Run, shard_id: str, records: int, attempts: int, doubtful: bool, now_s: float) -> None:
+        self.settled_records += records
+
+    def expired(self, run: Run, shard_id: str | None, now_s: float) -> None:
+        self.other += len(run)
+
+    def failed(self, run: Run, shard_id: str | None, error_code: str, now_s: float) -> None:
+        self.other += len(run)
+
+    def withdrawn(self, records: int) -> None:
+        self.other += records
+
+
+class Record(NamedTuple):
+    """A user record that was put. Its data is unlike that of all others."""
+
+    key: str
+    hash_key: int | None
+    data: bytes
+    put_at_s: float
+    expires_at_s: float
+    chunk: Chunk
+    index: int
+
+    @property
+    def poisonous(self) -> bool:
+        return POISON in self.data
+
+
+@dataclass
+class Producing:
+    """One history while it runs, and what is left of it."""
+
+    history: History
+    now_s: float = 0.0
+    records: dict[bytes, Record] = field(default_factory=dict)
+    chunks: list[Chunk] = field(default_factory=list)
+    carried: Counter[bytes] = field(default_factory=Counter)
+    """How many requests carried a user record."""
+    first_sent_at_s: dict[bytes, float] = field(default_factory=dict)
+    settled_at_s: dict[Chunk, float] = field(default_factory=dict)
+    withdrawn: set[bytes] = field(default_factory=set)
+    astray: set[Chunk] = field(default_factory=set)
+    """Records of theirs landed, in an aggregate, elsewhere than predicted: a listing must tell what that means."""
+    sent_at_s: list[float] = field(default_factory=list)
+    """When each request was."""
+
+    def __post_init__(self) -> None:
+        history = self.history
+        self.rng = Random(history.seed)
+        self.stream = SimulatedStream(history.shard_count)
+        self.tally = Tally()
+        self.freed_bytes = 0
+        self.batcher = Batcher(
+            BatchLimits(
+                aggregate=history.aggregate,
+                ordered_by_key=history.ordered,
+                linger_s=history.linger_s,
+                request_records_max=history.request_records_max,
+                request_bytes_max=history.request_bytes_max,
+                aggregate_bytes_max=history.aggregate_bytes_max,
+                retry_base_s=0.05,
+                retry_cap_s=1.0,
+            ),
+            make_entry=Entry,
+            make_pace=self._make_pace,
+            on_room=self._on_room,
+            rng=Random(history.seed + 1),
+            watch=self.tally,
+        )
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._order = count()
+        self._fates = iter(history.fates)
+        self._listing_due = False
+        self._closed = False
+        self._alarm = 0  # the number of the last one that was set: those before it are off
+        self._in_vain = 0  # alarms in a row without a request
+        self._sent_before = 0
+        self._next_expiry_s = inf
+
+    def run(self) -> Producing:
+        """Live through the history until every record has its outcome and every request its end."""
+        history = self.history
+        self._at(history.listed_after_s, self._list)
+        for at_s in history.blind_s or ():
+            self._at(at_s, self._list)
+        for put in history.puts:
+            self._at(put.at_s, self._put, put)
+        for reshard in history.reshards:
+            self._at(reshard.at_s, self._reshard, reshard)
+        for withdrawal in history.withdrawals:
+            self._at(withdrawal.at_s, self._withdraw, withdrawal)
+        if history.close_at_s is not None:
+            self._at(history.close_at_s, self._close)
+        last_s = max(event[0] for event in self._events)
+        while self._events:
+            at_s, _, what, arguments = heapq.heappop(self._events)
+            assert at_s <= last_s + UNWATCHED_S, f"{self._unsettled()} records are stuck"
+            self.now_s = at_s
+            what(*arguments)
+            if what != self._wake or arguments == (self._alarm,):
+                self._pump()
+        return self
+
+    # --- what happens ---------------------------------------------------------------------------
+
+    def _at(self, at_s: float, what: Callable[..., None], *arguments: Any) -> None:
+        heapq.heappush(self._events, (at_s, next(self._order), what, arguments))
+
+    def _wake(self, alarm: int) -> None:
+        """The loop is called because it had asked for it. That comes to something, or to a better time."""
+        if alarm == self._alarm:
+            self._in_vain = 0 if self._sent_before < len(self.sent_at_s) else self._in_vain + 1
+            self._sent_before = len(self.sent_at_s)
+            assert self._in_vain <= IN_VAIN_MAX, "wakes for nothing"
+
+    def _tick(self) -> None:
+        """The same, to look for what has expired."""
+
+    def _put(self, put: Put) -> None:
+        if self._closed or not put.records:
+            return
+        number = len(self.chunks)
+        time_to_live_s = self.history.time_to_live_s if put.time_to_live_s is None else put.time_to_live_s
+        chunk = OnceChunk(number, put_at_s=self.now_s, expires_at_s=self.now_s + time_to_live_s)
+        self.chunks.append(chunk)
+        keys, datas, held_bytes = [], [], 0
+        for index, (key, size) in enumerate(put.records):
+            data = b"%d/%d;" % (number, index) + (POISON if size < 0 else b"." * size)
+            hash_key = self._explicit(key)
+            if hash_key is not None:
+                chunk.hash_keys = {**(chunk.hash_keys or {}), index: hash_key}
+            record = Record(key, hash_key, data, self.now_s, chunk.expires_at_s, chunk, index)
+            self.records[data] = record
+            keys.append(key)
+            datas.append(data)
+            held_bytes += len(data) + len(key.encode()) + RECORD_OVERHEAD_BYTES
+        chunk.close(len(keys), held_bytes)
+        chunk.on_done = self._done
+        self.batcher.add(chunk, keys, datas)
+        if self._next_expiry_s == inf:
+            self._next_expiry_s = self.now_s + EXPIRY_CHECK_S
+            self._at(self._next_expiry_s, self._tick)
+
+    def _explicit(self, key: str) -> int | None:
+        """A key's explicit hash key is the same each time: else its records are of several shards, without order."""
+        if not self.history.explicit or not key.startswith("e"):
+            return None
+        return Random(key).getrandbits(128)
+
+    def _reshard(self, reshard: Reshard) -> None:
+        if reshard.kind == "merge":
+            self.stream.merge(reshard.place, self.now_s)
+        else:
+            self.stream.split(reshard.place, self.now_s, 2 if reshard.kind == "split" else 50)
+
+    def _withdraw(self, withdrawal: Withdrawal) -> None:
+        if self._closed or withdrawal.put >= len(self.chunks):
+            return
+        chunk = self.chunks[withdrawal.put]
+        if withdrawal.index >= chunk.records:
+            return
+        data = next(
+            data for data, record in self.records.items() if (record.chunk, record.index) == (chunk, withdrawal.index)
+        )
+        had_outcome = chunk.is_settled(withdrawal.index)
+        if self.batcher.withdraw(chunk, withdrawal.index):
+            assert not had_outcome
+            self.withdrawn.add(data)
+        else:
+            assert had_outcome or self.carried[data], "never sent, and not withdrawn"
+
+    def _close(self) -> None:
+        self._closed = True
+        self.batcher.close(self.now_s)
+
+    def _done(self, chunk: Chunk) -> None:
+        assert chunk not in self.settled_at_s
+        self.settled_at_s[chunk] = self.now_s
+
+    def _on_room(self, freed_bytes: int) -> None:
+        self.freed_bytes += freed_bytes
+        assert 0 <= self.freed_bytes <= sum(chunk.held_bytes for chunk in self.chunks)
+
+    def _make_pace(self, shard: Shard) -> AdaptiveRate | None:
+        if not self.history.paced:
+            return None
+        return AdaptiveRate(records_per_s=100, bytes_per_s=8_000, now_s=self.now_s, rng=self.rng)
+
+    # --- the shards -----------------------------------------------------------------------------
+
+    def _list(self) -> None:
+        self._listing_due = False
+        if self._closed:
+            return
+        blind_s = self.history.blind_s
+        if blind_s is not None and blind_s[0] <= self.now_s < blind_s[1]:
+            self.batcher.set_shards(None, self.now_s)
+            return
+        former = self.stream.listing(self.now_s - self.history.lag_s)
+        if self.history.holes:
+            known = {shard.shard_id for shard in former}
+            fresh = self.stream.listing(self.now_s)
+            self.batcher.set_shards(
+                [shard for place, shard in enumerate(fresh) if shard.shard_id in known or place % 2], self.now_s
+            )
+            if len(fresh) != len(self.batcher.lanes.routes.lanes) - 1:
+                self._follow()
+        else:
+            self.batcher.set_shards(former, self.now_s)
+
+    def _follow(self) -> None:
+        if not self._listing_due:
+            self._listing_due = True
+            self._at(self.now_s + REFRESH_S, self._list)
+
+    # --- what the send loop does ----------------------------------------------------------------
+
+    def _pump(self) -> None:
+        if self._closed:
+            return
+        if self.now_s >= self._next_expiry_s:
+            self.batcher.expire(self.now_s)
+            live = len(self.settled_at_s) < len(self.chunks)
+            self._next_expiry_s = self.now_s + EXPIRY_CHECK_S if live else inf
+            if live:
+                self._at(self._next_expiry_s, self._tick)
+        while self._may_send():
+            request = self.batcher.next_request(self.now_s)
+            if request is None:
+                self._sleep(self.batcher.wake_at_s)
+                break
+            self._send(request)
+        if self.batcher.stale:
+            self._follow()
+
+    def _may_send(self) -> bool:
+        return len(self.batcher.in_flight) < self.history.requests_in_flight_max
+
+    def _sleep(self, wake_at_s: float) -> None:
+        self._alarm += 1
+        if wake_at_s < inf:
+            assert wake_at_s > self.now_s, "busy with nothing"
+            assert wake_at_s <= self.now_s + WAKE_MAX_S, "sleeps too long"
+            self._at(wake_at_s, self._wake, self._alarm)
+        elif not self.batcher.in_flight and self.batcher.lanes.known:
+            assert not self._unsettled() or self.batcher.stale, "sleeps for ever"
+
+    def _unsettled(self) -> int:
+        return sum(chunk.unsettled for chunk in self.chunks)
+
+    def _send(self, request: Request) -> None:
+        self.sent_at_s.append(self.now_s)
+        self._check_request(request)
+        for load in request.loads:
+            for run in load.runs:
+                assert run.at == 0
+                for data in run.datas:
+                    if not self.carried[data]:
+                        self.first_sent_at_s[data] = self.now_s
+                    self.carried[data] += 1
+        fate = next(self._fates, Fate())
+        arrives_s = self.now_s + fate.way_s
+        if fate.kind == "late":
+            self._at(arrives_s, self._fail, request, Failure.UNKNOWN, fate)
+            self._at(arrives_s + fate.back_s, self._serve, request, fate)
+        else:
+            self._at(arrives_s, self._serve, request, fate)
+
+    def _check_request(self, request: Request) -> None:
+        history = self.history
+        entries = request.entries
+        assert 0 < len(entries) <= history.request_records_max
+        assert entries == [entry for load in request.loads for entry in load.entries]
+        payload_bytes = sum(entry.payload_bytes for entry in entries)
+        assert payload_bytes == request.payload_bytes
+        assert payload_bytes <= history.request_bytes_max or len(entries) == 1
+        for load in request.loads:
+            assert load.user_records == sum(len(run.datas) for run in load.runs)
+            if load.is_aggregate:
+                assert len(load.entries) == 1
+                assert len(load.entries[0].data) <= history.aggregate_bytes_max or load.user_records == 1
+                assert load.lane.shard.holds(load.entries[0].hash_key), "pinned to the shard that is predicted"
+
+    # --- what the service does ------------------------------------------------------------------
+
+    def _serve(self, request: Request, fate: Fate) -> None:
+        back_s = self.now_s + fate.back_s
+        whole = {
+            "throttled": Failure.THROTTLED, "not sent": Failure.NOT_SENT, "denied": Failure.DENIED,
+            "lost": Failure.UNKNOWN,
+        }.get(fate.kind)  # fmt: skip
+        payload_bytes = sum(entry.payload_bytes for entry in request.entries)
+        if whole is not None:
+            self._at(back_s, self._fail, request, whole, fate)
+        elif payload_bytes > self.history.service_bytes_max or any(POISON in entry.data for entry in request.entries):
+            if fate.kind != "late":
+                self._at(back_s, self._fail, request, Failure.INVALID, fate)
+        else:
+            results = self._put_records(request.entries, fate)
+            if fate.kind == "answered":
+                self._at(back_s, self._answer, request, results)
+            elif fate.kind != "late":
+                self._at(back_s, self._fail, request, Failure.UNKNOWN, fate)
+
+    def _put_records(self, entries: list[Entry], fate: Fate) -> list[Result]:
+        results = [Result() for _ in entries]
+        # The order of a request's entries is not promised.
+        for place in self.rng.sample(range(len(entries)), len(entries)):
+            chance = self.rng.random()
+            if chance < fate.refused:
+                results[place] = Result(error_code=THROTTLED, error_message="slowly")
+            elif chance < fate.refused + fate.broken:
+                if self.rng.random() < 0.5:
+                    self.stream.put(entries[place])
+                results[place] = Result(error_code="InternalFailure", error_message="oh")
+            elif fate.kind == "partly done" and chance < 0.5:
+                continue
+            else:
+                results[place] = self.stream.put(entries[place])
+        return results
+
+    def _answer(self, request: Request, results: list[Result]) -> None:
+        start = 0
+        for load in request.loads:
+            if load.user_records > len(load.entries) and results[start].shard_id not in (None, load.lane.shard_id):
+                self.astray.update(run.chunk for run in load.runs)
+            start += len(load.entries)
+        self.batcher.answered(request, results, self.now_s)
+
+    def _fail(self, request: Request, failure: Failure, fate: Fate) -> None:
+        self.batcher.failed(request, failure, fate.kind, self.now_s)

@@ -1,0 +1,154 @@
+"""Whatever happens between a producer and its stream, the rules hold (`producing_checks`).
+
+The same histories are lived each time; those that are marked slow are others each time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from histories import fates, histories, puts, sizes, times
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from producing_checks import check, results_of
+from simulated_producing import Fate, History, Producing, Put, Reshard
+
+from penstock.model import PutResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+kinds = pytest.mark.parametrize(
+    ("aggregate", "ordered"),
+    [
+        pytest.param(aggregate, ordered, id=f"{'aggregates' if aggregate else 'plain'}{'-in-order' if ordered else ''}")
+        for aggregate in (False, True)
+        for ordered in (False, True)
+    ],
+)
+short = st.sampled_from([0.05, 0.3, 1.0, 3.0])
+denials = st.sampled_from([0.0, 0.3]).map(lambda way_s: Fate("denied", way_s))
+TROUBLES: dict[str, dict[str, Any]] = {
+    "times-to-live": {"time_to_live_s": short},
+    "each-its-own": {"puts": puts(time_to_live_s=st.one_of(st.none(), short)), "time_to_live_s": 2.0},
+    "poison": {"puts": puts(st.one_of(sizes, st.just(-1))), "service_bytes_max": st.sampled_from([500, 2_000, 10_000])},
+    "denied": {"fates": st.lists(st.one_of(fates, denials), max_size=12).map(tuple)},
+    "closed": {"close_at_s": times},
+}
+
+
+def live(strategy: Any, examples: int, test: Callable[[History], None], *, derandomize: bool = True) -> None:
+    chosen = settings(
+        max_examples=examples,
+        derandomize=derandomize,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    chosen(given(strategy)(test))()
+
+
+def written_in_the_end(history: History) -> None:
+    ran = Producing(history).run()
+    check(ran)
+    for data, result in results_of(ran).items():
+        assert isinstance(result, PutResult) or data in ran.withdrawn
+
+
+def checked(history: History) -> None:
+    check(Producing(history).run())
+
+
+@kinds
+def test_all_is_written_once_the_service_is_well_again(aggregate, ordered):
+    live(histories(aggregate=aggregate, ordered=ordered), 100, written_in_the_end)
+
+
+@kinds
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_what_can_not_be_written_is_told(trouble, aggregate, ordered):
+    live(histories(aggregate=aggregate, ordered=ordered, **TROUBLES[trouble]), 25, checked)
+
+
+@pytest.mark.slow
+@kinds
+def test_all_is_written_in_many_more_histories(aggregate, ordered):
+    live(histories(aggregate=aggregate, ordered=ordered), 2_000, written_in_the_end, derandomize=False)
+
+
+@pytest.mark.slow
+@kinds
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_what_can_not_be_written_is_told_in_many_more_histories(trouble, aggregate, ordered):
+    strategy = histories(aggregate=aggregate, ordered=ordered, **TROUBLES[trouble])
+    live(strategy, 500, checked, derandomize=False)
+
+
+# --- how long a record waits ----------------------------------------------------------------------
+
+
+def waits_for_company_at_most(history: History) -> None:
+    ran = Producing(history).run()
+    check(ran)
+    for data, record in ran.records.items():
+        waited_s = ran.first_sent_at_s[data] - record.put_at_s
+        assert waited_s <= history.linger_s + 1e-9
+        since_s = record.put_at_s - history.linger_s - 1e-9
+        assert waited_s == 0.0 or any(since_s <= at_s <= record.put_at_s for at_s in ran.sent_at_s), "after a pause"
+
+
+@pytest.mark.parametrize("aggregate", [False, True])
+def test_a_record_that_may_go_waits_no_longer_than_it_lingers(aggregate):
+    """So it is while no pace, no bound on requests and no failure holds it back."""
+    calm = histories(
+        aggregate=aggregate,
+        ordered=False,
+        paced=False,
+        linger_s=st.sampled_from([0.0, 0.0015, 0.3]),
+        listed_after_s=0.0,
+        blind_s=None,
+        requests_in_flight_max=1_000,
+        fates=(),
+        reshards=(),
+        withdrawals=(),
+    )
+    live(calm, 60, waits_for_company_at_most)
+
+
+# --- many records ---------------------------------------------------------------------------------
+
+
+@kinds
+@pytest.mark.parametrize("paced", [False, True])
+def test_full_requests_side_by_side_across_reshards(aggregate, ordered, paced):
+    """Hundreds of records a request, half of them refused now and then, while the shards change under them."""
+    keys = [f"key {number}" for number in range(60)]
+    history = History(
+        aggregate=aggregate,
+        ordered=ordered,
+        paced=paced,
+        shard_count=4,
+        request_bytes_max=20_000,
+        service_bytes_max=15_000,
+        aggregate_bytes_max=1_000,
+        lag_s=0.3,
+        puts=tuple(
+            Put(step / 50, tuple((keys[(step * 7 + number) % 60], number % 40) for number in range(60)))
+            for step in range(30)
+        ),
+        fates=tuple(
+            Fate(
+                kind=("answered", "answered", "reply lost", "throttled", "answered", "partly done")[number % 6],
+                way_s=(number * 7 % 5) / 50,
+                back_s=(number * 3 % 5) / 50,
+                refused=(0.0, 0.5, 0.1)[number % 3],
+                broken=(0.1, 0.0)[number % 2],
+            )
+            for number in range(40)
+        ),
+        reshards=(Reshard(0.2, "split", 1), Reshard(0.25, "merge", 0), Reshard(0.5, "crooked", 2)),
+    )
+    written_in_the_end(history)

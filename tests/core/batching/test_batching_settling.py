@@ -1,0 +1,309 @@
+"""What an answer, or the passing of time, means for records: one outcome each, and an honest one."""
+
+import pytest
+from batching_kit import INTERNAL, THROTTLED, Kit, halves_of, keys_of, make_shard, outcome, written
+from simulated_stream import Result
+
+from penstock.core.batching import Failure
+from penstock.core.batching.settling import WITHDRAWN_BYTES_MAX
+from penstock.core.hashkeys import HASH_KEY_MAX
+from penstock.errors import RecordExpiredError, RecordRefusedError, RecordWithdrawnError
+from penstock.model import PutResult
+
+PARENT = make_shard(0, 0, HASH_KEY_MAX)
+LEFT, RIGHT = halves_of(PARENT, 1)
+(A,), (B,) = keys_of(LEFT, 1), keys_of(RIGHT, 1)
+
+
+def aggregating(shards=(PARENT,), **limits):
+    return Kit(list(shards), aggregate=True, linger_s=0.0, **limits)
+
+
+def plain(shards=(PARENT,), **limits):
+    return Kit(list(shards), linger_s=0.0, **limits)
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def test_what_is_taken_at_once_is_certain():
+    kit = plain()
+    chunk = kit.put(("a", b"1"), ("b", b"2"))
+    kit.answer(kit.send())
+    assert [outcome(chunk, index) for index in range(2)] == [
+        PutResult(PARENT.shard_id, number, None, 1, False) for number in (1, 2)
+    ]
+    assert kit.freed_bytes == chunk.held_bytes
+
+
+def test_records_of_an_aggregate_share_a_sequence_number():
+    kit = aggregating()
+    first, second = kit.put(("a", b"1"), ("b", b"2")), kit.put(("a", b"3"))
+    kit.answer(kit.send())
+    found = [outcome(first, 0), outcome(first, 1), outcome(second)]
+    assert [(result.sequence_number, result.sub_sequence_number) for result in found] == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_only_what_was_refused_is_sent_again():
+    kit = plain(retry_base_s=0.1)
+    chunk = kit.put(("a", b"1"), ("b", b"2"), ("c", b"3"))
+    kit.answer(kit.send(), errors={1: THROTTLED})
+    assert written(chunk) == [0, 2]
+    assert kit.sends_nothing(0.0)
+    assert 0.0 < kit.batcher.wake_at_s <= 0.1
+    again = kit.send(0.1)
+    assert [entry.data for entry in again.entries] == [b"2"]
+    kit.answer(again)
+    assert outcome(chunk, 1) == PutResult(PARENT.shard_id, 3, None, 2, False)
+
+
+@pytest.mark.parametrize(
+    ("code", "doubtful"), [(THROTTLED, False), ("KMSThrottlingException", False), (INTERNAL, True)]
+)
+@pytest.mark.parametrize("make", [plain, aggregating])
+def test_after_an_internal_failure_a_record_may_be_there_twice(make, code, doubtful):
+    kit = make()
+    chunk = kit.put(("a", b"1"), ("b", b"2"))
+    kit.answer(kit.send(), errors={0: code})
+    kit.answer(kit.send(9.0))
+    assert outcome(chunk, 0).duplicates_possible is doubtful
+    assert outcome(chunk, 1).duplicates_possible is (doubtful and make is aggregating)
+
+
+def test_refusals_for_throughput_and_failures_can_come_together():
+    kit = plain()
+    chunk = kit.put(*[(str(number), b"%d" % number) for number in range(4)])
+    kit.answer(kit.send(), errors={0: INTERNAL, 2: THROTTLED, 3: INTERNAL})
+    again = kit.send(9.0)
+    kit.answer(again)
+    assert sorted(entry.data for entry in again.entries) == [b"0", b"2", b"3"]
+    found = [outcome(chunk, index) for index in range(4)]
+    assert [result.duplicates_possible for result in found] == [True, False, False, True]
+    assert [result.attempts for result in found] == [2, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("failure", "doubtful"), [(Failure.UNKNOWN, True), (Failure.THROTTLED, False), (Failure.NOT_SENT, False)]
+)
+@pytest.mark.parametrize("make", [plain, aggregating])
+def test_a_request_that_failed_goes_again_and_is_doubtful_if_it_may_have_been_done(make, failure, doubtful):
+    kit = make()
+    chunk = kit.put(("a", b"1"), ("b", b"2"))
+    kit.batcher.failed(kit.send(), failure, "why", 0.0)
+    kit.answer(kit.send(9.0))
+    assert [outcome(chunk, index).duplicates_possible for index in range(2)] == [doubtful] * 2
+    assert [outcome(chunk, index).attempts for index in range(2)] == [2] * 2
+
+
+# --- across a reshard -----------------------------------------------------------------------------
+
+
+def test_an_aggregate_that_lands_elsewhere_is_as_good_if_the_shard_holds_all_of_it():
+    kit = aggregating()
+    chunk = kit.put((A, b"1"), (A, b"2"))
+    request = kit.send()
+    kit.batcher.set_shards([LEFT, RIGHT], 0.0)
+    kit.answer(request, shard_id=LEFT.shard_id)
+    assert outcome(chunk, 1) == PutResult(LEFT.shard_id, 1, 1, 1, False)
+    assert kit.batcher.stale
+
+
+def test_an_aggregate_that_leaves_its_shards_range_is_put_again_by_shard():
+    kit = aggregating()
+    chunk = kit.put((A, b"1"), (B, b"2"), (A, b"3"))
+    request = kit.send()
+    kit.batcher.set_shards([LEFT, RIGHT], 0.0)
+    kit.answer(request, shard_id=LEFT.shard_id)
+    assert written(chunk) == []
+    again = kit.send(9.0)
+    assert [(load.lane.shard, load.user_records) for load in again.loads] == [(LEFT, 2), (RIGHT, 1)]
+    kit.answer(again)
+    assert [outcome(chunk, index) for index in range(3)] == [
+        PutResult(LEFT.shard_id, 2, 0, 2, True),
+        PutResult(RIGHT.shard_id, 3, None, 2, True),
+        PutResult(LEFT.shard_id, 2, 1, 2, True),
+    ]
+
+
+def test_where_no_listing_shows_the_shard_yet_the_outcome_waits_for_one():
+    kit = aggregating()
+    chunk = kit.put((A, b"1"), (A, b"2"))
+    kit.answer(kit.send(), shard_id=LEFT.shard_id)
+    assert kit.batcher.stale
+    assert written(chunk) == []
+    kit.batcher.set_shards([PARENT], 0.0)  # an old one
+    assert kit.batcher.stale
+    assert [sent for _, sent in kit.batcher.unsettled()] == [True]
+    kit.batcher.set_shards([LEFT, RIGHT], 0.0)
+    assert not kit.batcher.stale
+    assert written(chunk) == [0, 1]
+
+
+def test_where_the_shard_was_closed_before_any_listing_showed_it_the_records_are_put_again():
+    kit = aggregating()
+    chunk = kit.put((A, b"1"), (A, b"2"))
+    kit.answer(kit.send(), shard_id=LEFT.shard_id)
+    kit.batcher.set_shards([*halves_of(LEFT, 3), RIGHT], 0.0)
+    assert not kit.batcher.stale
+    kit.answer(kit.send(9.0))
+    assert outcome(chunk, 0).duplicates_possible
+
+
+def test_a_record_on_its_own_is_good_wherever_it_landed():
+    for kit in (plain(), aggregating()):
+        chunk = kit.put((A, b"1"))
+        kit.answer(kit.send(), shard_id=LEFT.shard_id)
+        assert outcome(chunk) == PutResult(LEFT.shard_id, 1, None, 1, False)
+        assert kit.batcher.stale
+
+
+def test_what_comes_back_from_a_shard_that_is_gone_goes_to_those_that_took_its_place():
+    kit = aggregating()
+    chunk = kit.put((A, b"1"), (B, b"2"))
+    request = kit.send()
+    kit.batcher.set_shards([LEFT, RIGHT], 0.0)
+    kit.answer(request, errors={0: THROTTLED})
+    again = kit.send(0.0)
+    assert [load.lane.shard for load in again.loads] == [LEFT, RIGHT]
+    kit.answer(again)
+    assert outcome(chunk, 0) == PutResult(LEFT.shard_id, 1, None, 2, False)
+
+
+# --- times-to-live --------------------------------------------------------------------------------
+
+
+def test_a_record_that_never_went_expires_when_its_time_has_passed_and_is_certainly_not_there():
+    kit = Kit([PARENT])
+    chunk = kit.put((A, b"1"), time_to_live_s=1.0)
+    kit.batcher.expire(0.9)
+    assert outcome(chunk) is None
+    kit.batcher.expire(1.0)
+    error = outcome(chunk)
+    assert isinstance(error, RecordExpiredError)
+    assert (error.attempts, error.may_be_written, error.shard_id) == (0, False, PARENT.shard_id)
+    assert kit.freed_bytes == chunk.held_bytes
+
+
+@pytest.mark.parametrize(
+    ("failure", "doubtful"), [(Failure.UNKNOWN, True), (Failure.THROTTLED, False), (Failure.NOT_SENT, False)]
+)
+@pytest.mark.parametrize("make", [plain, aggregating])
+def test_what_waits_for_its_repetition_expires_and_tells_what_it_met(make, failure, doubtful):
+    kit = make()
+    chunk = kit.put((A, b"1"), (B, b"2"), time_to_live_s=1.0)
+    kit.batcher.failed(kit.send(), failure, "why", 0.5)
+    kit.batcher.expire(1.0)
+    for index in range(2):
+        error = outcome(chunk, index)
+        assert isinstance(error, RecordExpiredError)
+        assert (error.attempts, error.may_be_written, error.reason) == (1, doubtful, "why")
+    assert kit.sends_nothing(9.0)
+
+
+def test_what_is_on_its_way_does_not_expire_before_its_answer():
+    kit = plain()
+    early, late = kit.put((A, b"1"), time_to_live_s=1.0), kit.put((B, b"2"), time_to_live_s=1.0)
+    request = kit.send()
+    kit.batcher.expire(5.0)
+    assert outcome(early) is None
+    kit.answer(request, errors={1: THROTTLED}, now_s=5.0)
+    assert isinstance(outcome(early), PutResult)
+    assert (type(outcome(late)), outcome(late).reason) == (RecordExpiredError, THROTTLED)
+
+
+def test_what_landed_in_a_shard_that_no_listing_shows_expires_as_perhaps_written():
+    kit = aggregating()
+    chunk = kit.put((A, b"1"), (A, b"2"), time_to_live_s=1.0)
+    kit.answer(kit.send(), shard_id=LEFT.shard_id)
+    kit.batcher.expire(1.0)
+    assert isinstance(outcome(chunk, 1), RecordExpiredError)
+    assert outcome(chunk, 1).may_be_written
+    assert list(kit.batcher.unsettled()) == []
+
+
+# --- given up -------------------------------------------------------------------------------------
+
+
+def test_a_record_can_be_withdrawn_until_it_is_sent():
+    kit = plain()
+    chunk = kit.put((A, b"1"), (B, b"2"))
+    assert kit.batcher.withdraw(chunk, 1)
+    assert isinstance(outcome(chunk, 1), RecordWithdrawnError)
+    assert not kit.batcher.withdraw(chunk, 1)
+    request = kit.send()
+    assert [entry.data for entry in request.entries] == [b"1"]
+    assert not kit.batcher.withdraw(chunk, 0)
+    kit.answer(request)
+    assert not kit.batcher.withdraw(chunk, 0)
+    assert kit.freed_bytes == chunk.held_bytes
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_record_can_be_withdrawn_while_others_of_its_chunk_are_on_their_way(ordered):
+    kit = plain(request_records_max=1, ordered_by_key=ordered)
+    chunk = kit.put((A, b"1"), (A, b"2"), (A, b"3"))
+    kit.answer(kit.send(), errors={0: THROTTLED})
+    assert not kit.batcher.withdraw(chunk, 0)  # it was sent, though not taken
+    assert kit.batcher.withdraw(chunk, 1)
+    assert isinstance(outcome(chunk, 1), RecordWithdrawnError)
+    sent = []
+    for _ in range(2):
+        request = kit.send(9.0)
+        sent += [entry.data for entry in request.entries]
+        kit.answer(request)
+    assert sent == [b"1", b"3"]
+
+
+def test_what_was_withdrawn_takes_no_memory_while_the_shards_are_not_known():
+    kit = plain()
+    kit.batcher.lanes.known = False
+    record = b"x" * 1_000
+    for _ in range(2 * WITHDRAWN_BYTES_MAX // len(record)):
+        kit.batcher.withdraw(kit.put((A, record)), 0)
+    left = sum(len(run) for lane in kit.batcher.lanes for run in lane.runs)
+    assert left * len(record) < WITHDRAWN_BYTES_MAX
+    assert sum(lane.waiting for lane in kit.batcher.lanes) == left
+
+
+@pytest.mark.parametrize(("met", "doubtful"), [("nothing", False), ("refused", False), ("sent", True), ("lost", True)])
+@pytest.mark.parametrize("make", [plain, aggregating])
+def test_what_a_close_gives_up_may_be_written_if_it_may_have_been_sent(make, met, doubtful):
+    kit = make()
+    chunk = kit.put((A, b"1"), (B, b"2"))
+    request = None if met == "nothing" else kit.send()
+    if met == "refused":
+        kit.answer(request, errors={place: THROTTLED for place in range(len(request.entries))})
+    elif met == "lost":
+        kit.batcher.failed(request, Failure.UNKNOWN, "lost", 0.0)
+    kit.batcher.close(0.0)
+    for index in range(2):
+        error = outcome(chunk, index)
+        assert isinstance(error, RecordWithdrawnError)
+        assert (error.may_be_written, error.attempts) == (doubtful, int(met != "nothing"))
+    if met == "sent":
+        kit.batcher.answered(request, [Result(PARENT.shard_id, "1")] * len(request.entries), 1.0)
+        kit.batcher.failed(request, Failure.UNKNOWN, "lost", 1.0)
+        assert isinstance(outcome(chunk), RecordWithdrawnError)
+    assert kit.freed_bytes == chunk.held_bytes
+
+
+def test_all_records_without_an_outcome_are_found():
+    kit = plain(request_records_max=1, ordered_by_key=True)
+    chunk = kit.put((A, b"1"), (A, b"2"), (B, b"3"), (B, b"4"))
+    kit.answer(kit.send(), errors={0: THROTTLED})
+    kit.send(0.0)
+    found = {index: sent for run, sent in kit.batcher.unsettled() for index in list(run.indices)[run.at :]}
+    assert found == {0: True, 1: False, 2: True, 3: False}
+    assert all(run.chunk is chunk for run, _ in kit.batcher.unsettled())
+
+
+def test_what_waits_is_given_up_when_nothing_can_be_put():
+    kit = plain(request_records_max=1)
+    chunk = kit.put((A, b"1"), (B, b"2"), (A, b"3"))
+    request = kit.send()
+    kit.batcher.failed(kit.send(), Failure.NOT_SENT, "why", 0.0)
+    kit.batcher.give_up_waiting("AccessDenied", 0.0)
+    assert [type(outcome(chunk, index)) for index in range(3)] == [type(None), RecordRefusedError, RecordRefusedError]
+    assert outcome(chunk, 2).reason == "AccessDenied"
+    kit.answer(request)
+    assert isinstance(outcome(chunk, 0), PutResult)
