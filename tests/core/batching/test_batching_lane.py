@@ -212,7 +212,7 @@ def test_what_was_withdrawn_is_let_go_of_before_its_turn(by_key):
         lane.release(["k"])
     runs[0].chunk.withdrawn, runs[1].chunk.withdrawn = {1}, {0}
     lane.drop_withdrawn()
-    assert list(lane.everything())[0].datas == [b"4"]
+    assert next(iter(lane.everything())).datas == [b"4"]
     assert lane.waiting == 1
     assert take(lane, by_key=by_key) == [b"4"]
 

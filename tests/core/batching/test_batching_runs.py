@@ -1,4 +1,4 @@
-"""A run is a stretch of a chunk's records: it is cut, picked from, and put into aggregates, and knows which they are."""
+"""A run is a stretch of a chunk's records: it is cut, picked from, put into aggregates, and knows which they are."""
 
 import pytest
 from batching_kit import make_run

@@ -272,7 +272,7 @@ def test_what_a_close_gives_up_may_be_written_if_it_may_have_been_sent(make, met
     chunk = kit.put((A, b"1"), (B, b"2"))
     request = None if met == "nothing" else kit.send()
     if met == "refused":
-        kit.answer(request, errors={place: THROTTLED for place in range(len(request.entries))})
+        kit.answer(request, errors=dict.fromkeys(range(len(request.entries)), THROTTLED))
     elif met == "lost":
         kit.batcher.failed(request, Failure.UNKNOWN, "lost", 0.0)
     kit.batcher.close(0.0)
