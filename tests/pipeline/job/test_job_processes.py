@@ -82,11 +82,14 @@ class Scene:
         self.processes.append(process)
         return process
 
+    def put_data(self, data: bytes) -> None:
+        self._client.put_record(StreamName="orders", Data=data, PartitionKey="anna")
+
     def put_orders(self, count: int) -> None:
         for number in range(count):
             whole = {"order_id": str(number), "customer": "anna", "counter": number, "item": f"item {number % 2}"}
             data = json.dumps({**whole, "quantity": 2, "amount": "1.50"})
-            self._client.put_record(StreamName="orders", Data=data.encode(), PartitionKey="anna")
+            self.put_data(data.encode())
 
     def rows(self) -> int:
         folder = self.folder / "lake" / "orders"
@@ -242,3 +245,60 @@ def test_the_same_pipeline_in_plain_pyspark(scene: Scene) -> None:
     _, errors = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, errors
     assert scene.rows() == 20
+
+
+PACKAGES = "4.1.1"
+"""The newest version in which Spark's own packages for Avro and Protobuf are published."""
+
+
+def avro(number: int) -> bytes:
+    """A record {order_id: string, amount: long}: lengths and longs are zigzag varints, one byte here."""
+    order_id = f"order-{number}".encode()
+    return bytes([2 * len(order_id)]) + order_id + bytes([2 * number])
+
+
+def protobuf(number: int) -> bytes:
+    """A message with field 1, text, and field 2, a varint."""
+    order_id = f"order-{number}".encode()
+    return b"\x0a" + bytes([len(order_id)]) + order_id + b"\x10" + bytes([number])
+
+
+def descriptor_set() -> bytes:
+    """What protoc makes of ``message Order { string order_id = 1; int64 amount = 2; }`` in package shop (proto3)."""
+
+    def text(field: int, value: bytes) -> bytes:
+        return bytes([field << 3 | 2, len(value)]) + value
+
+    def declared(name: bytes, number: int, kind: int) -> bytes:
+        return text(1, name) + bytes([3 << 3, number, 4 << 3, 1, 5 << 3, kind])
+
+    message = text(1, b"Order") + text(2, declared(b"order_id", 1, 9)) + text(2, declared(b"amount", 2, 3))
+    return text(1, text(1, b"order.proto") + text(2, b"shop") + text(4, message) + text(12, b"proto3"))
+
+
+@pytest.mark.parametrize(
+    ("name", "encode", "decode"),
+    [
+        (
+            "avro",
+            avro,
+            """schema = '{"type": "record", "name": "o", "fields": [{"name": "order_id", "type": "string"},"""
+            """ {"name": "amount", "type": "long"}]}'""",
+        ),
+        ("protobuf", protobuf, 'schema_file = "order.desc"\nmessage = "shop.Order"'),
+    ],
+)
+def test_formats_of_sparks_own_packages(scene: Scene, name: str, encode: Callable[[int], bytes], decode: str) -> None:
+    (scene.folder / "order.desc").write_bytes(descriptor_set())
+    for data in (*map(encode, range(1, 11)), b"\xff\xff\xff"):
+        scene.put_data(data)
+    text = HEAD + f'[decode]\nformat = "{name}"\n{decode}\n[dead_letters]\npath = "{{folder}}/dead"\n' + SINK + ONCE
+    text += SPARK + f'"spark.jars.packages" = "org.apache.spark:spark-{name}_2.13:{PACKAGES}"\n'
+    process = scene.start(text)
+    events, errors = rest(process)
+    if process.returncode == 3 and "unresolved dependency" in errors:
+        pytest.skip("Spark's packages cannot be had here")
+    assert process.returncode == 0, errors
+    assert (events[-1]["rows"], events[-1]["dead_letters"]) == (11, 1)
+    rows = ds.dataset(scene.folder / "lake" / "orders").to_table(columns=["order_id", "amount"]).to_pylist()
+    assert sorted((row["amount"], row["order_id"]) for row in rows) == [(n, f"order-{n}") for n in range(1, 11)]
