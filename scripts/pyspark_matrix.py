@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".venvs"
 PROJECT = ROOT / "pyproject.toml"
 LOCKED = ROOT / "requirements" / "dev.txt"
-SMOKE_TIMEOUT_S = 600
+SMOKE_TIMEOUT_S = 1800
 INSTALL_TIMEOUT_S = 1800
 
 
