@@ -302,3 +302,21 @@ def test_formats_of_sparks_own_packages(scene: Scene, name: str, encode: Callabl
     assert (events[-1]["rows"], events[-1]["dead_letters"]) == (11, 1)
     rows = ds.dataset(scene.folder / "lake" / "orders").to_table(columns=["order_id", "amount"]).to_pylist()
     assert sorted((row["amount"], row["order_id"]) for row in rows) == [(n, f"order-{n}") for n in range(1, 11)]
+
+
+def test_spark_that_ends_beneath_it_is_one_message(scene: Scene) -> None:
+    """As when a service manager signals all of a service's processes."""
+    scene.put(5)
+    process = scene.start(HEAD + JSON + SINK + SPARK)
+    until(process, lambda event: event["event"] == "batch")
+    children = subprocess.run(
+        ["ps", "-o", "pid=,comm=", "--ppid", str(process.pid)], capture_output=True, text=True, check=True
+    ).stdout
+    (java,) = [int(line.split()[0]) for line in children.splitlines() if "java" in line]
+    os.kill(java, signal.SIGTERM)
+    events, errors = rest(process)
+    assert process.returncode == 1
+    assert len(errors_of(errors)) == 1
+    assert "Spark's Java has ended" in errors
+    assert "Traceback" not in errors
+    assert events[-1]["outcome"] == "failed"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from penstock.pipeline.job.delivery import deliveries
 from penstock.pipeline.job.faults import JobFileError
@@ -39,7 +41,8 @@ def run_file(path: str | Path, *, check: bool = False, as_json: bool = False, lo
             with stopping.listening():
                 return run_job(spark, job_file, stopping, show)
         finally:
-            spark.stop()
+            with suppress(Py4JError, OSError):  # Spark's Java may be gone
+                spark.stop()
     except JobFileError as error:
         show.wrong(error.faults, ExitCode.WRONG_JOB)
         return ExitCode.WRONG_JOB

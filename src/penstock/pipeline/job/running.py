@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 
 from penstock.pipeline.job import steps
@@ -107,8 +108,12 @@ class _Run:
             self._look(query)
             if not (self.batches.refused and self.batches.failure is None):
                 raise self._failure(error) from error
+        except (Py4JError, OSError) as error:
+            what = "Spark's Java has ended, or cannot be reached; the next start goes on after the last batch"
+            raise StepError(what, step="spark", code=ExitCode.FAILED) from error
         finally:
-            query.stop()
+            with suppress(Py4JError, OSError):
+                query.stop()
 
     def _start(self) -> StreamingQuery:
         """The one query: the stream's rows, decoded and without repeats, batch by batch to all sinks."""
