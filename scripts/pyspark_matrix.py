@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +42,8 @@ PROJECT = ROOT / "pyproject.toml"
 LOCKED = ROOT / "requirements" / "dev.txt"
 SMOKE_TIMEOUT_S = 1800
 INSTALL_TIMEOUT_S = 1800
+TOGETHER = 2
+"""Versions at a time: a driver and its JVM wait for each other most of the time."""
 
 
 class Outcome(NamedTuple):
@@ -134,6 +137,7 @@ def smoke(version: str, python: Path, arguments: list[str]) -> tuple[str, bool]:
 
 def run(version: str, arguments: list[str]) -> Outcome:
     """Makes the environment, runs the tests."""
+    print(f"PySpark {version} ...", file=sys.stderr, flush=True)
     began_s = time.monotonic()
     try:
         python = environment(version)
@@ -151,10 +155,8 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=sorted(minors), help="this minor version only (repeatable)")
     parser.add_argument("arguments", nargs="*", metavar="PYTEST-ARGUMENT", help="after --: goes to pytest")
     given = parser.parse_args()
-    outcomes = []
-    for minor in given.only or sorted(minors):
-        print(f"PySpark {minors[minor]} ...", file=sys.stderr, flush=True)
-        outcomes.append(run(minors[minor], given.arguments))
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        outcomes = list(pool.map(lambda minor: run(minors[minor], given.arguments), given.only or sorted(minors)))
     print(f"\n{'PySpark':<9}{'install s':>10}{'tests s':>9}  result")
     for one in outcomes:
         print(
