@@ -14,10 +14,11 @@ from penstock.model import OutRecord
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PORTION_RECORDS_MAX = 2_000
-PORTION_BYTES = 1024 * 1024
-"""What is put with ``put_many`` is taken in portions of about this: each waits for room of its own. They are small
-enough for the processor's cache, as every record is looked at several times.
+PORTION_RECORDS_MAX = 8_000
+PORTION_BYTES = 4 * 1024 * 1024
+"""What is put with ``put_many`` is taken in portions of at most this: each waits for room of its own. They are small
+enough for the processor's cache, as every record is looked at several times; but large enough to be divided by shard
+into long runs.
 """
 
 _FIRST, _SECOND = itemgetter(0), itemgetter(1)
@@ -82,7 +83,7 @@ class RecordCheck:
             deque(map(self._check_size, keys, datas), maxlen=0)
         held = len("".join(keys)) + sum(map(len, datas)) + len(keys) * RECORD_OVERHEAD_BYTES
         # No portion may take more than there ever is: it would wait for ever.
-        if held <= min(2 * PORTION_BYTES, self.buffer_bytes_max):
+        if held <= min(PORTION_BYTES, self.buffer_bytes_max):
             return [Portion(keys, datas, hash_keys or None, held)]
         each = largest + KEY_BYTES_MAX + RECORD_OVERHEAD_BYTES
         step = max(1, min(PORTION_BYTES, self.buffer_bytes_max) // each)

@@ -47,9 +47,14 @@ class PutHandle(msgspec.Struct, gc=False, eq=False):
         return withdrawn
 
     def __await__(self) -> Generator[Any, None, PutResult]:
-        if not self.done():
-            yield from settled(self.chunk, self.index).__await__()
-        return self.result()
+        chunk, index = self.chunk, self.index
+        outcomes = chunk.outcomes
+        outcome = outcomes[index] if index < len(outcomes) else None
+        if outcome is None:
+            yield from settled(chunk, index).__await__()
+            outcome = chunk.outcomes[index]
+            assert outcome is not None
+        return result_of(outcome, index)
 
 
 class SyncPutHandle(PutHandle, gc=False, eq=False):

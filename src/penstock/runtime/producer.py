@@ -131,6 +131,9 @@ class Producer(Generic[T]):
         puts = Puts(taken)
         try:
             for portion in portions:
+                if taken:
+                    # What was taken is sent before more comes, while it is in the processor's cache.
+                    await asyncio.sleep(0)
                 room_taken = self.take_room(portion.held_bytes)
                 if not room_taken:
                     await self._wait_for_room(portion.held_bytes)

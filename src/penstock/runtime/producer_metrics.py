@@ -259,6 +259,12 @@ class ProducerMeter:
             shard.user_bytes_put += payload_bytes
             shard.attempts += attempts * count
 
+    def data_put(self, data_bytes: int, *, shard_id: str | None = None) -> None:
+        """So much data of user records was put, for callers that know it by record and not by ``settled``."""
+        self._now.user_bytes_put += data_bytes
+        if self.per_shard and shard_id:
+            self._shard(shard_id).user_bytes_put += data_bytes
+
     def failed(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
         """User records were given up, after this time and this many attempts each, where they are known."""
         self._now.user_records_failed += count

@@ -25,20 +25,18 @@ class ProducerWatch(Watch):
         self._meter = meter
         self._emit = emit
 
-    def written(self, shard_id: str, records: int, user_records: int, record_bytes: int) -> None:
+    def written(self, shard_id: str, records: int, user_records: int, record_bytes: int, data_bytes: int) -> None:
         """See Watch."""
+        self._meter.data_put(data_bytes, shard_id=shard_id)
         self._meter.record_put(
             record_bytes, user_records, records=records, aggregate=user_records > records, shard_id=shard_id
         )
 
     def settled(self, run: Run, shard_id: str, records: int, attempts: int, doubtful: bool, now_s: float) -> None:
         """See Watch."""
-        data_bytes = sum(map(len, run.datas))
-        if records < len(run.keys):
-            data_bytes = data_bytes * records // len(run.keys)
         self._meter.settled(
             records,
-            data_bytes,
+            0,
             now_s - run.chunk.put_at_s,
             attempts,
             shard_id=shard_id,

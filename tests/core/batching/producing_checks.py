@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def check(ran: Producing) -> None:
     """Everything."""
     results = results_of(ran)
-    check_accounts(ran)
+    check_accounts(ran, results)
     check_memory(ran)
     check_places(ran, results)
     check_honesty(ran, results)
@@ -43,13 +43,15 @@ def results_of(ran: Producing) -> dict[bytes, PutResult | PutError]:
     return results
 
 
-def check_accounts(ran: Producing) -> None:
+def check_accounts(ran: Producing, results: dict[bytes, PutResult | PutError]) -> None:
     """What was held is free again, nothing waits any more, and the watch heard of each record once."""
     assert ran.freed_bytes == sum(chunk.held_bytes for chunk in ran.chunks)
     assert all(chunk.unsettled == 0 for chunk in ran.chunks)
     assert set(ran.settled_at_s) == set(ran.chunks)
     assert ran.tally.settled_records + ran.tally.other == len(ran.records)
-    assert ran.tally.written_records == ran.tally.settled_records
+    written = [data for data, result in results.items() if not isinstance(result, PutError)]
+    assert ran.tally.written_records == ran.tally.settled_records == len(written)
+    assert ran.tally.written_bytes == sum(map(len, written))
     batcher = ran.batcher
     assert not batcher.in_flight
     assert list(batcher.unsettled()) == []

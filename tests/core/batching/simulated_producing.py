@@ -132,10 +132,12 @@ class Tally(Watch):
     def __init__(self) -> None:
         self.settled_records = 0
         self.written_records = 0
+        self.written_bytes = 0
         self.other = 0
 
-    def written(self, shard_id: str, records: int, user_records: int, record_bytes: int) -> None:
+    def written(self, shard_id: str, records: int, user_records: int, record_bytes: int, data_bytes: int) -> None:
         self.written_records += user_records
+        self.written_bytes += data_bytes
 
     def settled(self, run: Run, shard_id: str, records: int, attempts: int, doubtful: bool, now_s: float) -> None:
         self.settled_records += records

@@ -184,6 +184,16 @@ def test_what_a_full_request_had_no_room_for_does_not_wait_again():
     assert len(kit.send(0.5).entries) == 1
 
 
+def test_what_was_too_large_for_the_rest_of_a_request_does_not_wait_again():
+    kit = plain(linger_s=0.5, request_bytes_max=100)
+    kit.put(("a", b"1"))
+    kit.send(0.0)
+    kit.put(("a", b"2"), ("b", b"x" * 90))
+    assert kit.sends_nothing(0.1)
+    kit.put(("c", b"y" * 90))
+    assert [len(kit.send(0.5).entries) for _ in range(2)] == [2, 1]
+
+
 def test_nothing_waits_for_company_while_a_flush_does():
     kit = plain(linger_s=0.5)
     kit.put(("a", b"1"))

@@ -115,7 +115,7 @@ def test_a_record_that_may_go_waits_no_longer_than_it_lingers(aggregate):
         reshards=(),
         withdrawals=(),
     )
-    live(calm, 60, waits_for_company_at_most)
+    live(calm, 150, waits_for_company_at_most)
 
 
 # --- many records ---------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ def test_the_answer_itself_stands_for_what_was_taken_at_once():
 
 
 def test_records_of_an_aggregate_are_numbered_by_their_place_in_it():
-    outcome = Written("shard", "17", 2, True, indices=[3, 5, 8], first_sub=10)
+    outcome = Written("shard", 17, 2, True, indices=[3, 5, 8], first_sub=10)
     assert [result_of(outcome, index).sub_sequence_number for index in (3, 5, 8)] == [10, 11, 12]
     assert result_of(outcome, 5) == PutResult("shard", 17, 11, 2, True)
-    assert result_of(Written("shard", "17", 2, False), 5).sub_sequence_number is None
+    assert result_of(Written("shard", 17, 2, False), 5).sub_sequence_number is None
 
 
 def test_an_error_is_made_anew_each_time():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import ipaddress
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -152,7 +153,9 @@ class Pool:
             port,
             ssl=self._context() if tls_host is not None else None,
             server_hostname=tls_host,
-            happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY_S,
+            # An address has no other beside it to race; and a race that is cancelled at its end leaves its socket to
+            # the garbage collector (asyncio.staggered, Python 3.11).
+            happy_eyeballs_delay=None if _is_address(host) else HAPPY_EYEBALLS_DELAY_S,
         )
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._open.discard(connection))
@@ -182,3 +185,11 @@ class Pool:
         if self._tls is None:
             self._tls = self._make_tls()
         return self._tls
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

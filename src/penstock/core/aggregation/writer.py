@@ -66,6 +66,7 @@ class Aggregator:
         "_parts",
         "_window",
         "bytes_max",
+        "data_bytes",
         "framed_bytes",
         "records_max",
         "user_records",
@@ -84,6 +85,8 @@ class Aggregator:
     def _clear(self) -> None:
         self.user_records = 0
         """How many are in the container."""
+        self.data_bytes = 0
+        """The data of the user records, without anything around it."""
         self.framed_bytes = FRAME_BYTES
         """The container's exact size as an aggregate, magic and digest included."""
         self._first: tuple[str, int | None, bytes] = ("", None, b"")
@@ -121,6 +124,7 @@ class Aggregator:
         elif framed_bytes > self.bytes_max or self.user_records >= self.records_max:
             return False
         self.framed_bytes = framed_bytes
+        self.data_bytes += len(data)
         self.user_records += 1
         self._parts += (before, refs, middle, data)
         if new_key:
@@ -223,6 +227,7 @@ class Aggregator:
             self._key_entries.append(entries)
         self._parts.append(records)
         self.framed_bytes += len(entries) + len(records)
+        self.data_bytes += sum(sizes[:fitting]) if fitting < len(sizes) else sum(sizes)
         self.user_records += fitting
         return fitting
 

@@ -83,6 +83,7 @@ class Batcher:
         self.in_flight: dict[Request, None] = {}
         self.settling = Settling(self.lanes, watch, on_room, ordered=limits.ordered_by_key)
         self._underfull_at_s = -inf  # when a request last went that others could have joined
+        self._left_over = False  # the request that is made leaves records for which it has no room
         self._pause_until_s = -inf  # nothing is sent before: requests failed as a whole
         self._failures = 0  # in a row
         self._succeeded = False
@@ -185,6 +186,7 @@ class Batcher:
         if not lanes:
             return
         enough = due or self._is_enough(lanes, now_s)
+        self._left_over = False
         before = len(request.loads)
         for lane in lanes:
             if self._is_full(request):
@@ -197,7 +199,7 @@ class Batcher:
                 self._add_plain(request, lane, now_s)
         if not due:
             self.wake_at_s = min(self.wake_at_s, due_at_s)
-        elif len(request.loads) > before and not self._is_full(request):
+        elif len(request.loads) > before and not self._is_full(request) and not self._left_over:
             self._underfull_at_s = now_s
 
     def _is_enough(self, lanes: Sequence[Lane], now_s: float) -> bool:
@@ -226,7 +228,7 @@ class Batcher:
                 return
             most = max(lane.next_bytes(), largest) + FRAMING_BYTES
             if request.loads and request.payload_bytes + most > self.request_bytes_max:
-                self.wake_at_s = now_s
+                self.wake_at_s, self._left_over = now_s, True
                 return
             about = max(lane.next_bytes(), int(min(largest, lane.waiting_bytes)))
             if not self._paced(lane, now_s, 1, about):
@@ -256,6 +258,7 @@ class Batcher:
             # Either the request is full, and the next follows at once, or the pace says when.
             wait_s = 0.0 if lane.pace is None else lane.pace.wait_s(now_s, 1, lane.next_bytes())
             self.wake_at_s = min(self.wake_at_s, now_s + wait_s)
+            self._left_over = self._left_over or wait_s <= 0
 
     def _send(self, request: Request, load: Load, now_s: float) -> None:
         request.add(load)

@@ -195,13 +195,14 @@ class Lane:
                 break
             if not len(run):
                 self.runs.popleft()
+        data_bytes = aggregator.data_bytes
         container = aggregator.finish()
         if container is None:
             return None
         note_taken(taken)
         entry = self.make_entry(container.data, container.partition_key, str(container.explicit_hash_key))
         payload_bytes = len(container.data) + len(container.partition_key.encode())
-        return Load(self, taken, [entry], payload_bytes, is_aggregate=True)
+        return Load(self, taken, [entry], payload_bytes, is_aggregate=True, data_bytes=data_bytes)
 
     def take_plain(self, records_max: int, bytes_max: int, *, first_any: bool) -> Load | None:
         """Records that each become an entry, within both bounds; with ``first_any`` the first may be of any size."""

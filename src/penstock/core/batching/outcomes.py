@@ -39,7 +39,7 @@ class Written(NamedTuple):
     """User records of one chunk that were written as, or in, one Kinesis record."""
 
     shard_id: str
-    sequence_number: str
+    sequence_number: int
     attempts: int
     doubtful: bool
     """True if they may be in the stream twice."""
@@ -76,11 +76,11 @@ Outcome = Written | NotWritten | EntryResult
 
 def result_of(outcome: Outcome, index: int) -> PutResult:
     """The result of the chunk's record ``index``. Raises its PutError if it was not written."""
-    if isinstance(outcome, NotWritten):
-        raise outcome.error()
     if isinstance(outcome, Written):
         sub = None
         if outcome.indices is not None:
             sub = outcome.first_sub + bisect_left(outcome.indices, index)
-        return PutResult(outcome.shard_id, int(outcome.sequence_number), sub, outcome.attempts, outcome.doubtful)
+        return PutResult(outcome.shard_id, outcome.sequence_number, sub, outcome.attempts, outcome.doubtful)
+    if isinstance(outcome, NotWritten):
+        raise outcome.error()
     return PutResult(outcome.shard_id or "", int(outcome.sequence_number or 0), None, 1, False)

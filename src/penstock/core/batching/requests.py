@@ -33,6 +33,7 @@ class Load:
     __slots__ = (
         "alone",
         "attempts",
+        "data_bytes",
         "doubtful",
         "entries",
         "is_aggregate",
@@ -44,12 +45,23 @@ class Load:
         "user_records",
     )
 
-    def __init__(self, lane: Lane, runs: list[Run], entries: list[Any], payload_bytes: int, *, is_aggregate: bool):
+    def __init__(
+        self,
+        lane: Lane,
+        runs: list[Run],
+        entries: list[Any],
+        payload_bytes: int,
+        *,
+        is_aggregate: bool,
+        data_bytes: int = 0,
+    ) -> None:
         self.lane = lane
         self.runs = runs
         self.entries = entries
         self.payload_bytes = payload_bytes
         """Data and partition keys of the entries, as the service counts them."""
+        self.data_bytes = data_bytes
+        """Of an aggregate: the data of its user records."""
         self.is_aggregate = is_aggregate
         """True if the one entry stands for all user records."""
         self.user_records = sum(map(len, runs))

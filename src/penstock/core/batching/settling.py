@@ -96,12 +96,11 @@ class Settling:
             if shard is None or not holds_all(shard, load.runs):
                 self._repeat(load, shard_id)
                 return
-        self._watch.written(shard_id, 1, load.user_records, load.payload_bytes)
-        sub = 0
+        self._watch.written(shard_id, 1, load.user_records, load.payload_bytes, load.data_bytes)
+        sub, number = 0, int(result.sequence_number or 0)
         for run in load.runs:
             attempts, doubtful = run.attempts + load.attempts, run.doubtful or load.doubtful
             indices = run.indices if load.user_records > 1 else None
-            number = result.sequence_number or "0"
             outcome = Written(shard_id, number, attempts, doubtful, indices, sub)
             self._watch.settled(run, shard_id, len(run.keys), attempts, doubtful, now_s)
             self._on_room(run.chunk.settle(run.indices, outcome))
@@ -131,7 +130,7 @@ class Settling:
             attempts, doubtful = run.attempts + load.attempts, run.doubtful or load.doubtful
             if attempts > 1 or doubtful:
                 outcomes = [
-                    Written(result.shard_id or "", result.sequence_number or "0", attempts, doubtful)
+                    Written(result.shard_id or "", int(result.sequence_number or 0), attempts, doubtful)
                     for result in good[start:stop]
                 ]
             start = stop
@@ -153,7 +152,8 @@ class Settling:
             records = sum(len(run.keys) for run in ours)
             whole = records == load.user_records
             payload_bytes = load.payload_bytes if whole else sum(run.payload_bytes() for run in ours)
-            self._watch.written(shard_id, records, records, payload_bytes)
+            data_bytes = sum([sum(map(len, run.datas)) for run in ours])
+            self._watch.written(shard_id, records, records, payload_bytes, data_bytes)
             for run in ours:
                 attempts, doubtful = run.attempts + load.attempts, run.doubtful or load.doubtful
                 self._watch.settled(run, shard_id, len(run.keys), attempts, doubtful, now_s)

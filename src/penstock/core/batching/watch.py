@@ -13,8 +13,11 @@ class Watch:
     shard could be predicted.
     """
 
-    def written(self, shard_id: str, records: int, user_records: int, record_bytes: int) -> None:
-        """Kinesis records were written: one that holds all the user records, or one for each."""
+    def written(self, shard_id: str, records: int, user_records: int, record_bytes: int, data_bytes: int) -> None:
+        """Kinesis records were written: one that holds all the user records, or one for each.
+
+        ``record_bytes`` are their data and keys, ``data_bytes`` the data of the user records.
+        """
 
     def settled(self, run: Run, shard_id: str, records: int, attempts: int, doubtful: bool, now_s: float) -> None:
         """So many user records of a run were written, with ``attempts`` requests in all."""
