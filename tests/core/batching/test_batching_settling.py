@@ -254,6 +254,16 @@ def test_a_record_can_be_withdrawn_while_others_of_its_chunk_are_on_their_way(or
     assert sent == [b"1", b"3"]
 
 
+def test_a_record_that_was_sent_is_not_withdrawn_while_it_waits_for_another_shard():
+    kit = plain(request_records_max=1)
+    chunk = kit.put((A, b"1"), (A, b"2"))
+    request = kit.send()
+    kit.batcher.set_shards([LEFT, RIGHT], 0.0)
+    kit.batcher.failed(request, Failure.UNKNOWN, "lost", 0.0)
+    assert not kit.batcher.withdraw(chunk, 0)
+    assert kit.batcher.withdraw(chunk, 1)
+
+
 def test_what_was_withdrawn_takes_no_memory_while_the_shards_are_not_known():
     kit = plain()
     kit.batcher.lanes.known = False
