@@ -113,7 +113,8 @@ def check_reasons(ran: Producing, results: dict[bytes, PutResult | PutError]) ->
         if isinstance(result, RecordWithdrawnError):
             assert data in ran.withdrawn or ran.history.close_at_s is not None
         elif isinstance(result, RecordRefusedError):
-            assert is_unacceptable(ran, record) or any(fate.kind == "denied" for fate in ran.history.fates)
+            denied = any(fate.kind == "denied" for fate in ran.history.fates) or ran.history.refused_at_s is not None
+            assert denied or is_unacceptable(ran, record)
         elif isinstance(result, RecordExpiredError):
             assert record.expires_at_s <= ran.now_s
             assert result.attempts == 0 or result.reason

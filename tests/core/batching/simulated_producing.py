@@ -105,6 +105,8 @@ class History:
     reshards: tuple[Reshard, ...] = ()
     withdrawals: tuple[Withdrawal, ...] = ()
     close_at_s: float | None = None
+    refused_at_s: float | None = None
+    """Then nothing can be put for a moment, as somebody would have to do something about it."""
 
 
 class OnceChunk(Chunk):
@@ -233,6 +235,8 @@ class Producing:
             self._at(withdrawal.at_s, self._withdraw, withdrawal)
         if history.close_at_s is not None:
             self._at(history.close_at_s, self._close)
+        if history.refused_at_s is not None:
+            self._at(history.refused_at_s, self._refuse)
         last_s = max(event[0] for event in self._events)
         while self._events:
             at_s, _, what, arguments = heapq.heappop(self._events)
@@ -256,7 +260,19 @@ class Producing:
             assert self._in_vain <= IN_VAIN_MAX, "wakes for nothing"
 
     def _tick(self) -> None:
-        """The same, to look for what has expired."""
+        """The same, to look for what has expired. And for what a flush would tell that waits too long for it."""
+        found = [
+            (data, sent)
+            for run, sent in self.batcher.unsettled()
+            for data, index in zip(run.datas[run.at :], run.indices[run.at :], strict=True)
+            if not run.chunk.is_settled(index)
+        ]
+        expected = [
+            (data, self.carried[data] > 0)
+            for data, record in self.records.items()
+            if not record.chunk.is_settled(record.index)
+        ]
+        assert self._closed or sorted(found) == sorted(expected)
 
     def _put(self, put: Put) -> None:
         if self._closed or not put.records:
@@ -315,6 +331,10 @@ class Producing:
         self._closed = True
         self.batcher.close(self.now_s)
 
+    def _refuse(self) -> None:
+        if not self._closed:
+            self.batcher.give_up_waiting("AccessDenied", self.now_s)
+
     def _done(self, chunk: Chunk) -> None:
         assert chunk not in self.settled_at_s
         self.settled_at_s[chunk] = self.now_s
@@ -345,8 +365,6 @@ class Producing:
             self.batcher.set_shards(
                 [shard for place, shard in enumerate(fresh) if shard.shard_id in known or place % 2], self.now_s
             )
-            if len(fresh) != len(self.batcher.lanes.routes.lanes) - 1:
-                self._follow()
         else:
             self.batcher.set_shards(former, self.now_s)
 

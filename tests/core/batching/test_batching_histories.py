@@ -34,6 +34,7 @@ TROUBLES: dict[str, dict[str, Any]] = {
     "each-its-own": {"puts": puts(time_to_live_s=st.one_of(st.none(), short)), "time_to_live_s": 2.0},
     "poison": {"puts": puts(st.one_of(sizes, st.just(-1))), "service_bytes_max": st.sampled_from([500, 2_000, 10_000])},
     "denied": {"fates": st.lists(st.one_of(fates, denials), max_size=12).map(tuple)},
+    "given-up": {"refused_at_s": times},
     "closed": {"close_at_s": times},
 }
 

@@ -157,6 +157,18 @@ def test_a_record_on_its_own_is_good_wherever_it_landed():
         assert kit.batcher.stale
 
 
+def test_a_shard_that_is_newer_than_a_hole_in_the_listing_tells_that_it_is_old():
+    for shard_id, is_new in ((RIGHT.shard_id, True), (PARENT.shard_id, False)):
+        kit = plain([LEFT])
+        kit.put((B, b"1"))
+        kit.answer(kit.send(), shard_id=shard_id)
+        assert kit.batcher.stale is is_new
+    kit = Kit(None)
+    kit.put((B, b"1"))
+    kit.answer(kit.send(), shard_id=RIGHT.shard_id)
+    assert not kit.batcher.stale
+
+
 def test_what_comes_back_from_a_shard_that_is_gone_goes_to_those_that_took_its_place():
     kit = aggregating()
     chunk = kit.put((A, b"1"), (B, b"2"))

@@ -58,6 +58,7 @@ class Settling:
         self._tell_pace(load, results, bad, now_s)
         if bad:
             load.reason = results[bad[0]].error_code or ""
+            load.alone = False  # what spoils a request gets no answer of its own
             self._watch.refused(lane.shard_id, len(bad), load.reason)
         if load.is_aggregate:
             if bad:
@@ -74,8 +75,11 @@ class Settling:
 
     def _look_at(self, lane: Lane, shards: set[str | None]) -> None:
         """Records of a lane were taken by these shards. Has the map changed?"""
-        if lane.shard is not None and shards != {lane.shard_id}:
-            self.saw_another_shard = True
+        if lane.shard is not None:
+            changed = shards != {lane.shard_id}
+        else:  # the listing has a hole there; is it older than the shard?
+            changed = any(self._lanes.may_come(shard_id or "") for shard_id in shards)
+        self.saw_another_shard = self.saw_another_shard or changed
 
     def decide(self, now_s: float) -> bool:
         """With a fresh map, look again at aggregates that landed elsewhere. True if some are still undecided."""
@@ -97,10 +101,12 @@ class Settling:
                 self._repeat(load, shard_id)
                 return
         self._watch.written(shard_id, 1, load.user_records, load.payload_bytes, load.data_bytes)
+        # A single record goes as it is, unless it would be taken for an aggregate.
+        framed = load.user_records > 1 or load.payload_bytes != load.runs[0].payload_bytes()
         sub, number = 0, int(result.sequence_number or 0)
         for run in load.runs:
             attempts, doubtful = run.attempts + load.attempts, run.doubtful or load.doubtful
-            indices = run.indices if load.user_records > 1 else None
+            indices = run.indices if framed else None
             outcome = Written(shard_id, number, attempts, doubtful, indices, sub)
             self._watch.settled(run, shard_id, len(run.keys), attempts, doubtful, now_s)
             self._on_room(run.chunk.settle(run.indices, outcome))
