@@ -6,6 +6,8 @@ from random import Random
 
 import pytest
 from batching_kit import THROTTLED, Kit, datas_of, halves_of, keys_of, make_shard, make_shards, outcome, written
+from hypothesis import given
+from hypothesis import strategies as st
 from simulated_stream import Result
 
 from penstock.core.adaptive import AdaptiveRate
@@ -245,6 +247,22 @@ def test_every_lane_gets_its_turn_whatever_the_others_have():
             if load.lane.shard != shards[1]:
                 kit.put(*records(5, key=a if load.lane.shard == shards[0] else c))
     assert shards[1] in gone[:3]
+
+
+@given(st.integers(2, 5), st.integers(1, 4), st.booleans(), st.randoms(use_true_random=False))
+def test_a_lane_that_has_something_is_served_in_as_many_requests_as_there_are_lanes(lanes, room, aggregate, rng):
+    shards = make_shards(lanes)
+    keys = [keys_of(shard, 1)[0] for shard in shards]
+    kit = plain(shards, request_records_max=room, aggregate=aggregate)
+    waits = dict.fromkeys(shards, 0)
+    for _ in range(40):
+        for key in rng.sample(keys, rng.randint(0, lanes)):
+            kit.put(*records(rng.randint(1, 2 * room), key=key, size=rng.choice([1, 60_000])))
+        has_some = [lane.shard for lane in kit.batcher.lanes if lane.waiting]
+        served = {load.lane.shard for load in kit.send().loads} if has_some else set()
+        for shard in shards:
+            waits[shard] = waits[shard] + 1 if shard in has_some and shard not in served else 0
+        assert max(waits.values()) < lanes
 
 
 @pytest.mark.parametrize("aggregate", [False, True])
