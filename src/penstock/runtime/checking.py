@@ -14,7 +14,7 @@ from penstock.model import OutRecord
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PORTION_RECORDS_MAX = 8_000
+PORTION_RECORDS_MAX = 4_000
 PORTION_BYTES = 4 * 1024 * 1024
 """What is put with ``put_many`` is taken in portions of at most this: each waits for room of its own. They are small
 enough for the processor's cache, as every record is looked at several times; but large enough to be divided by shard
@@ -77,11 +77,12 @@ class RecordCheck:
     def _portions(self, records: Sequence[Any]) -> list[Portion]:
         hash_keys: dict[int, int] = {}
         keys, datas = self._as_columns(records, hash_keys)
-        check_keys(keys)
-        largest = max(map(len, datas))
+        key_characters = check_keys(keys)
+        sizes = list(map(len, datas))
+        largest = max(sizes)
         if largest + KEY_BYTES_MAX > self.record_bytes_max:
             deque(map(self._check_size, keys, datas), maxlen=0)
-        held = len("".join(keys)) + sum(map(len, datas)) + len(keys) * RECORD_OVERHEAD_BYTES
+        held = key_characters + sum(sizes) + len(keys) * RECORD_OVERHEAD_BYTES
         # No portion may take more than there ever is: it would wait for ever.
         if held <= min(PORTION_BYTES, self.buffer_bytes_max):
             return [Portion(keys, datas, hash_keys or None, held)]
