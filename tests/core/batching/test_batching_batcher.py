@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from batching_kit import THROTTLED, Kit, datas_of, halves_of, keys_of, make_shard, make_shards, outcome, written
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_stream import Result
 
@@ -249,6 +249,7 @@ def test_every_lane_gets_its_turn_whatever_the_others_have():
     assert shards[1] in gone[:3]
 
 
+@settings(max_examples=40)
 @given(st.integers(2, 5), st.integers(1, 4), st.booleans(), st.randoms(use_true_random=False))
 def test_a_lane_that_has_something_is_served_in_as_many_requests_as_there_are_lanes(lanes, room, aggregate, rng):
     shards = make_shards(lanes)

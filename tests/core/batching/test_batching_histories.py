@@ -65,13 +65,13 @@ def checked(history: History) -> None:
 
 @kinds
 def test_all_is_written_once_the_service_is_well_again(aggregate, ordered):
-    live(histories(aggregate=aggregate, ordered=ordered), 100, written_in_the_end)
+    live(histories(aggregate=aggregate, ordered=ordered), 80, written_in_the_end)
 
 
 @kinds
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_what_can_not_be_written_is_told(trouble, aggregate, ordered):
-    live(histories(aggregate=aggregate, ordered=ordered, **TROUBLES[trouble]), 25, checked)
+    live(histories(aggregate=aggregate, ordered=ordered, **TROUBLES[trouble]), 18, checked)
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_a_record_that_may_go_waits_no_longer_than_it_lingers(aggregate):
         reshards=(),
         withdrawals=(),
     )
-    live(calm, 150, waits_for_company_at_most)
+    live(calm, 80, waits_for_company_at_most)
 
 
 # --- many records ---------------------------------------------------------------------------------
