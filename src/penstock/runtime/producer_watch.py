@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.batching import Watch
+from penstock.core.batching.settling import THROTTLED
 from penstock.events import AggregatesRepeated, RecordsExpired, RecordsFailed, RecordsRefused, UnknownOutcome
 
 if TYPE_CHECKING:
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from penstock.core.batching import Run
     from penstock.events import Event
     from penstock.runtime.producer_metrics import ProducerMeter
-
-THROTTLED = "ProvisionedThroughputExceededException"
 
 
 class ProducerWatch(Watch):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.adaptive import AdaptiveRate
 from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, Request
+from penstock.core.batching.settling import THROTTLED
 from penstock.errors import (
     AccessDeniedError,
     CredentialsError,
@@ -27,7 +28,7 @@ from penstock.events import PaceChanged, ProducerMetrics, PutRecordsDone
 from penstock.model import OutRecord
 from penstock.runtime.intake import Intake
 from penstock.runtime.producer_metrics import ProducerMeter
-from penstock.runtime.producer_watch import THROTTLED, ProducerWatch
+from penstock.runtime.producer_watch import ProducerWatch
 from penstock.runtime.shard_follower import ShardFollower
 from penstock.runtime.unwritten import Unwritten
 

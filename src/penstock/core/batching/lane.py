@@ -175,7 +175,7 @@ class Lane:
         at = self.retry.index(load)
         self.retry.remove(load)
         if left:
-            self.retry.insert(at, self.plain_load(left, sum(run.payload_bytes() for run in left), load))
+            self.retry.insert(at, self.part_of(load, left))
         for run in gone:
             remember(load, run)
             self.release(run.keys)
@@ -300,8 +300,15 @@ class Lane:
         run = self.held[next(iter(self.ready))][0] if self.ready else self.runs[0]
         return run.record_bytes(run.at) if len(run) else 0
 
-    def plain_load(self, runs: list[Run], payload_bytes: int, again: Load | None = None) -> Load:
-        """A load of records that each are an entry; with ``again`` they were part of that one."""
+    def part_of(self, load: Load, runs: list[Run]) -> Load:
+        """Some records of a load that was sent, each an entry, as a load that went through the same."""
+        part = self.plain_load(runs, sum(run.payload_bytes() for run in runs))
+        part.attempts, part.doubtful = load.attempts, load.doubtful
+        part.not_before_s, part.alone, part.reason = load.not_before_s, load.alone, load.reason
+        return part
+
+    def plain_load(self, runs: list[Run], payload_bytes: int) -> Load:
+        """A load of records that each are an entry."""
         make = self.make_entry
         entries: list[Any] = []
         for run in runs:
@@ -312,11 +319,7 @@ class Lane:
                     make(data, key, None if hash_key is None else str(hash_key))
                     for key, data, hash_key in zip(run.keys, run.datas, run.hash_keys(), strict=True)
                 ]
-        load = Load(self, runs, entries, payload_bytes, is_aggregate=False)
-        if again is not None:
-            load.attempts, load.doubtful = again.attempts, again.doubtful
-            load.not_before_s, load.alone, load.reason = again.not_before_s, again.alone, again.reason
-        return load
+        return Load(self, runs, entries, payload_bytes, is_aggregate=False)
 
     def _count(self, run: Run) -> None:
         self.waiting += len(run)

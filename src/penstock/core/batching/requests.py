@@ -74,6 +74,10 @@ class Load:
         self.reason = ""
         """What the last attempt met."""
 
+    def history_of(self, run: Run) -> tuple[int, bool]:
+        """Of one of its runs: the requests that carried it in all, and whether one of them may have written it."""
+        return run.attempts + self.attempts, run.doubtful or self.doubtful
+
     def chosen(self, places: Sequence[int]) -> list[Run]:
         """The user records at these places (rising), as runs again."""
         return chosen_runs(self.runs, places)

@@ -105,7 +105,7 @@ class Settling:
         framed = load.user_records > 1 or load.payload_bytes != load.runs[0].payload_bytes()
         sub, number = 0, int(result.sequence_number or 0)
         for run in load.runs:
-            attempts, doubtful = run.attempts + load.attempts, run.doubtful or load.doubtful
+            attempts, doubtful = load.history_of(run)
             indices = run.indices if framed else None
             outcome = Written(shard_id, number, attempts, doubtful, indices, sub)
             self._watch.settled(run, shard_id, len(run.keys), attempts, doubtful, now_s)
@@ -133,7 +133,7 @@ class Settling:
         for run in runs:
             stop = start + len(run.keys)
             outcomes: Sequence[Outcome] = good[start:stop]
-            attempts, doubtful = run.attempts + load.attempts, run.doubtful or load.doubtful
+            attempts, doubtful = load.history_of(run)
             if attempts > 1 or doubtful:
                 outcomes = [
                     Written(result.shard_id or "", int(result.sequence_number or 0), attempts, doubtful)
@@ -161,7 +161,7 @@ class Settling:
             data_bytes = sum([sum(map(len, run.datas)) for run in ours])
             self._watch.written(shard_id, records, records, payload_bytes, data_bytes)
             for run in ours:
-                attempts, doubtful = run.attempts + load.attempts, run.doubtful or load.doubtful
+                attempts, doubtful = load.history_of(run)
                 self._watch.settled(run, shard_id, len(run.keys), attempts, doubtful, now_s)
 
     def _split(self, load: Load, results: Sequence[EntryResult], bad: list[int]) -> Load:
@@ -173,7 +173,7 @@ class Settling:
             for run in chosen:
                 run.doubtful = run.doubtful or not known
             runs += chosen
-        return load.lane.plain_load(runs, sum(run.payload_bytes() for run in runs), load)
+        return load.lane.part_of(load, runs)
 
     def _tell_pace(self, load: Load, results: Sequence[EntryResult], bad: list[int], now_s: float) -> None:
         pace = load.lane.pace
@@ -205,12 +205,8 @@ class Settling:
     def halves(self, load: Load) -> list[Load]:
         """A load of several entries as two."""
         middle = load.user_records // 2
-        loads = []
-        for places in (range(middle), range(middle, load.user_records)):
-            runs = load.chosen(places)
-            payload_bytes = sum(run.payload_bytes() for run in runs)
-            loads.append(load.lane.plain_load(runs, payload_bytes, load))
-        return loads
+        both = (range(middle), range(middle, load.user_records))
+        return [load.lane.part_of(load, load.chosen(places)) for places in both]
 
     # --- given up -------------------------------------------------------------------------------
 
