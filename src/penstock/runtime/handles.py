@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.core.batching import NotWritten, result_of
+from penstock.core.batching import NotWritten
 from penstock.core.batching.chunk import ALL, Chunk
 from penstock.errors import PutError
+from penstock.model import PutResult
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-
-    from penstock.model import PutResult
 
 
 class PutHandle(msgspec.Struct, gc=False, eq=False):
@@ -31,10 +30,9 @@ class PutHandle(msgspec.Struct, gc=False, eq=False):
 
     def result(self) -> PutResult:
         """The result. Raises its PutError, or RuntimeError while the outcome is not known."""
-        outcome = self.chunk.outcomes[self.index] if self.done() else None
-        if outcome is None:
+        if not self.done():
             raise RuntimeError("the record has no outcome yet: await it, or look at done()")
-        return result_of(outcome, self.index)
+        return result_of(self.chunk, self.index)
 
     def withdraw(self) -> bool:
         """Take the record back. True if it was never sent, and never will be; it fails with RecordWithdrawnError.
@@ -48,13 +46,13 @@ class PutHandle(msgspec.Struct, gc=False, eq=False):
 
     def __await__(self) -> Generator[Any, None, PutResult]:
         chunk, index = self.chunk, self.index
-        outcomes = chunk.outcomes
-        outcome = outcomes[index] if index < len(outcomes) else None
-        if outcome is None:
+        told = chunk.told
+        outcome = told[index] if index < len(told) else None
+        if isinstance(outcome, PutResult):  # the usual case, without a call
+            return outcome
+        if not chunk.is_settled(index):
             yield from settled(chunk, index).__await__()
-            outcome = chunk.outcomes[index]
-            assert outcome is not None
-        return result_of(outcome, index)
+        return result_of(chunk, index)
 
 
 class SyncPutHandle(PutHandle, gc=False, eq=False):
@@ -114,11 +112,9 @@ class Puts:
     def _results(self) -> Iterator[PutResult | PutError]:
         self._check_done()
         for chunk in self._chunks:
-            for index, outcome in enumerate(chunk.outcomes):
-                if isinstance(outcome, NotWritten):
-                    yield outcome.error()
-                elif outcome is not None:
-                    yield result_of(outcome, index)
+            for outcome in chunk.outcomes:
+                if outcome is not None:
+                    yield outcome.error() if isinstance(outcome, NotWritten) else outcome
 
     def _check_done(self) -> None:
         if not self.done():
@@ -134,6 +130,15 @@ class SyncPuts(Puts):
         for chunk in self._chunks:
             wait_settled(chunk, ALL, None if end_s is None else max(0.0, end_s - time.monotonic()))
         return self
+
+
+def result_of(chunk: Chunk, index: int) -> PutResult:
+    """The result of a record that has its outcome. Raises its PutError if it was not written."""
+    outcome = chunk.outcomes[index]
+    assert outcome is not None
+    if isinstance(outcome, NotWritten):
+        raise outcome.error()
+    return outcome
 
 
 def settled(chunk: Chunk, index: int) -> asyncio.Future[None]:

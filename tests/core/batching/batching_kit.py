@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulated_stream import Entry, Result
 
-from penstock.core.batching import Batcher, BatchLimits, Chunk, NotWritten, result_of
+from penstock.core.batching import Batcher, BatchLimits, Chunk, NotWritten
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
 from penstock.core.batching.lane import Lane
 from penstock.core.batching.runs import Run
@@ -150,7 +150,7 @@ def outcome(chunk: Chunk, index: int = 0) -> PutResult | PutError | None:
     found = chunk.outcomes[index]
     if found is None:
         return None
-    return found.error() if isinstance(found, NotWritten) else result_of(found, index)
+    return found.error() if isinstance(found, NotWritten) else found
 
 
 def written(chunk: Chunk) -> list[int]:

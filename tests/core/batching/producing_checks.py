@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from simulated_producing import EXPIRY_CHECK_S, Producing, Tally
 
 from penstock.core.aggregation import open_aggregate
-from penstock.core.batching import NotWritten, result_of
+from penstock.core.batching import NotWritten
 from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def results_of(ran: Producing) -> dict[bytes, PutResult | PutError]:
     for data, record in ran.records.items():
         outcome = record.chunk.outcomes[record.index]
         assert outcome is not None
-        results[data] = outcome.error() if isinstance(outcome, NotWritten) else result_of(outcome, record.index)
+        results[data] = outcome.error() if isinstance(outcome, NotWritten) else outcome
     return results
 
 

@@ -1,26 +1,51 @@
-"""One outcome object stands for many records; a record's own result or error is made of it when it is asked for."""
+"""One object stands for many records; a record's own result or error is made of it when it is asked for."""
 
-import pytest
+from batching_kit import make_chunk
 from simulated_stream import Result
 
-from penstock.core.batching import NotWritten, Written, result_of
+from penstock.core.batching import NotWritten, Written
+from penstock.core.batching.outcomes import outcomes_of
 from penstock.errors import RecordExpiredError
 from penstock.model import PutResult
 
+LATE = NotWritten(RecordExpiredError, "too late", 3, True, "shard", "why")
+
 
 def test_the_answer_itself_stands_for_what_was_taken_at_once():
-    assert result_of(Result("shard", "17"), 5) == PutResult("shard", 17, None, 1, False)
+    assert list(outcomes_of([Result("shard", "17"), Result("other", "18")], 2)) == [
+        PutResult("shard", 17, None, 1, False),
+        PutResult("other", 18, None, 1, False),
+    ]
 
 
 def test_records_of_an_aggregate_are_numbered_by_their_place_in_it():
-    outcome = Written("shard", 17, 2, True, indices=[3, 5, 8], first_sub=10)
-    assert [result_of(outcome, index).sub_sequence_number for index in (3, 5, 8)] == [10, 11, 12]
-    assert result_of(outcome, 5) == PutResult("shard", 17, 11, 2, True)
-    assert result_of(Written("shard", 17, 2, False), 5).sub_sequence_number is None
+    chunk = make_chunk([("k", b"")] * 9)
+    chunk.settle((3, 5, 8), Written("shard", 17, 2, True, first_sub=10))
+    assert [chunk.outcomes[index].sub_sequence_number for index in (3, 5, 8)] == [10, 11, 12]
+    assert chunk.outcomes[5] == PutResult("shard", 17, 11, 2, True)
+    assert chunk.outcomes[4] is None
+
+
+def test_records_on_their_own_have_no_number():
+    assert list(outcomes_of(Written("shard", 17, 2, False), 2)) == [PutResult("shard", 17, None, 2, False)] * 2
+
+
+def test_outcomes_of_a_stretch_and_of_scattered_records_stand_where_they_belong():
+    chunk = make_chunk([("k", b"")] * 5)
+    chunk.settle(range(1, 3), Written("shard", 1, 1, False, first_sub=0))
+    chunk.settle((0,), LATE)
+    chunk.settle_each(range(3, 5), [Result("shard", "2"), Result("shard", "3")])
+    assert chunk.outcomes == [
+        LATE,
+        PutResult("shard", 1, 0, 1, False),
+        PutResult("shard", 1, 1, 1, False),
+        PutResult("shard", 2, None, 1, False),
+        PutResult("shard", 3, None, 1, False),
+    ]
 
 
 def test_an_error_is_made_anew_each_time():
-    outcome = NotWritten(RecordExpiredError, "too late", 3, True, "shard", "why")
-    with pytest.raises(RecordExpiredError, match=r"too late \(shard shard\); 3 attempts, the last met why; it may"):
-        result_of(outcome, 0)
-    assert outcome.error() is not outcome.error()
+    error = LATE.error()
+    assert isinstance(error, RecordExpiredError)
+    assert str(error).startswith("too late (shard shard); 3 attempts, the last met why; it may")
+    assert LATE.error() is not error

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.batching.outcomes import outcomes_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.core.batching.outcomes import Outcome
+    from penstock.core.batching.outcomes import Fate, NotWritten, Outcome, Written
 
 RECORD_OVERHEAD_BYTES = 256
 """What a waiting record takes beside its data and key: the objects and list places that keep track of it."""
@@ -24,16 +26,18 @@ class Chunk:
 
     __slots__ = (
         "_bytes_left",
+        "_fates",
+        "_unfolded",
         "expires_at_s",
         "hash_keys",
         "held_bytes",
         "number",
         "on_done",
-        "outcomes",
         "owner",
         "put_at_s",
         "records",
         "taken",
+        "told",
         "unsettled",
         "waiters",
         "withdrawn",
@@ -49,7 +53,10 @@ class Chunk:
         self.expires_at_s = expires_at_s
         self.owner = owner
         """The producer that took the records."""
-        self.outcomes: list[Outcome | None] = []
+        self.told: list[Outcome | None] = []
+        """Outcomes as far as somebody asked for them; ``outcomes`` brings it up to date."""
+        self._fates: list[tuple[Sequence[int], Fate]] = []
+        self._unfolded = 0  # how many of the fates are in ``told``
         self.unsettled = 1
         self.taken = 0
         """How many were put into a load so far, at least once."""
@@ -66,31 +73,36 @@ class Chunk:
         """All its records are in: so many, and what they take of the buffer's bound."""
         self.records = self.unsettled = records
         self.held_bytes = self._bytes_left = held_bytes
-        self.outcomes = [None] * records
+        self.told = [None] * records
 
     @property
     def mean_payload_bytes(self) -> float:
         """Data and key of a record on average."""
         return self.held_bytes / self.records - RECORD_OVERHEAD_BYTES
 
-    def settle(self, indices: Sequence[int], outcome: Outcome) -> int:
-        """All these records have this outcome. Returns the bytes of the buffer's bound that are free again."""
-        outcomes = self.outcomes
-        if isinstance(indices, range):
-            outcomes[indices.start : indices.stop] = [outcome] * len(indices)
-        else:
-            for index in indices:
-                outcomes[index] = outcome
+    @property
+    def outcomes(self) -> list[Outcome | None]:
+        """What became of each record so far, by index. A thread may ask while another one settles."""
+        fates, told = self._fates, self.told
+        while (number := self._unfolded) < len(fates):
+            indices, fate = fates[number]
+            outcomes = outcomes_of(fate, len(indices))
+            if isinstance(indices, range):
+                told[indices.start : indices.stop] = outcomes
+            else:
+                for index, outcome in zip(indices, outcomes, strict=True):
+                    told[index] = outcome
+            self._unfolded = number + 1  # after the deed: two threads may both do it, but neither sees a gap
+        return told
+
+    def settle(self, indices: Sequence[int], fate: Written | NotWritten) -> int:
+        """All these records share this fate. Returns the bytes of the buffer's bound that are free again."""
+        self._fates.append((indices, fate))
         return self._settled(indices)
 
-    def settle_each(self, indices: Sequence[int], results: Sequence[Outcome]) -> int:
-        """As ``settle``, with an outcome for each."""
-        outcomes = self.outcomes
-        if isinstance(indices, range):
-            outcomes[indices.start : indices.stop] = results
-        else:
-            for index, result in zip(indices, results, strict=True):
-                outcomes[index] = result
+    def settle_each(self, indices: Sequence[int], results: Fate) -> int:
+        """As ``settle``, with a result for each."""
+        self._fates.append((indices, results))
         return self._settled(indices)
 
     def when_settled(self, index: int, callback: Callable[[], None]) -> None:
@@ -108,7 +120,7 @@ class Chunk:
         """True if the record (with ``ALL``: every one) has its outcome."""
         if index == ALL:
             return self.unsettled == 0
-        return index < len(self.outcomes) and self.outcomes[index] is not None
+        return index < len(self.told) and self.outcomes[index] is not None
 
     def _settled(self, indices: Sequence[int]) -> int:
         self.unsettled -= len(indices)
@@ -124,9 +136,10 @@ class Chunk:
         return freed
 
     def _call_back(self, indices: Sequence[int]) -> None:
-        for index in indices if len(self.waiters) > 1 or ALL not in self.waiters else ():
-            for callback in self.waiters.pop(index, ()):
+        waiters = self.waiters
+        for index in waiters.keys() & indices if len(waiters) > 1 or ALL not in waiters else ():
+            for callback in waiters.pop(index, ()):
                 callback()
         if not self.unsettled:
-            for callback in self.waiters.pop(ALL, ()):
+            for callback in waiters.pop(ALL, ()):
                 callback()

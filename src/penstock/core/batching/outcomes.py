@@ -1,18 +1,21 @@
-"""What became of user records. One outcome object stands for all records that shared a fate.
+"""What became of user records. One object stands for all records that shared a fate.
 
 A record's own ``PutResult`` (or error) is made when somebody asks for it: most records are only counted.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import count as numbers_from
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.errors import PutError
 from penstock.model import PutResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator
+
+    from penstock.errors import PutError
 
 
 class EntryResult(Protocol):
@@ -43,10 +46,20 @@ class Written(NamedTuple):
     attempts: int
     doubtful: bool
     """True if they may be in the stream twice."""
-    indices: Sequence[int] | None = None
-    """Inside of an aggregate: which records of the chunk these are, in rising order; None for a record on its own."""
-    first_sub: int = 0
-    """The sub-sequence number of the first of them."""
+    first_sub: int | None = None
+    """Inside of an aggregate: the sub-sequence number of the first of them; None for a record on its own."""
+
+    def results(self, count: int) -> Iterator[PutResult]:
+        """The results of so many records that stand one behind the other."""
+        subs: Iterable[int | None] = repeat(None) if self.first_sub is None else numbers_from(self.first_sub)
+        return map(
+            PutResult,
+            repeat(self.shard_id, count),
+            repeat(self.sequence_number),
+            subs,
+            repeat(self.attempts),
+            repeat(self.doubtful),
+        )
 
 
 class NotWritten(NamedTuple):
@@ -70,17 +83,24 @@ class NotWritten(NamedTuple):
         )
 
 
-Outcome = Written | NotWritten | EntryResult
-"""An ``EntryResult`` stands for a record that was put on its own and taken at the first attempt: the usual case."""
+Outcome = PutResult | NotWritten
+"""Of one record."""
+
+Fate = Written | NotWritten | Sequence[EntryResult] | list[PutResult]
+"""Of records that were settled together. ``EntryResult``s stand for records that were put on their own and taken at the
+first attempt: the usual case.
+"""
 
 
-def result_of(outcome: Outcome, index: int) -> PutResult:
-    """The result of the chunk's record ``index``. Raises its PutError if it was not written."""
-    if isinstance(outcome, Written):
-        sub = None
-        if outcome.indices is not None:
-            sub = outcome.first_sub + bisect_left(outcome.indices, index)
-        return PutResult(outcome.shard_id, outcome.sequence_number, sub, outcome.attempts, outcome.doubtful)
-    if isinstance(outcome, NotWritten):
-        raise outcome.error()
-    return PutResult(outcome.shard_id or "", int(outcome.sequence_number or 0), None, 1, False)
+def outcomes_of(fate: Fate, count: int) -> Iterable[Outcome]:
+    """The outcome of each of so many records that share a fate."""
+    if isinstance(fate, Written):
+        return fate.results(count)
+    if isinstance(fate, NotWritten):
+        return repeat(fate, count)
+    return [
+        entry
+        if isinstance(entry, PutResult)
+        else PutResult(entry.shard_id or "", int(entry.sequence_number or 0), None, 1, False)
+        for entry in fate
+    ]

@@ -9,6 +9,7 @@ from penstock.core.batching.lanes import holds_all
 from penstock.core.batching.outcomes import NotWritten, Written
 from penstock.core.batching.requests import chosen_runs
 from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
+from penstock.model import PutResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.core.batching.chunk import Chunk
     from penstock.core.batching.lane import Lane
     from penstock.core.batching.lanes import Lanes
-    from penstock.core.batching.outcomes import EntryResult, Outcome
+    from penstock.core.batching.outcomes import EntryResult, Fate
     from penstock.core.batching.requests import Load
     from penstock.core.batching.runs import Run
     from penstock.core.batching.watch import Watch
@@ -106,10 +107,9 @@ class Settling:
         sub, number = 0, int(result.sequence_number or 0)
         for run in load.runs:
             attempts, doubtful = load.history_of(run)
-            indices = run.indices if framed else None
-            outcome = Written(shard_id, number, attempts, doubtful, indices, sub)
+            fate = Written(shard_id, number, attempts, doubtful, sub if framed else None)
             self._watch.settled(run, shard_id, len(run.keys), attempts, doubtful, now_s)
-            self._on_room(run.chunk.settle(run.indices, outcome))
+            self._on_room(run.chunk.settle(run.indices, fate))
             sub += len(run.keys)
         self._lanes.came_back(load.lane)
 
@@ -132,15 +132,15 @@ class Settling:
         start = 0
         for run in runs:
             stop = start + len(run.keys)
-            outcomes: Sequence[Outcome] = good[start:stop]
+            fate: Fate = good[start:stop]
             attempts, doubtful = load.history_of(run)
             if attempts > 1 or doubtful:
-                outcomes = [
-                    Written(result.shard_id or "", int(result.sequence_number or 0), attempts, doubtful)
+                fate = [
+                    PutResult(result.shard_id or "", int(result.sequence_number or 0), None, attempts, doubtful)
                     for result in good[start:stop]
                 ]
             start = stop
-            self._on_room(run.chunk.settle_each(run.indices, outcomes))
+            self._on_room(run.chunk.settle_each(run.indices, fate))
             if self._ordered:
                 load.lane.release(run.keys)
 
