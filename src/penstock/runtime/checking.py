@@ -21,7 +21,7 @@ enough for the processor's cache, as every record is looked at several times; bu
 into long runs.
 """
 
-_FIRST, _SECOND = itemgetter(0), itemgetter(1)
+_DATA = itemgetter(1)
 
 
 class Portion(NamedTuple):
@@ -78,24 +78,25 @@ class RecordCheck:
         hash_keys: dict[int, int] = {}
         keys, datas = self._as_columns(records, hash_keys)
         key_characters = check_keys(keys)
-        sizes = list(map(len, datas))
-        largest = max(sizes)
-        if largest + KEY_BYTES_MAX > self.record_bytes_max:
+        data_bytes = sum(map(len, datas))
+        if data_bytes + KEY_BYTES_MAX > self.record_bytes_max:  # else none of them is too large
             deque(map(self._check_size, keys, datas), maxlen=0)
-        held = key_characters + sum(sizes) + len(keys) * RECORD_OVERHEAD_BYTES
+        held = key_characters + data_bytes + len(keys) * RECORD_OVERHEAD_BYTES
         # No portion may take more than there ever is: it would wait for ever.
         if held <= min(PORTION_BYTES, self.buffer_bytes_max):
             return [Portion(keys, datas, hash_keys or None, held)]
-        each = largest + KEY_BYTES_MAX + RECORD_OVERHEAD_BYTES
+        each = max(map(len, datas)) + KEY_BYTES_MAX + RECORD_OVERHEAD_BYTES
         step = max(1, min(PORTION_BYTES, self.buffer_bytes_max) // each)
         return [_cut(keys, datas, hash_keys, start, start + step) for start in range(0, len(keys), step)]
 
     def _as_columns(self, records: Sequence[Any], hash_keys: dict[int, int]) -> tuple[list[str], list[bytes]]:
         kinds = set(map(type, records))
         if kinds == {tuple}:
-            if set(map(len, records)) - {2}:
-                raise InvalidRecordError("put_many takes OutRecords, or pairs of partition key and data")
-            keys, datas = list(map(_FIRST, records)), list(map(_SECOND, records))
+            try:
+                keys = [key for key, _ in records]
+            except ValueError:
+                raise InvalidRecordError("put_many takes OutRecords, or pairs of partition key and data") from None
+            datas = list(map(_DATA, records))
         else:
             if kinds != {OutRecord}:
                 records = [self._as_record(record) for record in records]

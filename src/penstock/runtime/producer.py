@@ -108,7 +108,8 @@ class Producer(Generic[T]):
                     and time_to_live_s is None
                     and not room.waiting
                 ):
-                    self._lanes.routes[key]  # checks the key, and remembers its way for later
+                    if key not in (routes := self._lanes.routes).known:
+                        routes[key]  # checks it, and remembers its way for later
                     room.free -= held
                     keys.append(key)
                     intake.datas.append(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from penstock.core.batching.lane import Lane
@@ -117,20 +118,20 @@ class Lanes:
         """Give each lane its part of a run."""
         if not run.keys:
             return
+        numbers: Sequence[int]
         if run.chunk.hash_keys is None:
             numbers = self.routes.numbers(run.keys)
         else:
             both = zip(run.keys, run.hash_keys(), strict=True)
             numbers = [self.routes.number_for(key, explicit) for key, explicit in both]
         lanes = self.routes.lanes
-        if numbers.count(numbers[0]) == len(numbers):
+        if numbers[0] == numbers[-1] and numbers.count(numbers[0]) == len(numbers):
             lanes[numbers[0]].add(run, first=first)
             self.wake(lanes[numbers[0]])
             return
-        places: dict[int, list[int]] = {number: [] for number in set(numbers)}
-        note = {number: ours.append for number, ours in places.items()}
+        places: defaultdict[int, list[int]] = defaultdict(list)
         for place, number in enumerate(numbers):
-            note[number](place)
+            places[number].append(place)
         for number, ours in places.items():
             lanes[number].add(run.only(ours), first=first)
             self.wake(lanes[number])

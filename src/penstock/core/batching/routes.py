@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key, hash_key_bytes
@@ -20,31 +21,39 @@ KEY_BYTES_MAX = 4 * PARTITION_KEY_CHARACTERS_MAX
 """In UTF-8."""
 
 
-class Routes(dict[str, int]):
+class Routes:
     """``lanes[routes[partition_key]]`` is its lane. Raises InvalidRecordError for what is no partition key.
 
     The first lanes are those of the map's shards; the last is ``elsewhere``, for keys that there is no shard for, and
     without a map for all.
     """
 
-    __slots__ = ("_firsts", "_lasts", "_passed_over", "lanes")
+    __slots__ = ("_firsts", "_lasts", "_passed_over", "known", "lanes")
 
     def __init__(self, shards: ShardMap | None, lanes: Sequence[Lane], elsewhere: Lane) -> None:
-        super().__init__()
+        self.known: dict[str, int] = {}
+        """The numbers of lanes by partition key, as far as they are remembered."""
         self.lanes = [*lanes, elsewhere]
         taking = () if shards is None else shards.shards
         self._firsts = [_hash_bytes(shard.first_hash_key) for shard in taking]
         self._lasts = [_hash_bytes(shard.last_hash_key) for shard in taking]
         self._passed_over = 0  # keys that were not remembered since the memory is full
 
-    def __missing__(self, partition_key: str) -> int:
-        number = self.by_hash(_hash_bytes(checked_hash_key(partition_key)))
-        self._remember(partition_key, number)
+    def __getitem__(self, partition_key: str) -> int:
+        number = self.known.get(partition_key)
+        if number is None:
+            number = self.by_hash(_hash_bytes(checked_hash_key(partition_key)))
+            self._remember(partition_key, number)
         return number
 
-    def numbers(self, partition_keys: Sequence[str]) -> list[int]:
+    def numbers(self, partition_keys: Sequence[str]) -> Sequence[int]:
         """The numbers of the lanes of many keys, which were checked."""
-        found: list[Any] = list(map(self.get, partition_keys))
+        if len(partition_keys) > 1:
+            try:
+                return itemgetter(*partition_keys)(self.known)  # type: ignore[no-any-return]
+            except KeyError:
+                pass
+        found: list[Any] = list(map(self.known.get, partition_keys))
         if None in found:
             self._find(partition_keys, found)
         return found
@@ -52,7 +61,8 @@ class Routes(dict[str, int]):
     def _find(self, partition_keys: Sequence[str], found: list[Any]) -> None:
         """Put a number where None is. ``by_hash`` and ``_remember``, unrolled for keys that never come again."""
         firsts, lasts, elsewhere = self._firsts, self._lasts, len(self.lanes) - 1
-        left = KEYS_REMEMBERED_MAX - len(self)
+        known = self.known
+        left = KEYS_REMEMBERED_MAX - len(known)
         for place, number in enumerate(found):
             if number is None:
                 key = partition_keys[place]
@@ -63,7 +73,7 @@ class Routes(dict[str, int]):
                 found[place] = number
                 if left > 0:
                     left -= 1
-                    self[key] = number
+                    known[key] = number
                 else:
                     self._remember(key, number)
 
@@ -79,13 +89,13 @@ class Routes(dict[str, int]):
 
     def _remember(self, partition_key: str, number: int) -> None:
         """Keep what comes often: where keys never come again, forgetting all at each filling costs half."""
-        if len(self) < KEYS_REMEMBERED_MAX:
-            self[partition_key] = number
+        if len(self.known) < KEYS_REMEMBERED_MAX:
+            self.known[partition_key] = number
             return
         self._passed_over += 1
         if self._passed_over >= KEYS_REMEMBERED_MAX:
             self._passed_over = 0
-            self.clear()
+            self.known.clear()
 
 
 def _hash_bytes(key: int) -> bytes:
