@@ -1,0 +1,22 @@
+"""Leases: rows, their conditional writes, tenures, and who is there. Time is an argument, stores are elsewhere."""
+
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.keys import LeaseKey, StreamKey
+from penstock.core.leases.row import LeaseRow, NotALeaseError, is_lease, lease_row
+from penstock.core.leases.writes import Done, Kind, Outcome, Refused, Unknown, Write
+
+__all__ = [
+    "Checkpoint",
+    "Done",
+    "Kind",
+    "LeaseKey",
+    "LeaseRow",
+    "NotALeaseError",
+    "Outcome",
+    "Refused",
+    "StreamKey",
+    "Unknown",
+    "Write",
+    "is_lease",
+    "lease_row",
+]

@@ -1,0 +1,151 @@
+"""Workers' own rows: who is there, what each wants and gives, and who has fallen silent.
+
+They lie in a table of their own, which no KCL reads. A worker writes its row every F/5 and at every change; the
+counter in it grows with each write.
+
+**Who may take from a silent worker.** Its lease rows may have been written to since anybody looked, so the order
+counts: first its leases are read; then, consistently, its worker row, which must not have moved for F; then the takes
+are conditional on the leases as they were read. The owner's fence fell before that last look, and a write to the
+lease that lifts it again is sent only after a write to his own row was confirmed: so it comes after the look, moves
+the counter, and either the take or that write is refused. `Members.silent` asks for both times.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.leases.observed import Observed
+from penstock.core.leases.row import COUNTER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+WORKER_ID = "workerId"
+VERSION = "version"
+FAILOVER_MILLIS = "failoverMillis"
+HELD = "held"
+WANTED = "wanted"
+GIVEN = "given"
+WARM = "warm"
+
+WRITES_PER_FAILOVER = 5
+"""A worker's row is written at least as often within the failover time."""
+
+FORGET_AFTER_FAILOVERS = 60
+"""Rows of workers that did not end well are removed when they have not moved for as many failover times."""
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class NotAWorkerError(ValueError):
+    """A row of the table of workers cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """One worker, as it shows itself to the others. Leases are named by their keys."""
+
+    worker_id: str
+    """Unique among all processes that live at the same time."""
+    counter: int = 0
+    failover_s: float
+    """Its own F: others wait for it at least as long."""
+    version: str = ""
+    """Of the program, for rolling upgrades."""
+    held: frozenset[str] = frozenset()
+    wanted: frozenset[str] = frozenset()
+    given: Mapping[str, str] = field(default_factory=lambda: _NONE, hash=False)
+    """Lease to the worker that is to receive it."""
+    warm: frozenset[str] = frozenset()
+    """Leases of others that it could go on with at once."""
+
+    def next(self) -> WorkerRow:
+        """The row as it is written next."""
+        return replace(self, counter=self.counter + 1)
+
+    def attributes(self) -> dict[str, Any]:
+        """Plain attributes: str, int and frozenset[str]; empty ones are absent."""
+        values: dict[str, Any] = {
+            WORKER_ID: self.worker_id,
+            COUNTER: self.counter,
+            FAILOVER_MILLIS: round(self.failover_s * 1000),
+            VERSION: self.version,
+            HELD: self.held,
+            WANTED: self.wanted,
+            GIVEN: json.dumps(dict(self.given), sort_keys=True) if self.given else "",
+            WARM: self.warm,
+        }
+        return {name: value for name, value in values.items() if isinstance(value, int) or value}
+
+
+def worker_row(attributes: Mapping[str, Any]) -> WorkerRow:
+    """A worker from plain attributes. Raises NotAWorkerError."""
+    try:
+        return WorkerRow(
+            worker_id=attributes[WORKER_ID],
+            counter=int(attributes[COUNTER]),
+            failover_s=int(attributes[FAILOVER_MILLIS]) / 1000,
+            version=attributes.get(VERSION, ""),
+            held=frozenset(attributes.get(HELD, ())),
+            wanted=frozenset(attributes.get(WANTED, ())),
+            given=MappingProxyType(json.loads(attributes.get(GIVEN) or "{}")),
+            warm=frozenset(attributes.get(WARM, ())),
+        )
+    except (KeyError, TypeError, ValueError) as fault:
+        raise NotAWorkerError(f"the row {attributes.get(WORKER_ID)!r} cannot be read: {fault!r}") from fault
+
+
+class Members:
+    """What one worker knows of the others, by looks at the table of workers."""
+
+    __slots__ = ("_failover_s", "_observed", "rows", "worker")
+
+    def __init__(self, worker: str, failover_s: float) -> None:
+        self.worker = worker
+        self._failover_s = failover_s
+        self._observed = Observed()
+        self.rows: dict[str, WorkerRow] = {}
+        """As they were seen last, without this worker's own."""
+
+    def look(self, rows: Iterable[WorkerRow], now_s: float) -> None:
+        """All rows as one look showed them, at the time of the answer.
+
+        An old state of the table can make a row seem to have moved: then its worker is waited for anew, which is safe.
+        """
+        seen = {row.worker_id: row for row in rows}
+        for worker_id in self.rows.keys() - seen.keys():
+            self._observed.forget(worker_id)
+        seen.pop(self.worker, None)
+        self.rows = seen
+        for row in seen.values():
+            self._observed.look(row.worker_id, row.counter, now_s)
+
+    def failover_s(self, worker_id: str | None) -> float:
+        """How long to wait for an owner: the longer of his time and ours. Also where his lease's counter decides."""
+        row = self.rows.get(worker_id or "")
+        return self._failover_s if row is None else max(self._failover_s, row.failover_s)
+
+    def quiet(self, now_s: float) -> list[str]:
+        """Workers whose rows have not moved for their failover time, as far as is known: a reason to look closer."""
+        return [one for one in self.rows if self._observed.unmoved_s(one, now_s) > self.failover_s(one)]
+
+    def silent(self, *, leases_answered_s: float, look_sent_s: float, now_s: float) -> list[str]:
+        """Workers whose leases may be taken, by their counters as they were read.
+
+        Call it after `look` with a *consistent* read of the workers, sent at ``look_sent_s``, after a consistent read
+        of the leases was answered at ``leases_answered_s``. Raises ValueError for the other order.
+        """
+        if look_sent_s < leases_answered_s:
+            raise ValueError("the workers must be looked at after the leases were read")
+        return self.quiet(now_s)
+
+    def forgettable(self, now_s: float) -> list[WorkerRow]:
+        """Rows to be removed, each on condition of its counter."""
+        return [
+            row
+            for one, row in self.rows.items()
+            if self._observed.unmoved_s(one, now_s) > FORGET_AFTER_FAILOVERS * self.failover_s(one)
+        ]

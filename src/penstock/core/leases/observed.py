@@ -1,0 +1,64 @@
+"""What a worker sees of counters that others move, and since when they stand still.
+
+No clock of another machine is compared: a counter that was seen is timed on the observer's own monotonic clock, from
+the answer in which its value was seen first. Its owner counts from before it sent the write, so he has stopped
+before anybody has waited for as long.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.core.leases.row import LeaseRow
+
+
+class _Seen(NamedTuple):
+    counter: int
+    owner: str | None
+    since_s: float
+
+
+class Observed:
+    """Counters by key: of leases, or of workers."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def look(self, key: str, counter: int, now_s: float, *, owner: str | None = None) -> None:
+        """A value that an answer showed, at the time of the answer. A change of the owner's name is a movement too."""
+        seen = self._seen.get(key)
+        if seen is None or seen.counter != counter or seen.owner != owner:
+            self._seen[key] = _Seen(counter, owner, now_s)
+
+    def look_at_leases(self, rows: Iterable[LeaseRow], now_s: float) -> None:
+        """All leases, as one scan showed them; what is not among them is forgotten."""
+        before, self._seen = self._seen, {}
+        for row in rows:
+            seen = before.get(row.key)
+            if seen is not None:
+                self._seen[row.key] = seen
+            self.look(row.key, row.counter, now_s, owner=row.owner)
+
+    def forget(self, key: str) -> None:
+        """The key is gone, or of no interest."""
+        self._seen.pop(key, None)
+
+    def unmoved_s(self, key: str, now_s: float) -> float:
+        """Seconds for which the counter is known to stand still; 0 for a key that was never seen."""
+        seen = self._seen.get(key)
+        return 0.0 if seen is None else now_s - seen.since_s
+
+    def may_take(self, row: LeaseRow, now_s: float, failover_s: float) -> bool:
+        """True for a lease that is free, or whose counter, as in ``row``, has not moved for the failover time.
+
+        The write is conditional on ``row`` as it was seen: a stale read can make it fail, not harm.
+        """
+        if row.actual_owner is None:
+            return True
+        seen = self._seen.get(row.key)
+        return seen is not None and seen.counter == row.counter and now_s - seen.since_s > failover_s

@@ -1,0 +1,194 @@
+"""A lease as the table holds it: the KCL's attributes, read and written as the KCL does.
+
+Stores exchange rows as plain attributes: str, int, float, bytes and frozenset[str] by the KCL's names, without the
+types of any database. What is absent has no entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.leases.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEY = "leaseKey"
+OWNER = "leaseOwner"
+COUNTER = "leaseCounter"
+CHECKPOINT = "checkpoint"
+SUB = "checkpointSubSequenceNumber"
+PENDING = "pendingCheckpoint"
+PENDING_SUB = "pendingCheckpointSubSequenceNumber"
+PENDING_STATE = "pendingCheckpointState"
+SWITCHES = "ownerSwitchesSinceCheckpoint"
+PARENTS = "parentShardId"
+CHILDREN = "childShardIds"
+FIRST_HASH_KEY = "startingHashKey"
+LAST_HASH_KEY = "endingHashKey"
+STREAM = "streamName"
+SHARD_ID = "shardId"
+THROUGHPUT = "throughputKBps"
+CHECKPOINT_OWNER = "checkpointOwner"
+ENTITY = "entityType"
+LEASE_ENTITY = "LEASE"
+
+ATTRIBUTES = (
+    KEY, OWNER, COUNTER, CHECKPOINT, SUB, PENDING, PENDING_SUB, PENDING_STATE, SWITCHES, PARENTS, CHILDREN,
+    FIRST_HASH_KEY, LAST_HASH_KEY, STREAM, SHARD_ID, THROUGHPUT, CHECKPOINT_OWNER, ENTITY,
+)  # fmt: skip
+"""All that a lease's row may hold by the KCL."""
+
+THROUGHPUT_DIGITS = 6
+"""The KCL prints the throughput with as many decimals."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class NotALeaseError(ValueError):
+    """A row of the table is not a lease: another kind of entity, or it lacks what each lease has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRow:
+    """One lease."""
+
+    key: str
+    """A shard's id, or a multi-stream key (`penstock.core.leases.keys`)."""
+    counter: int = 0
+    """Grows by one with each write of an owner: the heartbeat, and what writes are conditional on."""
+    checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
+    owner: str | None = None
+    """Worker id; None when free. While the KCL 3.x hands a lease over it is the *next* owner: see `actual_owner`."""
+    checkpoint_owner: str | None = None
+    """Only while the KCL 3.x hands the lease over: who still reads and checkpoints."""
+    pending: Checkpoint | None = None
+    """A checkpoint that was prepared and is not committed."""
+    pending_state: bytes | None = None
+    """What the application stored with it."""
+    switches: int = 0
+    """Changes of owner since the last checkpoint."""
+    parents: frozenset[str] = frozenset()
+    """Shard ids, without a stream also in multi-stream tables."""
+    children: frozenset[str] = frozenset()
+    """Known once the shard has ended."""
+    first_hash_key: int | None = None
+    last_hash_key: int | None = None
+    """Inclusive."""
+    stream: str | None = None
+    """``account:stream:epoch`` in multi-stream tables."""
+    shard_id: str | None = None
+    """The bare id, in multi-stream tables."""
+    throughput_kib_s: float | None = None
+    """What the owner says it reads, KiB/s (KCL 3.x)."""
+    entity: str | None = None
+    """``LEASE``, as the KCL from 3.5 on marks its leases; None for older rows."""
+    others: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
+    """Attributes that nobody here knows. No write touches them."""
+
+    @property
+    def actual_owner(self) -> str | None:
+        """Who may read and checkpoint now."""
+        return self.checkpoint_owner if self.checkpoint_owner is not None else self.owner
+
+    @property
+    def handoff_to(self) -> str | None:
+        """The next owner, if the KCL's leader wants the lease handed over; else None."""
+        return self.owner if self.checkpoint_owner is not None else None
+
+    @property
+    def ended(self) -> bool:
+        """True when the shard is done."""
+        return self.checkpoint.is_end
+
+    def attributes(self) -> dict[str, Any]:
+        """Plain attributes, with what is unknown; empty sets and None have no entry."""
+        values: dict[str, Any] = {
+            **self.others,
+            KEY: self.key,
+            OWNER: self.owner,
+            COUNTER: self.counter,
+            CHECKPOINT: self.checkpoint.text,
+            SUB: self.checkpoint.sub_sequence_number,
+            **pending_attributes(self.pending, self.pending_state),
+            SWITCHES: self.switches,
+            PARENTS: self.parents or None,
+            CHILDREN: self.children or None,
+            FIRST_HASH_KEY: _text(self.first_hash_key),
+            LAST_HASH_KEY: _text(self.last_hash_key),
+            STREAM: self.stream,
+            SHARD_ID: self.shard_id,
+            THROUGHPUT: self.throughput_kib_s,
+            CHECKPOINT_OWNER: self.checkpoint_owner,
+            ENTITY: self.entity,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def pending_attributes(pending: Checkpoint | None, state: bytes | None) -> dict[str, Any]:
+    """The three attributes of a prepared checkpoint; None for what is absent."""
+    return {
+        PENDING: None if pending is None else pending.text,
+        PENDING_SUB: None if pending is None else pending.sub_sequence_number,
+        PENDING_STATE: None if pending is None else state,
+    }
+
+
+def is_lease(attributes: Mapping[str, Any]) -> bool:
+    """False for rows of another kind (KCL 3.5's), and for rows without counter: workers before 3.5 choke on these."""
+    return attributes.get(ENTITY, LEASE_ENTITY) == LEASE_ENTITY and isinstance(attributes.get(COUNTER), int)
+
+
+def lease_row(attributes: Mapping[str, Any]) -> LeaseRow:
+    """A lease from plain attributes. Raises NotALeaseError."""
+    if not is_lease(attributes):
+        raise NotALeaseError(f"the row {attributes.get(KEY)!r} is not a lease")
+    try:
+        return _lease_row(attributes)
+    except (KeyError, TypeError, ValueError) as fault:
+        raise NotALeaseError(f"the row {attributes.get(KEY)!r} cannot be read as a lease: {fault!r}") from fault
+
+
+def _lease_row(of: Mapping[str, Any]) -> LeaseRow:
+    pending = of.get(PENDING)
+    state = of.get(PENDING_STATE)
+    throughput = of.get(THROUGHPUT)
+    return LeaseRow(
+        key=_str(of[KEY]),
+        counter=of[COUNTER],
+        checkpoint=Checkpoint.parse(_str(of[CHECKPOINT]), int(of.get(SUB, 0))),
+        owner=of.get(OWNER),
+        checkpoint_owner=of.get(CHECKPOINT_OWNER),
+        pending=None if pending is None else Checkpoint.parse(_str(pending), int(of.get(PENDING_SUB, 0))),
+        # The KCL's create writes a number under this name, its update bytes.
+        pending_state=state if isinstance(state, bytes) else None,
+        switches=int(of.get(SWITCHES, 0)),
+        parents=frozenset(of.get(PARENTS, ())),
+        children=frozenset(of.get(CHILDREN, ())),
+        first_hash_key=_int(of.get(FIRST_HASH_KEY)),
+        last_hash_key=_int(of.get(LAST_HASH_KEY)),
+        stream=of.get(STREAM),
+        shard_id=of.get(SHARD_ID),
+        throughput_kib_s=None if throughput is None else float(throughput),
+        entity=of.get(ENTITY),
+        others=MappingProxyType({name: value for name, value in of.items() if name not in _KNOWN}) or _NOTHING,
+    )
+
+
+_KNOWN = frozenset(ATTRIBUTES)
+
+
+def _str(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"text is wanted, not {type(value).__name__}")
+    return value
+
+
+def _int(value: str | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,248 @@
+"""Each conditional write to a lease as a value, its three outcomes, and what a row that was read back tells of it.
+
+The writes are the KCL's, with conditions that are at least as strict: everything that an owner writes raises the
+counter by one and asks for the counter, owner and checkpoint owner that the writer last saw. So of all writes that
+are under way from one state of the row at most one is ever applied, and whoever was answered with an error finds out
+by the row whether it was his: `applied`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from penstock.core.leases.row import (
+    CHECKPOINT,
+    CHECKPOINT_OWNER,
+    CHILDREN,
+    COUNTER,
+    FIRST_HASH_KEY,
+    KEY,
+    LAST_HASH_KEY,
+    OWNER,
+    PARENTS,
+    SUB,
+    SWITCHES,
+    THROUGHPUT,
+    THROUGHPUT_DIGITS,
+    LeaseRow,
+    pending_attributes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.core.leases.checkpoint import Checkpoint
+
+
+class Kind(StrEnum):
+    """What a write is for."""
+
+    TAKE = "take"
+    RENEW = "renew"
+    CHECKPOINT = "checkpoint"
+    PREPARE = "prepare"
+    GIVE = "give"
+    FREE = "free"
+    ASK_HANDOFF = "ask_handoff"
+    METADATA = "metadata"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A conditional change of one row that exists. ``None`` as a value means that the attribute is, or becomes, absent.
+
+    A delete changes nothing: the row goes.
+    """
+
+    kind: Kind
+    key: str
+    expects: tuple[tuple[str, Any], ...]
+    changes: tuple[tuple[str, Any], ...]
+
+    def allowed_on(self, attributes: Mapping[str, Any] | None) -> bool:
+        """True when the condition holds for a row's plain attributes; None is a row that does not exist."""
+        return attributes is not None and all(attributes.get(name) == value for name, value in self.expects)
+
+    def onto(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """The row's plain attributes with the changes made."""
+        after = {**attributes, **dict(self.changes)}
+        return {name: value for name, value in after.items() if value is not None}
+
+    def change_of(self, name: str) -> Any:
+        """What the attribute becomes; None when it is removed, or left alone."""
+        return dict(self.changes).get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The write was applied. ``row`` is what the table holds since then; None after a delete."""
+
+    row: LeaseRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The condition did not hold. ``row`` was read with the refusal, or after it; None: there is no such row."""
+
+    row: LeaseRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No answer, or an error that tells nothing: the write may be applied, now or even later."""
+
+    reason: str
+
+
+Outcome: TypeAlias = Done | Refused | Unknown
+"""What became of a write."""
+
+
+# --- what an owner, or who wants to be one, writes ------------------------------------------------
+
+
+def take(row: LeaseRow, worker: str) -> Write:
+    """Own the lease from now on, whoever had it; a handoff under way is dropped."""
+    switched = row.actual_owner is not None and row.actual_owner != worker
+    return _owners(
+        row,
+        Kind.TAKE,
+        {OWNER: worker, CHECKPOINT_OWNER: None} | ({SWITCHES: row.switches + 1} if switched else {}),
+    )
+
+
+def renew(row: LeaseRow, throughput_kib_s: float | None = None) -> Write:
+    """Show that the owner lives. ``throughput_kib_s`` is stored with it, for a KCL leader."""
+    if throughput_kib_s is None:
+        return _owners(row, Kind.RENEW, {})
+    return _owners(row, Kind.RENEW, {THROUGHPUT: round(throughput_kib_s, THROUGHPUT_DIGITS)})
+
+
+def checkpoint(row: LeaseRow, to: Checkpoint, throughput_kib_s: float | None = None) -> Write:
+    """Store progress, which is a renewal too. Raises ValueError for a step back."""
+    changes = _checkpointed(row, to)
+    if throughput_kib_s is not None:
+        changes[THROUGHPUT] = round(throughput_kib_s, THROUGHPUT_DIGITS)
+    return _owners(row, Kind.CHECKPOINT, changes)
+
+
+def prepare(row: LeaseRow, to: Checkpoint, state: bytes | None = None) -> Write:
+    """Store a checkpoint that is to be committed later (`checkpoint` does), with bytes of the application's."""
+    _forward(row, to)
+    return _owners(row, Kind.PREPARE, pending_attributes(to, state))
+
+
+def give(row: LeaseRow, worker: str, to: Checkpoint | None = None) -> Write:
+    """Hand the lease to another worker, with the last checkpoint, in one write. Without it what is pending stays."""
+    changes = {} if to is None else _checkpointed(row, to)
+    if worker != row.actual_owner:
+        changes[SWITCHES] = 1 if to is not None else row.switches + 1
+    return _owners(row, Kind.GIVE, {**changes, OWNER: worker, CHECKPOINT_OWNER: None})
+
+
+def free(row: LeaseRow, to: Checkpoint | None = None) -> Write:
+    """Let the lease go, with the last checkpoint. If a KCL leader has named the next owner, that one has it now."""
+    changes = {} if to is None else _checkpointed(row, to)
+    if row.handoff_to is None:
+        changes[OWNER] = None
+    return _owners(row, Kind.FREE, {**changes, CHECKPOINT_OWNER: None})
+
+
+# --- what others write ----------------------------------------------------------------------------
+
+
+def ask_handoff(row: LeaseRow, worker: str) -> Write:
+    """As the KCL 3.x's leader asks for a handoff: names the next owner, while the present one goes on."""
+    if row.owner is None or row.checkpoint_owner is not None:
+        raise ValueError(f"the lease {row.key} has no owner, or is being handed over")
+    expects = ((OWNER, row.owner), (CHECKPOINT_OWNER, None))
+    return Write(Kind.ASK_HANDOFF, row.key, expects, ((OWNER, worker), (CHECKPOINT_OWNER, row.owner)))
+
+
+def metadata(
+    key: str,
+    *,
+    parents: frozenset[str] | None = None,
+    children: frozenset[str] | None = None,
+    hash_range: tuple[int, int] | None = None,
+) -> Write:
+    """Fill in what is known of the shard by now. No counter moves; whoever owns the lease is not disturbed."""
+    changes: dict[str, Any] = {}
+    if parents:
+        changes[PARENTS] = parents
+    if children:
+        changes[CHILDREN] = children
+    if hash_range is not None:
+        changes |= {FIRST_HASH_KEY: str(hash_range[0]), LAST_HASH_KEY: str(hash_range[1])}
+    if not changes:
+        raise ValueError("there is nothing to fill in")
+    return Write(Kind.METADATA, key, ((KEY, key),), tuple(changes.items()))
+
+
+def delete(row: LeaseRow) -> Write:
+    """Remove the row as it was read: not if somebody wrote to it since."""
+    return Write(Kind.DELETE, row.key, _as_seen(row), ())
+
+
+# --- outcomes -------------------------------------------------------------------------------------
+
+
+def applied(write: Write, row: LeaseRow | None) -> bool:
+    """True when a row that was read after the write shows that it was applied.
+
+    A KCL leader may have asked for a handoff since then, which moves the owner's name and no counter.
+    False means: not applied, or not yet, or written over. It cannot be applied any more if its counter has passed.
+    """
+    if write.kind is Kind.DELETE:
+        return row is None
+    if row is None:
+        return False
+    found = row.attributes()
+    wanted = dict(write.changes)
+    owner = wanted.get(OWNER)
+    if owner is not None and row.checkpoint_owner == owner:
+        found |= {OWNER: owner, CHECKPOINT_OWNER: None}
+    return all(found.get(name) == value for name, value in wanted.items())
+
+
+def resolve(write: Write, row: LeaseRow | None) -> Outcome:
+    """The outcome of a write that had none, by the row that a consistent read found after it.
+
+    Unknown again when the row is still as the write expects it: then it was not applied *yet*. Repeat it as it is.
+    """
+    if applied(write, row):
+        return Done(row)
+    if row is not None and write.allowed_on(row.attributes()):
+        return Unknown("the row is as it was")
+    return Refused(row)
+
+
+def resolve_create(row: LeaseRow, found: LeaseRow | None) -> Outcome:
+    """The same for a create."""
+    if found is None:
+        return Unknown("there is no row yet")
+    return Done(found) if found == row else Refused(found)
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _as_seen(row: LeaseRow) -> tuple[tuple[str, Any], ...]:
+    return ((COUNTER, row.counter), (OWNER, row.owner), (CHECKPOINT_OWNER, row.checkpoint_owner))
+
+
+def _owners(row: LeaseRow, kind: Kind, changes: dict[str, Any]) -> Write:
+    return Write(kind, row.key, _as_seen(row), ((COUNTER, row.counter + 1), *changes.items()))
+
+
+def _checkpointed(row: LeaseRow, to: Checkpoint) -> dict[str, Any]:
+    _forward(row, to)
+    return {CHECKPOINT: to.text, SUB: to.sub_sequence_number, **pending_attributes(None, None), SWITCHES: 0}
+
+
+def _forward(row: LeaseRow, to: Checkpoint) -> None:
+    if to < row.checkpoint:
+        raise ValueError(f"the checkpoint of {row.key} would go back: from {row.checkpoint.text} to {to.text}")

@@ -1,0 +1,1 @@
+"""Lease tables outside of AWS (`penstock.ports.LeaseTable`): in memory, SQLite, PostgreSQL."""

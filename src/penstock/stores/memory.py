@@ -1,0 +1,85 @@
+"""A lease table in this process: for tests, and for applications of one process that need not remember."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Write, lease_row
+from penstock.core.leases.listing import Listing, listing_of
+from penstock.core.leases.membership import worker_row
+
+if TYPE_CHECKING:
+    from penstock.core.leases.membership import WorkerRow
+
+
+class MemoryLeaseTable:
+    """Rows in dictionaries, behind a lock: consumers on several threads' loops may share it."""
+
+    def __init__(self, name: str = "memory") -> None:
+        self.name = name
+        self._lock = threading.Lock()
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._workers: dict[str, dict[str, Any]] = {}
+
+    async def ensure(self) -> None:
+        """There is nothing to make."""
+
+    async def create(self, row: LeaseRow) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+        with self._lock:
+            found = self._rows.get(row.key)
+            if found is not None:
+                return Refused(lease_row(found))
+            self._rows[row.key] = row.attributes()
+            return Done(row)
+
+    async def write(self, write: Write) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+        with self._lock:
+            found = self._rows.get(write.key)
+            if found is None:
+                return Refused(None)
+            if not write.allowed_on(found):
+                return Refused(lease_row(found))
+            if write.kind is Kind.DELETE:
+                del self._rows[write.key]
+                return Done(None)
+            self._rows[write.key] = after = write.onto(found)
+            return Done(lease_row(after))
+
+    async def get(self, key: str) -> LeaseRow | None:
+        """See `penstock.ports.LeaseTable`."""
+        with self._lock:
+            found = self._rows.get(key)
+        return None if found is None else lease_row(found)
+
+    async def scan(self, *, consistent: bool = False) -> Listing:
+        """See `penstock.ports.LeaseTable`."""
+        with self._lock:
+            rows = list(self._rows.values())
+        return listing_of(rows)
+
+    async def put_worker(self, row: WorkerRow) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+        with self._lock:
+            self._workers[row.worker_id] = row.attributes()
+        return Done(None)
+
+    async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
+        """See `penstock.ports.LeaseTable`."""
+        with self._lock:
+            rows = list(self._workers.values())
+        return [worker_row(one) for one in rows]
+
+    async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+        with self._lock:
+            found = self._workers.get(worker_id)
+            if found is not None and counter is not None and worker_row(found).counter != counter:
+                return Refused(None)
+            self._workers.pop(worker_id, None)
+        return Done(None)
+
+    async def close(self) -> None:
+        """The rows stay for as long as the object does."""

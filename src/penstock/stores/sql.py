@@ -1,0 +1,217 @@
+"""Leases as rows of a relational table: columns, and the statements that SQLite and PostgreSQL share.
+
+A conditional write is one UPDATE whose WHERE is the condition and which returns the row: atomic in both databases, as
+whoever waits for a row's lock looks at its condition again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.core.leases import Kind
+from penstock.core.leases import membership as members
+from penstock.core.leases import row as names
+from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.core.leases import LeaseRow, Write
+    from penstock.core.leases.membership import WorkerRow
+
+TEXT, NUMBER, REAL, BYTES, TEXTS = "text", "number", "real", "bytes", "texts"
+"""Kinds of columns. A set of texts is a JSON array."""
+
+
+class Column(NamedTuple):
+    """A column for one of the KCL's attributes."""
+
+    name: str
+    kind: str
+    required: bool = False
+
+
+LEASE_COLUMNS: Mapping[str, Column] = MappingProxyType(
+    {
+        names.KEY: Column("lease_key", TEXT, True),
+        names.OWNER: Column("lease_owner", TEXT),
+        names.COUNTER: Column("lease_counter", NUMBER, True),
+        names.CHECKPOINT: Column("checkpoint", TEXT, True),
+        names.SUB: Column("checkpoint_sub_sequence_number", NUMBER, True),
+        names.PENDING: Column("pending_checkpoint", TEXT),
+        names.PENDING_SUB: Column("pending_checkpoint_sub_sequence_number", NUMBER),
+        names.PENDING_STATE: Column("pending_checkpoint_state", BYTES),
+        names.SWITCHES: Column("owner_switches_since_checkpoint", NUMBER, True),
+        names.PARENTS: Column("parent_shard_ids", TEXTS),
+        names.CHILDREN: Column("child_shard_ids", TEXTS),
+        names.FIRST_HASH_KEY: Column("starting_hash_key", TEXT),
+        names.LAST_HASH_KEY: Column("ending_hash_key", TEXT),
+        names.STREAM: Column("stream_name", TEXT),
+        names.SHARD_ID: Column("shard_id", TEXT),
+        names.THROUGHPUT: Column("throughput_kbps", REAL),
+        names.CHECKPOINT_OWNER: Column("checkpoint_owner", TEXT),
+        names.ENTITY: Column("entity_type", TEXT),
+    }
+)
+WORKER_COLUMNS: Mapping[str, Column] = MappingProxyType(
+    {
+        members.WORKER_ID: Column("worker_id", TEXT, True),
+        names.COUNTER: Column("counter", NUMBER, True),
+        members.FAILOVER_MILLIS: Column("failover_millis", NUMBER, True),
+        members.VERSION: Column("version", TEXT),
+        members.HELD: Column("held", TEXTS),
+        members.WANTED: Column("wanted", TEXTS),
+        members.GIVEN: Column("given", TEXT),
+        members.WARM: Column("warm", TEXTS),
+    }
+)
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
+_NAME_CHARS_MAX = 55
+"""PostgreSQL's names have 63 bytes; the workers' table adds eight."""
+
+
+class Dialect(NamedTuple):
+    """Where the two databases differ."""
+
+    types: Mapping[str, str]
+    place: str
+    """A parameter's place: ``?``, or ``$`` that is followed by its number."""
+    same: str
+    """Equality that holds between two NULLs."""
+
+
+SQLITE = Dialect({TEXT: "TEXT", NUMBER: "INTEGER", REAL: "REAL", BYTES: "BLOB", TEXTS: "TEXT"}, "?", "IS")
+POSTGRES = Dialect(
+    {TEXT: "TEXT", NUMBER: "BIGINT", REAL: "DOUBLE PRECISION", BYTES: "BYTEA", TEXTS: "TEXT"},
+    "$",
+    "IS NOT DISTINCT FROM",
+)
+
+
+class Statement(NamedTuple):
+    """SQL and what goes into its places."""
+
+    text: str
+    values: list[Any]
+
+
+class Statements:
+    """The statements for one table of leases and its table of workers. Raises OptionError for a bad name."""
+
+    def __init__(self, table: str, dialect: Dialect) -> None:
+        if not _NAME.fullmatch(table) or len(table) > _NAME_CHARS_MAX:
+            raise OptionError(
+                f"{table!r} cannot name a lease table: a letter, then letters, digits, '_', '.' or '-', "
+                f"{_NAME_CHARS_MAX} at most"
+            )
+        self._leases = f'"{table}"'
+        self._workers = f'"{table}-Workers"'
+        self._dialect = dialect
+
+    # The texts are put together from the names of columns and tables, never from values.
+
+    def make(self) -> list[str]:
+        """Make both tables unless they are there."""
+        return [self._make(self._leases, LEASE_COLUMNS), self._make(self._workers, WORKER_COLUMNS)]
+
+    def create(self, row: LeaseRow) -> Statement:
+        """Add a lease; returns it, or nothing if the key is there."""
+        known = {name: value for name, value in row.attributes().items() if name in LEASE_COLUMNS}
+        values = _encoded(LEASE_COLUMNS, known)
+        return Statement(self._insert(self._leases, values) + " ON CONFLICT DO NOTHING RETURNING *", [*values.values()])
+
+    def write(self, write: Write) -> Statement:
+        """Make a conditional write; returns the row (of a delete: as it was), or nothing."""
+        values: list[Any] = []
+        conditions = [(names.KEY, write.key), *((name, value) for name, value in write.expects if name != names.KEY)]
+        if write.kind is Kind.DELETE:
+            where = self._pairs(conditions, f" {self._dialect.same} ", " AND ", values)
+            return Statement(f"DELETE FROM {self._leases} WHERE {where} RETURNING *", values)  # noqa: S608
+        changes = self._pairs(write.changes, " = ", ", ", values)
+        where = self._pairs(conditions, f" {self._dialect.same} ", " AND ", values)
+        return Statement(f"UPDATE {self._leases} SET {changes} WHERE {where} RETURNING *", values)  # noqa: S608
+
+    def get(self, key: str) -> Statement:
+        """One lease."""
+        return Statement(f"SELECT * FROM {self._leases} WHERE lease_key = {self._place(1)}", [key])  # noqa: S608
+
+    def scan(self) -> Statement:
+        """All leases."""
+        return Statement(f"SELECT * FROM {self._leases}", [])  # noqa: S608
+
+    def put_worker(self, row: WorkerRow) -> Statement:
+        """Write a worker's row, whatever was there."""
+        columns = [column.name for column in WORKER_COLUMNS.values()]
+        given = _encoded(WORKER_COLUMNS, row.attributes())
+        values = {name: given.get(name) for name in columns}
+        changes = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+        text = f"{self._insert(self._workers, values)} ON CONFLICT (worker_id) DO UPDATE SET {changes}"
+        return Statement(text, [*values.values()])
+
+    def workers(self) -> Statement:
+        """All workers."""
+        return Statement(f"SELECT * FROM {self._workers}", [])  # noqa: S608
+
+    def delete_worker(self, worker_id: str, counter: int | None) -> Statement:
+        """Remove a worker's row, if its counter is the one that is given."""
+        text = f"DELETE FROM {self._workers} WHERE worker_id = {self._place(1)}"  # noqa: S608
+        if counter is None:
+            return Statement(text, [worker_id])
+        return Statement(f"{text} AND counter = {self._place(2)}", [worker_id, counter])
+
+    def get_worker(self, worker_id: str) -> Statement:
+        """One worker."""
+        return Statement(f"SELECT * FROM {self._workers} WHERE worker_id = {self._place(1)}", [worker_id])  # noqa: S608
+
+    def _place(self, number: int) -> str:
+        return self._dialect.place if self._dialect.place == "?" else f"{self._dialect.place}{number}"
+
+    def _make(self, table: str, columns: Mapping[str, Column]) -> str:
+        lines = [
+            f"{column.name} {self._dialect.types[column.kind]}" + (" NOT NULL" if column.required else "")
+            for column in columns.values()
+        ]
+        key = next(iter(columns.values())).name
+        return f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(lines)}, PRIMARY KEY ({key}))"
+
+    def _insert(self, table: str, values: Mapping[str, Any]) -> str:
+        places = ", ".join(self._place(number) for number in range(1, len(values) + 1))
+        return f"INSERT INTO {table} ({', '.join(values)}) VALUES ({places})"  # noqa: S608
+
+    def _pairs(self, of: Sequence[tuple[str, Any]], sign: str, between: str, values: list[Any]) -> str:
+        parts = []
+        for name, value in of:
+            column = LEASE_COLUMNS[name]
+            values.append(_encode(column, value))
+            parts.append(f"{column.name}{sign}{self._place(len(values))}")
+        return between.join(parts)
+
+
+def lease_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain attributes of a lease from a row by column names. Columns that nobody here knows are left alone."""
+    return _decoded(LEASE_COLUMNS, row)
+
+
+def worker_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain attributes of a worker from a row by column names."""
+    return _decoded(WORKER_COLUMNS, row)
+
+
+def _encoded(columns: Mapping[str, Column], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {columns[name].name: _encode(columns[name], value) for name, value in attributes.items()}
+
+
+def _encode(column: Column, value: Any) -> Any:
+    return json.dumps(sorted(value)) if column.kind == TEXTS and value is not None else value
+
+
+def _decoded(columns: Mapping[str, Column], row: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: row[column.name] for name, column in columns.items() if row[column.name] is not None}
+    for name, column in columns.items():
+        if column.kind == TEXTS and name in found:
+            found[name] = frozenset(json.loads(found[name]))
+    return found

@@ -1,0 +1,164 @@
+"""A lease table in an SQLite file: for the processes of one machine.
+
+The file must be on a disk of that machine: SQLite's write-ahead log does not work over a network's file system.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
+from penstock.core.leases.listing import Listing, listing_of
+from penstock.core.leases.membership import WorkerRow, worker_row
+from penstock.errors import NotFoundError
+from penstock.stores.sql import SQLITE, Statement, Statements, lease_attributes, worker_attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+ENSURE_PAUSE_S = 0.02
+
+_PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_INTERRUPT)
+"""Primary result codes after which a write's outcome is not known, and repeating it makes sense."""
+
+
+class SqliteLeaseTable:
+    """Leases in the file ``path``, which `ensure` makes with its tables.
+
+    ``busy_timeout_s`` is how long a write waits for other processes: what takes longer has an unknown outcome.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], name: str = "leases", *, busy_timeout_s: float = 2.0) -> None:
+        self.name = name
+        self._path = path
+        self._busy_timeout_s = busy_timeout_s
+        self._statements = Statements(name, SQLITE)
+        # One thread: a connection is used by one at a time, and a write that waits does not hold up the loop.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite")
+        self._connection: sqlite3.Connection | None = None
+
+    async def ensure(self) -> None:
+        """See `penstock.ports.LeaseTable`."""
+
+        def make() -> None:
+            for text in self._statements.make():
+                self._opened().execute(text)
+
+        # Who opens a new file while another turns its log on is refused without a wait.
+        deadline_s = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                return await self._run(make)
+            except sqlite3.OperationalError as fault:
+                if not _passes(fault) or time.monotonic() > deadline_s:
+                    raise
+            await asyncio.sleep(ENSURE_PAUSE_S)
+
+    async def create(self, row: LeaseRow) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+        return await self._write(lambda: self._change(self._statements.create(row), row.key))
+
+    async def write(self, write: Write) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+        deletes = write.kind is Kind.DELETE
+        return await self._write(lambda: self._change(self._statements.write(write), write.key, deletes))
+
+    async def get(self, key: str) -> LeaseRow | None:
+        """See `penstock.ports.LeaseTable`."""
+        return await self._run(lambda: self._get(key))
+
+    async def scan(self, *, consistent: bool = False) -> Listing:
+        """See `penstock.ports.LeaseTable`."""
+        return listing_of(lease_attributes(one) for one in await self._run(lambda: self._all(self._statements.scan())))
+
+    async def put_worker(self, row: WorkerRow) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+
+        def put() -> Outcome:
+            self._all(self._statements.put_worker(row))
+            return Done(None)
+
+        return await self._write(put)
+
+    async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
+        """See `penstock.ports.LeaseTable`."""
+        found = await self._run(lambda: self._all(self._statements.workers()))
+        return [worker_row(worker_attributes(one)) for one in found]
+
+    async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+
+        def delete() -> Outcome:
+            self._all(self._statements.delete_worker(worker_id, counter))
+            return Refused(None) if self._all(self._statements.get_worker(worker_id)) else Done(None)
+
+        return await self._write(delete)
+
+    async def close(self) -> None:
+        """See `penstock.ports.LeaseTable`."""
+
+        def shut() -> None:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+        await self._run(shut)
+        self._thread.shutdown(wait=False)
+
+    # --- in the thread ----------------------------------------------------------------------------
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            # Without isolation level each statement is a transaction of its own.
+            connection = sqlite3.connect(self._path, timeout=self._busy_timeout_s, isolation_level=None)
+            try:
+                connection.row_factory = sqlite3.Row
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _all(self, statement: Statement) -> list[Any]:
+        # All rows are fetched: a statement that returns rows has done its work only then.
+        return self._opened().execute(statement.text, statement.values).fetchall()
+
+    def _get(self, key: str) -> LeaseRow | None:
+        found = self._all(self._statements.get(key))
+        return lease_row(lease_attributes(found[0])) if found else None
+
+    def _change(self, statement: Statement, key: str, deletes: bool = False) -> Outcome:
+        found = self._all(statement)
+        if not found:
+            return Refused(self._get(key))
+        return Done(None if deletes else lease_row(lease_attributes(found[0])))
+
+    async def _write(self, change: Callable[[], Outcome]) -> Outcome:
+        try:
+            return await self._run(change)
+        except sqlite3.OperationalError as fault:
+            if _passes(fault):
+                return Unknown(fault.sqlite_errorname)
+            raise
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except sqlite3.OperationalError as fault:
+            if "no such table" in str(fault):
+                what = f"{fault} in {os.fspath(self._path)}: call ensure() first"
+                raise NotFoundError(fault.sqlite_errorname, what, operation="SQLite") from fault
+            raise
+
+
+def _passes(fault: sqlite3.OperationalError) -> bool:
+    return (fault.sqlite_errorcode & 0xFF) in _PASSING
