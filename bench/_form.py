@@ -231,6 +231,12 @@ def pin(pid: int, core: int) -> None:
             os.sched_setaffinity(pid, {core})
 
 
+def aside(server_pid: int) -> None:
+    """Keep a server on the last core, if there are two. The client may use all, as it may where it really runs."""
+    if len(before := cores()) > 1:
+        pin(server_pid, before[-1])
+
+
 @contextlib.contextmanager
 def apart(server_pid: int) -> Iterator[None]:
     """Keep this process on the first core and a server on the last, if there are two; undo it at the end."""

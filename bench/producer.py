@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench import _readback
-from bench._form import Case, apart, cpu_of_s, cpu_s, judge, measure, options, report, say, wanted
+from bench._form import Case, apart, aside, cpu_of_s, cpu_s, judge, measure, options, report, say, wanted
 from bench._producing import REGION, Programs, ticks, wire
 from bench.canned import CannedServer
 from bench.wire import BUSY_MAX, set_environment
@@ -402,7 +402,8 @@ def main() -> None:
     set_environment()
     results: list[Result] = []
     if any(wanted(name, asked) for name in SPEEDS):
-        with CannedServer() as server, apart(server.pid):
+        with CannedServer() as server:
+            aside(server.pid)
             results += [speed(name, server) for name in SPEEDS if wanted(name, asked)]
     for names, run in BEHAVIOUR.items():
         if any(wanted(name, asked) for name in names):
