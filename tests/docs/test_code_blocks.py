@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
-from pathlib import Path
 
 import pytest
+from doc_pages import all_blocks
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [
-    "README.md",
-    "docs/guides/local.md",
-    "docs/guides/pipeline.md",
-    "docs/guides/producer.md",
-    "docs/reference/producer.md",
-]
-BLOCKS = [
-    pytest.param(block, id=f"{page}-{number}")
-    for page in PAGES
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL))
-]
+BLOCKS = [pytest.param(block.text, id=block.name) for block in all_blocks("python")]
 
 
 @pytest.mark.parametrize("block", BLOCKS)

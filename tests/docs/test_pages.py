@@ -1,0 +1,123 @@
+"""Each block of each page is what it says it is: shell, TOML, JSON, YAML, a Dockerfile; and each link leads somewhere.
+
+Blocks in Python are in ``test_code_blocks``; the commands of AWS, Spark and Penstock in ``test_page_commands``.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import subprocess
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from doc_pages import DOCS, PAGES, ROOT, Block, all_blocks, blocks, prose
+
+from penstock.pipeline.job import load_job
+from penstock.pipeline.job.outcome import ExitCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LANGUAGES = {"", "console", "dockerfile", "ini", "json", "python", "text", "toml", "yaml"}
+INSTRUCTIONS = {"FROM", "RUN", "COPY", "ENV", "WORKDIR", "USER", "ENTRYPOINT"}
+ENVIRONMENT = {"LAKE": "lake"}
+"""What the job files on the pages take from the environment."""
+
+
+def each(*languages: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("block", [pytest.param(one, id=one.name) for one in all_blocks(*languages)])
+
+
+def bash_takes(text: str) -> None:
+    checked = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_fence_is_closed_and_of_a_language_that_is_checked(page: Path) -> None:
+    assert page.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks(page))
+    assert {block.language for block in blocks(page)} <= LANGUAGES
+
+
+@each("console")
+def test_commands_are_shell(block: Block) -> None:
+    assert block.commands
+    for command in block.commands:
+        bash_takes(command)
+
+
+@each("json")
+def test_json_is_json(block: Block) -> None:
+    json.loads(block.text)
+
+
+@each("yaml")
+def test_yaml_is_of_kubernetes(block: Block) -> None:
+    for one in yaml.safe_load_all(block.text):
+        assert {"apiVersion", "kind", "metadata"} <= one.keys()
+        assert one["metadata"]["namespace"] == "streams"
+
+
+@each("toml")
+def test_toml_is_a_job(block: Block, tmp_path: Path) -> None:
+    assert "sinks" in tomllib.loads(block.text)
+    path = tmp_path / "job.toml"
+    path.write_text(block.text, encoding="utf-8")
+    load_job(path, ENVIRONMENT)
+
+
+@each("dockerfile")
+def test_a_dockerfile_is_one(block: Block) -> None:
+    lines = [line for line in block.text.splitlines() if line and not line.startswith("#")]
+    assert lines[0].startswith("FROM ")
+    for line in lines:
+        instruction, _, rest = line.partition(" ")
+        assert instruction in INSTRUCTIONS
+        if instruction == "RUN":
+            bash_takes(rest)
+        if instruction == "ENTRYPOINT":
+            assert isinstance(json.loads(rest), list)
+    stages = [line.split(" AS ")[1] for line in lines if " AS " in line]
+    assert {found for line in lines for found in re.findall(r"--from=(\S+)", line)} == set(stages)
+
+
+@each("ini")
+def test_a_unit_of_systemd_stops_the_job_as_the_runner_wants_it(block: Block) -> None:
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(block.text)
+    service = unit["Service"]
+    assert service["KillMode"] == "mixed"
+    final = {ExitCode(int(code)) for code in service["RestartPreventExitStatus"].split()}
+    assert final == {ExitCode.WRONG_JOB, ExitCode.NOT_READY}
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that the headings of a page get."""
+    heads = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        if not linked.exists() or (anchor and anchor not in anchors(linked)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_the_index_has_every_page() -> None:
+    index = DOCS / "README.md"
+    named = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)", index.read_text(encoding="utf-8"))}
+    assert [str(page) for page in PAGES if page.is_relative_to(DOCS) and page not in {*named, index}] == []
+    policies = set((DOCS / "iam").iterdir())
+    assert policies <= named
