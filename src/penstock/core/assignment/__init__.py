@@ -1,0 +1,35 @@
+"""Who reads which shard, and which leases there are: decisions from what a worker sees, without any I/O."""
+
+from penstock.core.assignment.births import Birth, births, births_at_end, needs_search
+from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWatch, Place
+from penstock.core.assignment.plan import Plan, plan, receiver_for
+from penstock.core.assignment.strategies import EQUAL_COUNTS, ByThroughput, Custom, EqualCounts, Fixed, Strategy
+from penstock.core.assignment.upkeep import HoleAudit, served
+from penstock.core.assignment.views import LeaseView, WorkerView, is_free, startable
+
+__all__ = [
+    "EQUAL_COUNTS",
+    "Birth",
+    "ByThroughput",
+    "Coordination",
+    "Custom",
+    "EqualCounts",
+    "Finding",
+    "Fixed",
+    "Fleet",
+    "FleetWatch",
+    "HoleAudit",
+    "LeaseView",
+    "Place",
+    "Plan",
+    "Strategy",
+    "WorkerView",
+    "births",
+    "births_at_end",
+    "is_free",
+    "needs_search",
+    "plan",
+    "receiver_for",
+    "served",
+    "startable",
+]

@@ -1,0 +1,114 @@
+"""Which leases to create for which shards: the first ones, and those that are missing later.
+
+In the usual course nobody has to search: whoever reads a shard to its end creates its children's leases. What is here
+starts an application, and repairs what a fault, a foreign hand or a lost table left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from penstock.core.lineage import Lineage
+    from penstock.model import Shard, StartAt
+
+StartKind = Literal["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"]
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """A lease to create, if there is none with its key by then."""
+
+    shard: Shard
+    start: str
+    """Its checkpoint: TRIM_HORIZON, LATEST or AT_TIMESTAMP."""
+
+
+def births_at_end(children: Iterable[Shard]) -> list[Birth]:
+    """The leases of the children that a shard's end named. They start at their beginning, whatever the application's
+    start is; one of two parents waits for the other by itself, since a child starts when both have ended.
+    """
+    return [Birth(child, "TRIM_HORIZON") for child in sorted(children, key=lambda shard: shard.first_hash_key)]
+
+
+def needs_search(children: Iterable[Shard], held: Mapping[str, bool]) -> bool:
+    """True when a parent of one of these children has no lease, while the other was just read to its end.
+
+    It may be trimmed, or its lease is lost: then the child would pass it by. Ask `births`, with a new listing, before
+    the children's leases are created.
+    """
+    return any(parent not in held for child in children for parent in child.parents)
+
+
+def births(
+    lineage: Lineage,
+    held: Mapping[str, bool],
+    start: StartAt,
+    *,
+    open_at_start: Collection[str] | None = None,
+) -> list[Birth]:
+    """The leases that are missing, parents before children.
+
+    ``lineage`` is a full listing, ``held`` says of each shard that has a lease whether it has ended.
+
+    - A shard with a descendant that has a lease is done: its own lease was cleaned up.
+    - A shard of which every parent is done or trimmed, and one was read, starts at its beginning: nothing of it may
+      be left out, wherever the application's start is by now.
+    - Where nobody has read anything, it begins at ``start``: for TRIM_HORIZON with the oldest shards, for LATEST with
+      the newest, for AT_TIMESTAMP with those that were open then, if ``open_at_start`` tells them (ListShards with a
+      filter does), else with the oldest.
+    - What comes after a shard that is still to be read is created when that one ends.
+    """
+    search = _Search(lineage, held, start.kind, open_at_start)
+    wanted = [leaf for leaf in lineage.shards if not lineage.children(leaf) and leaf not in held]
+    found = search.climb(wanted)
+    return [Birth(lineage.shards[one], found[one]) for one in lineage.shards if one in found]
+
+
+class _Search:
+    """From shards without a lease up to where reading has to begin."""
+
+    def __init__(
+        self, lineage: Lineage, held: Mapping[str, bool], kind: str, open_at_start: Collection[str] | None
+    ) -> None:
+        self.lineage = lineage
+        self.kind = kind
+        self.held = held
+        known = [one for one in held if one in lineage]
+        self.done = lineage.ancestors(known) | {one for one in known if held[one]}
+        # Shards that are, or come from, something that is being read or was.
+        self.touched = lineage.descendants(self.done.union(known))
+        self.snapshot = frozenset(open_at_start or ())
+        self.after_snapshot = lineage.descendants(one for one in self.snapshot if one in lineage)
+
+    def climb(self, wanted: Iterable[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        looked_at = set(wanted)
+        stack = list(looked_at)
+        while stack:
+            one = stack.pop()
+            start, parents = self._look(one)
+            if start is not None:
+                found[one] = start
+            fresh = [parent for parent in parents if parent not in looked_at]
+            looked_at.update(fresh)
+            stack += fresh
+        return found
+
+    def _look(self, one: str) -> tuple[str | None, list[str]]:
+        """Where reading this shard begins, if it is to be created now; else which of its parents to look at."""
+        parents = self.lineage.parents(one)
+        unread = [parent for parent in parents if parent not in self.done]
+        if one in self.touched:
+            missing = [parent for parent in unread if parent not in self.held]
+            return (None, missing) if unread else ("TRIM_HORIZON", [])
+        if self.kind == "LATEST" or not unread or self._begins_here(one):
+            return (self.kind, [])
+        return (None, unread)
+
+    def _begins_here(self, one: str) -> bool:
+        """True for what was open at the start; of a parent and a child that both seem to be, for the parent."""
+        return one in self.snapshot and one not in self.after_snapshot

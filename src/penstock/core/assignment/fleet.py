@@ -1,0 +1,131 @@
+"""Which fleet a worker is in: Penstock workers alone, with KCL 2.x workers, or with KCL 3.x workers.
+
+The KCL 3.x writes down its mode in the row ``Migration3.0``, which stays when its workers are gone for good. So a mode
+counts only while somebody lives who keeps it: KCL workers of the 3.x show themselves by their metrics rows, which all
+of them write each 30 s; those of the 2.x by the counters of their leases alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from penstock.core.assignment.views import LeaseView
+
+METRICS_STALE_S = 60.0
+"""A metrics row that has not moved for so long is a dead worker's (the KCL leader's own rule)."""
+CLOCKS_APART_MAX_S = 300.0
+"""How far another machine's clock is believed to be off at most, when a metrics row is seen for the first time."""
+
+_TAKES_FOR_ITSELF = frozenset({"CLIENT_VERSION_INIT", "CLIENT_VERSION_UPGRADE_FROM_2X", "CLIENT_VERSION_2X"})
+_MOVED = "TABLE_MIGRATION_STATUS_COMPLETE"
+
+_NOBODY: Mapping[str, int] = MappingProxyType({})
+
+
+class Fleet(StrEnum):
+    """Whose rules hold."""
+
+    ALONE = "alone"
+    KCL2 = "kcl 2.x"
+    """Each takes and steals for itself."""
+    KCL3 = "kcl 3.x"
+    """A leader assigns."""
+
+
+class Place(StrEnum):
+    """Where a KCL 3.x fleet keeps the rows that are no leases."""
+
+    OWN_TABLES = "own tables"
+    """``<application>-CoordinatorState`` and ``-WorkerMetricStats``: applications that started on 3.0 to 3.4."""
+    LEASE_TABLE = "lease table"
+    """Beside the leases, told apart by ``entityType``: from 3.5 on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordination:
+    """The KCL 3.x's rows in one of the two places."""
+
+    client_version: str | None = None
+    """``cv`` of the row ``Migration3.0``; None: there is no such row."""
+    table_migration: str | None = None
+    """``tm`` of the row ``TableMigration3.5``."""
+    updated_epoch_s: Mapping[str, int] = field(default_factory=lambda: _NOBODY, hash=False)
+    """``lut`` of the metrics rows, by worker id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found."""
+
+    fleet: Fleet
+    metrics_in: tuple[Place, ...] = ()
+    """Where a worker has to show itself to the leader, and may: only in the KCL 3.x fleet, and while it moves its
+    tables in both.
+    """
+
+
+class FleetWatch:
+    """Looks at the tables from time to time (each minute) and says which fleet it is."""
+
+    def __init__(self, *, failover_s: float) -> None:
+        self._failover_s = failover_s
+        self._seen: dict[str, tuple[int, float]] = {}  # worker -> last update, and when it was first seen here
+
+    def look(
+        self,
+        now_s: float,
+        now_epoch_s: float,
+        *,
+        own_tables: Coordination | None,
+        lease_table: Coordination,
+        leases: Iterable[LeaseView],
+        penstock_workers: Collection[str],
+    ) -> Finding:
+        """``now_s`` is monotonic, ``now_epoch_s`` the wall clock; None for tables that do not exist.
+
+        ``penstock_workers`` are all that have a worker row, also the dead. Who owns a lease and is not among them is
+        a KCL worker.
+        """
+        places = {Place.LEASE_TABLE: lease_table}
+        if own_tables is not None:
+            places[Place.OWN_TABLES] = own_tables
+        modes = {place: rows.client_version for place, rows in places.items() if rows.client_version is not None}
+        strangers = {
+            lease.owner
+            for lease in leases
+            if lease.owner is not None and lease.owner not in penstock_workers and lease.unmoved_s <= self._failover_s
+        }
+        reporting = self._reporting(now_s, now_epoch_s, places.values(), penstock_workers)
+        if modes and not _TAKES_FOR_ITSELF.issuperset(modes.values()) and (strangers or reporting):
+            # Also for a mode that is not known: who takes nothing does no harm.
+            return Finding(Fleet.KCL3, _current(modes, places))
+        return Finding(Fleet.KCL2 if strangers else Fleet.ALONE)
+
+    def _reporting(
+        self, now_s: float, now_epoch_s: float, places: Iterable[Coordination], penstock_workers: Collection[str]
+    ) -> bool:
+        """True if a KCL worker's metrics row moves, or may move: it was seen too late to know."""
+        updated: dict[str, int] = {}
+        for rows in places:
+            for worker, at in rows.updated_epoch_s.items():
+                if worker not in penstock_workers:
+                    updated[worker] = max(at, updated.get(worker, at))
+        before, self._seen = self._seen, {}
+        for worker, at in updated.items():
+            last = before.get(worker)
+            if last is None and at < now_epoch_s - METRICS_STALE_S - CLOCKS_APART_MAX_S:
+                last = (at, now_s - METRICS_STALE_S - 1)
+            self._seen[worker] = last if last is not None and last[0] == at else (at, now_s)
+        return any(now_s - since_s <= METRICS_STALE_S for _, since_s in self._seen.values())
+
+
+def _current(modes: Mapping[Place, str], places: Mapping[Place, Coordination]) -> tuple[Place, ...]:
+    if any(rows.table_migration == _MOVED for rows in places.values()):
+        return (Place.LEASE_TABLE,)
+    return tuple(place for place in Place if place in modes)

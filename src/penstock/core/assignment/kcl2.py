@@ -1,0 +1,122 @@
+"""Taking and stealing as workers of the KCL 2.x do, for a fleet that has some of them (its ``DynamoDBLeaseTaker``).
+
+Each worker decides for itself, from who owns the leases whose counters move. Between Penstock workers it goes better
+than among the KCL's: they know of each other, so that spares count, two of them do not go for the same lease at the
+same time, and what one has is asked for and handed over, not stolen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from random import Random
+
+    from penstock.core.assignment.views import LeaseView, WorkerView
+
+VERY_OLD_FAILOVERS = 3
+"""What nobody has renewed or taken for so many failover times goes to whoever has room, whatever the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What a worker does in one round. All are lease keys."""
+
+    take: tuple[str, ...] = ()
+    """Nobody renews them."""
+    steal: tuple[str, ...] = ()
+    """A KCL worker has them, and too many: taken from him by the counter."""
+    ask: tuple[str, ...] = ()
+    """A Penstock worker has them, and too many."""
+
+
+def moves(
+    leases: Iterable[LeaseView],
+    workers: Iterable[WorkerView],
+    me: str,
+    rng: Random,
+    *,
+    failover_s: float,
+    leases_max: int | None = None,
+    steal_max: int = 1,
+) -> Moves:
+    """One round of worker ``me``.
+
+    As in the KCL, leases of shards that have ended count until they are deleted. ``workers`` are the Penstock workers;
+    of the KCL's only those are known that own a lease.
+    """
+    return _Round(list(leases), list(workers), me, rng, failover_s, leases_max).moves(steal_max)
+
+
+class _Round:
+    """Who has what, and how much each should have."""
+
+    def __init__(
+        self,
+        leases: Sequence[LeaseView],
+        workers: Sequence[WorkerView],
+        me: str,
+        rng: Random,
+        failover_s: float,
+        leases_max: int | None,
+    ) -> None:
+        self.me = me
+        self.rng = rng
+        self.failover_s = failover_s
+        self.ours = sorted({worker.id for worker in workers if worker.present} | {me})
+        self.avoids = next((worker.avoids for worker in workers if worker.id == me), frozenset())
+        self.available: list[LeaseView] = []
+        self.renewed: list[LeaseView] = []
+        for lease in sorted(leases, key=lambda lease: lease.key):
+            silent = lease.owner is None or (lease.owner != me and lease.unmoved_s > failover_s)
+            (self.available if silent else self.renewed).append(lease)
+        self.held = Counter(lease.owner for lease in self.renewed if lease.owner is not None)
+        everybody = {*self.held, *self.ours}
+        self.target = 1 if len(everybody) >= len(leases) else ceil(len(leases) / len(everybody))
+        self.room = (len(leases) if leases_max is None else leases_max) - self.held[me]
+        self.need = min(self.target - self.held[me], self.room)
+
+    def moves(self, steal_max: int) -> Moves:
+        if self.room <= 0:
+            return Moves()
+        if self.available:
+            return Moves(take=self._to_take())
+        victim = max(self.held, key=lambda worker: (self.held[worker], worker), default=self.me)
+        surplus = self.held[victim] - self.target
+        if self.need <= 0 or victim == self.me or surplus < 0:
+            return Moves()
+        # One that sits exactly at the target is robbed only for somebody who lacks more than one.
+        count = min(self.need, surplus) or (1 if self.need > 1 else 0)
+        theirs = [lease.key for lease in self.renewed if lease.owner == victim and not lease.ended]
+        if victim in self.ours:
+            return Moves(ask=self._share_of(theirs, surplus, count))
+        return Moves(steal=self._share_of(theirs, surplus, min(count, steal_max)))
+
+    def _to_take(self) -> tuple[str, ...]:
+        keys = [lease.key for lease in self.available]
+        very_old_s = VERY_OLD_FAILOVERS * self.failover_s
+        very_old = [
+            lease.key for lease in self.available if lease.unmoved_s > very_old_s and lease.key not in self.avoids
+        ]
+        chosen = self._share_of(keys, len(keys), self.need)
+        return tuple(dict.fromkeys([*chosen, *very_old]))[: self.room]
+
+    def _share_of(self, keys: Sequence[str], surplus: int, count: int) -> tuple[str, ...]:
+        """My part of what several Penstock workers go for at the same time: every n-th, from my place on.
+
+        With nobody else in need it is any of them, as the KCL chooses, which knows no places.
+        """
+        if count <= 0:
+            return ()
+        in_need = [worker for worker in self.ours if self.held[worker] < self.target]
+        place = in_need.index(self.me)
+        if place >= max(surplus, 1):
+            return ()
+        mine = [key for key in keys[place :: len(in_need)] if key not in self.avoids]
+        if len(in_need) == 1:
+            self.rng.shuffle(mine)
+        return tuple(mine[:count])

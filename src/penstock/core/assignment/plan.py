@@ -1,0 +1,106 @@
+"""One worker's part of an assignment: what it takes, asks for, and hands over. For Penstock workers alone.
+
+Each worker looks at the leases and the worker rows, asks the strategy who should hold what, and acts on what concerns
+itself: it takes what is free, and asks for what others hold. Owners keep reading until they have handed over, so
+that asking for too much, or twice, costs nothing. One round of this carries an assignment out; the next finds nothing
+to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from penstock.core.assignment.views import LeaseView, WorkerView, is_free, startable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from penstock.core.assignment.strategies import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one worker does now. All are lease keys, in order."""
+
+    take: tuple[str, ...] = ()
+    """Free: to be taken by a conditional write."""
+    ask: tuple[str, ...] = ()
+    """Others hold them, who are asked for a handoff."""
+    give: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    """Held by this worker, and whom the assignment gives them to: handed over when that one asks, or on leaving."""
+    free: tuple[str, ...] = ()
+    """Held by this worker, and to be held by nobody: it leaves and is the last, or the strategy wants it so."""
+    unread: tuple[str, ...] = ()
+    """Leases that could be read and that the assignment gives to nobody."""
+
+
+def plan(
+    leases: Iterable[LeaseView],
+    workers: Iterable[WorkerView],
+    me: str,
+    strategy: Strategy,
+    *,
+    failover_s: float,
+) -> Plan:
+    """What worker ``me`` does now.
+
+    A lease whose owner is no Penstock worker and whose counter moves is left alone. Leases that wait for a parent are
+    nobody's yet, but for those that a worker holds all the same.
+    """
+    listed = list(leases)
+    everybody = {worker.id: worker for worker in workers}
+    may_start = startable(listed)
+    ours = [one for one in may_start if one.owner in everybody or is_free(one, everybody, failover_s)]
+    present = [worker for worker in everybody.values() if worker.present]
+    assigned = _ask(strategy, ours, present, _preferred(listed, ours))
+    ours.sort(key=lambda lease: lease.key)
+    for_me = [lease for lease in ours if lease.owner != me and assigned.get(lease.key) == me]
+    leaving = me in everybody and everybody[me].leaving
+    mine = [lease.key for lease in ours if lease.owner == me]
+    waiting = {one.key for one in listed if leaving and one.owner == me and not one.ended}.difference(mine)
+    return Plan(
+        take=tuple(lease.key for lease in for_me if is_free(lease, everybody, failover_s)),
+        ask=tuple(lease.key for lease in for_me if not is_free(lease, everybody, failover_s)),
+        give=MappingProxyType({key: assigned[key] for key in mine if assigned.get(key, me) != me}),
+        free=tuple(key for key in (*mine, *sorted(waiting)) if key not in assigned),
+        unread=tuple(lease.key for lease in ours if lease.key not in assigned),
+    )
+
+
+def receiver_for(
+    key: str, load: Mapping[str, int], workers: Iterable[WorkerView], me: str, without: Collection[str] = ()
+) -> str | None:
+    """Whom a leaving worker hands a lease to when the one that was planned did not come: who has the fewest leases.
+
+    ``load`` counts leases by worker. ``without`` are those that were tried. None: there is nobody, free the row.
+    """
+    able = [
+        worker
+        for worker in workers
+        if worker.present
+        and worker.id != me
+        and worker.id not in without
+        and key not in worker.avoids
+        and (worker.leases_max is None or load.get(worker.id, 0) < worker.leases_max)
+    ]
+    return min(able, key=lambda worker: (load.get(worker.id, 0), worker.id)).id if able else None
+
+
+def _ask(
+    strategy: Strategy, leases: Sequence[LeaseView], present: Sequence[WorkerView], preferred: Mapping[str, str]
+) -> Mapping[str, str]:
+    ids = {worker.id for worker in present}
+    shown = [lease if lease.owner is None or lease.owner in ids else replace(lease, owner=None) for lease in leases]
+    return strategy(shown, present, preferred) if present else {}
+
+
+def _preferred(leases: Iterable[LeaseView], children: Iterable[LeaseView]) -> dict[str, str]:
+    """Who read a parent last, for each lease that has one."""
+    last = {lease.key: lease.owner for lease in leases if lease.ended and lease.owner is not None}
+    return {
+        lease.key: next(last[parent] for parent in lease.parents if parent in last)
+        for lease in children
+        if not last.keys().isdisjoint(lease.parents)
+    }

@@ -1,0 +1,80 @@
+"""What decisions look at: a lease and a worker as an observer sees them at one time, whatever the rows look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseView:
+    """A lease. Keys of leases stand for shards throughout, also among parents and children."""
+
+    key: str
+    owner: str | None = None
+    """Who may read it now; of one that has ended, who read its last record. None: free."""
+    next_owner: str | None = None
+    """Whom the KCL 3.x's leader wants it handed over to."""
+    ended: bool = False
+    """True when the shard is read to its end."""
+    started: bool = True
+    """False while the checkpoint still says where to begin."""
+    parents: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+    """As the row tells; empty while nobody has written them."""
+    unmoved_s: float = 0.0
+    """For how long the observer has seen its counter stand still; 0 when it sees it for the first time."""
+    throughput_kib_s: float | None = None
+    """What its owner read of late, KiB/s. None: not known."""
+    hash_range: tuple[int, int] | None = None
+    """Inclusive. None: the row does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """A Penstock worker, as its row tells."""
+
+    id: str
+    alive: bool = True
+    """False once its row has not moved for the failover time."""
+    leaving: bool = False
+    """It hands over what it holds, and takes nothing."""
+    leases_max: int | None = None
+    """How many it will hold at most."""
+    avoids: frozenset[str] = frozenset()
+    """Leases that it gave up and will not have back for now."""
+    wants: frozenset[str] = frozenset()
+    """Leases of others that it asks for, or has agreed to receive."""
+    gives: Mapping[str, str] = field(default_factory=lambda: _NONE, hash=False)
+    """Leases that it is about to hand over, and to whom."""
+    warm: frozenset[str] = frozenset()
+    """Leases that it could deliver from at once."""
+
+    @property
+    def present(self) -> bool:
+        """True when leases may go to it."""
+        return self.alive and not self.leaving
+
+
+def startable(leases: Iterable[LeaseView]) -> list[LeaseView]:
+    """The leases that may be read now: not ended, and each parent is absent or ended (as the KCL has it)."""
+    listed = list(leases)
+    reading = {lease.key for lease in listed if not lease.ended}
+    return [lease for lease in listed if lease.key in reading and reading.isdisjoint(lease.parents)]
+
+
+def is_free(lease: LeaseView, workers: Mapping[str, WorkerView], failover_s: float) -> bool:
+    """True when anybody may take it: it has no owner, or a dead one.
+
+    A Penstock worker is dead when its row says so. Of others nothing is known but the lease's own counter.
+    """
+    if lease.owner is None:
+        return True
+    worker = workers.get(lease.owner)
+    return lease.unmoved_s > failover_s if worker is None else not worker.alive
