@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Write, lease_row
 from penstock.core.leases.listing import Listing, listing_of
-from penstock.core.leases.membership import worker_row
+from penstock.core.leases.membership import worker_row, worker_rows
 
 if TYPE_CHECKING:
     from penstock.core.leases.membership import WorkerRow
@@ -70,7 +70,7 @@ class MemoryLeaseTable:
         """See `penstock.ports.LeaseTable`."""
         with self._lock:
             rows = list(self._workers.values())
-        return [worker_row(one) for one in rows]
+        return worker_rows(rows)
 
     async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
         """See `penstock.ports.LeaseTable`."""

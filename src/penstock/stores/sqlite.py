@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from penstock.core.leases.listing import Listing, listing_of
-from penstock.core.leases.membership import WorkerRow, worker_row
+from penstock.core.leases.membership import WorkerRow, worker_rows
 from penstock.errors import NotFoundError
 from penstock.stores.sql import SQLITE, Statement, Statements, lease_attributes, worker_attributes
 
@@ -90,7 +90,7 @@ class SqliteLeaseTable:
     async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
         """See `penstock.ports.LeaseTable`."""
         found = await self._run(lambda: self._all(self._statements.workers()))
-        return [worker_row(worker_attributes(one)) for one in found]
+        return worker_rows(worker_attributes(one) for one in found)
 
     async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
         """See `penstock.ports.LeaseTable`."""

@@ -12,6 +12,7 @@ the counter, and either the take or that write is refused. `Members.silent` asks
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -96,6 +97,15 @@ def worker_row(attributes: Mapping[str, Any]) -> WorkerRow:
         )
     except (KeyError, TypeError, ValueError) as fault:
         raise NotAWorkerError(f"the row {attributes.get(WORKER_ID)!r} cannot be read: {fault!r}") from fault
+
+
+def worker_rows(items: Iterable[Mapping[str, Any]]) -> list[WorkerRow]:
+    """All that can be read: the row of one worker, of a later version perhaps, must not hide the others."""
+    rows = []
+    for item in items:
+        with contextlib.suppress(NotAWorkerError):
+            rows.append(worker_row(item))
+    return rows
 
 
 class Members:

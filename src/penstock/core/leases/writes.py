@@ -201,9 +201,10 @@ def applied(write: Write, row: LeaseRow | None) -> bool:
     if row is None:
         return False
     found = row.attributes()
-    wanted = dict(write.changes)
+    # What was expected and not changed holds too: the same counter may be another owner's.
+    wanted = dict(write.expects) | dict(write.changes)
     owner = wanted.get(OWNER)
-    if owner is not None and row.checkpoint_owner == owner:
+    if owner is not None and wanted.get(CHECKPOINT_OWNER) is None and row.checkpoint_owner == owner:
         found |= {OWNER: owner, CHECKPOINT_OWNER: None}
     return all(found.get(name) == value for name, value in wanted.items())
 
