@@ -155,6 +155,21 @@ def test_classes_that_are_started_are_there() -> None:
         assert {name.replace(".", "/") + ".class" for name in named} <= set(archive.namelist())
 
 
+OPERATOR = {
+    "spec": {
+        "type", "pythonVersion", "mode", "sparkVersion", "image", "mainApplicationFile", "arguments", "restartPolicy",
+        "sparkConf", "driver", "executor",
+    },
+    "restartPolicy": {
+        "type", "onFailureRetries", "onFailureRetryInterval", "onSubmissionFailureRetries",
+        "onSubmissionFailureRetryInterval",
+    },
+    "driver": {"cores", "memory", "serviceAccount", "env"},
+    "executor": {"instances", "cores", "memory"},
+}  # fmt: skip
+"""Fields of the operator's v1beta2 that are used here, as its API has them."""
+
+
 def test_the_operator_is_given_what_the_image_holds() -> None:
     page = DOCS / "guides" / "deploy" / "kubernetes.md"
     image = blocks(page, "dockerfile")[0].text
@@ -165,6 +180,9 @@ def test_the_operator_is_given_what_the_image_holds() -> None:
         if one["kind"] == "SparkApplication"
     ]
     spec = application["spec"]
+    assert application["apiVersion"] == "sparkoperator.k8s.io/v1beta2"
+    assert spec.keys() <= OPERATOR["spec"]
+    assert all(spec[part].keys() <= OPERATOR[part] for part in ("restartPolicy", "driver", "executor"))
     assert spec["type"] == "Python"
     assert spec["mainApplicationFile"].removeprefix("local://") in image
     assert Path(spec["arguments"][0]).parent.as_posix() in image
