@@ -29,6 +29,8 @@ from hashlib import md5
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import cbor2
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -50,6 +52,7 @@ KEYS_KNOWN_MAX = 100_000
 ENTRY = re.compile(rb'"PartitionKey": ?"([^"]*)"(?:, ?"ExplicitHashKey": ?"([0-9]+)")?')
 """Where an entry of PutRecords goes, as boto3 and our client write it."""
 LARGE_ENTRY_BYTES = 4096
+CBOR = b"application/x-amz-cbor-1.1"
 
 
 def page(records: int, data_bytes: int, seed: int = 1) -> bytes:
@@ -99,6 +102,11 @@ def stream_description(name: str) -> dict[str, object]:
     }
 
 
+def shard_of(partition_key: str) -> int:
+    """The number of the shard that a partition key falls in."""
+    return md5(partition_key.encode()).digest()[0] >> (SHARD_SHIFT - 120)
+
+
 class Puts:
     """Answers to PutRecords, put together of ready-made entries: one for every shard and place."""
 
@@ -122,9 +130,18 @@ class Puts:
             elif (shard := known.get(key, -1)) < 0:
                 if len(known) >= KEYS_KNOWN_MAX:
                     known.clear()
-                shard = known[key] = md5(json.loads(b'"%s"' % key).encode()).digest()[0] >> (SHARD_SHIFT - 120)
+                shard = known[key] = shard_of(json.loads(b'"%s"' % key))
             entries.append(taken[shard][place])
         return b'{"FailedRecordCount":0,"Records":[%s]}' % b",".join(entries), len(entries)
+
+    def answer_cbor(self, request: bytes) -> tuple[bytes, int]:
+        """The same for a request in CBOR."""
+        entries = []
+        for place, entry in enumerate(cbor2.loads(request)["Records"]):
+            hash_key = entry.get("ExplicitHashKey")
+            shard = int(hash_key) >> SHARD_SHIFT if hash_key else shard_of(entry["PartitionKey"])
+            entries.append({"SequenceNumber": str(FIRST_SEQUENCE + 7 * place), "ShardId": SHARD_IDS[shard]})
+        return cbor2.dumps({"FailedRecordCount": 0, "Records": entries}), len(entries)
 
     def _entries(self, request: bytes) -> list[tuple[bytes, bytes]]:
         """(partition key, explicit hash key) of each. A plain search passes over large data faster than a pattern."""
@@ -152,7 +169,7 @@ class Answers:
         self._shards = json.dumps({"Shards": [shard_description(number) for number in range(SHARDS)]}).encode()
         self._date = (0, b"")
 
-    def body(self, target: bytes, request: bytes) -> bytes | None:
+    def body(self, target: bytes, content_type: bytes, request: bytes) -> bytes | None:
         """The answer to one request; None: it gets none."""
         self.requests += 1
         if target.endswith(b"GetRecords"):
@@ -160,7 +177,8 @@ class Answers:
         if target.endswith(b"PutRecords"):
             if self.stalled:
                 return None
-            answer, entries = self._puts.answer(request)
+            in_cbor = content_type == CBOR
+            answer, entries = self._puts.answer_cbor(request) if in_cbor else self._puts.answer(request)
             self.put_entries += entries
             return answer
         if target.endswith(b"ListShards"):
@@ -238,7 +256,7 @@ class Connection:
         if head.startswith(b"GET /stats"):
             body = json.dumps({"requests": answers.requests, "put_entries": answers.put_entries}).encode()
         else:
-            ready = answers.body(_header(head, b"x-amz-target"), request)
+            ready = answers.body(_header(head, b"x-amz-target"), _header(head, b"content-type"), request)
             if ready is None:
                 return
             body = ready

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.aws import cbor
 from penstock.errors import (
     AccessDeniedError,
     ConditionFailedError,
@@ -123,13 +124,10 @@ def plain_code(code: str) -> str:
 def service_error(operation: str, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
     """Build the error for an answer whose status is not 200.
 
-    The names in ``headers`` are lower-case. An answer that is not AWS's JSON (a proxy's page)
+    The names in ``headers`` are lower-case. An answer that is not AWS's JSON or CBOR (a proxy's page)
     gets the code ``HTTP <status>``.
     """
-    try:
-        fields = msgspec.json.decode(body, type=_ErrorBody)
-    except msgspec.MsgspecError:
-        fields = _ErrorBody()
+    fields = _error_body(headers, body)
     code = plain_code(headers.get("x-amzn-errortype") or fields.type or fields.code or "")
     message = fields.message or fields.message_capital
     if not code:
@@ -142,3 +140,12 @@ def service_error(operation: str, status: int, headers: Mapping[str, str], body:
         status=status,
         request_id=headers.get("x-amzn-requestid"),
     )
+
+
+def _error_body(headers: Mapping[str, str], body: bytes) -> _ErrorBody:
+    try:
+        if headers.get("content-type", "").startswith(cbor.CONTENT_TYPE):
+            return msgspec.convert(cbor.decode(body), type=_ErrorBody)
+        return msgspec.json.decode(body, type=_ErrorBody)
+    except ValueError:  # msgspec's errors are some
+        return _ErrorBody()

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from penstock.aws import cbor
 from penstock.aws.endpoints import arn_region
-from penstock.errors import OptionError, TransportError
+from penstock.errors import OptionError, ServiceError, TransportError, UnavailableError
 from penstock.model import Shard, StreamName
 
 if TYPE_CHECKING:
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 
 LIST_SHARDS_PAGES_MAX = 1_000
 """ListShards returns at most 1,000 shards per page by default; the largest quota is 20,000 shards."""
+
+CBOR_DATA_BYTES_MIN = 2048
+"""Records of this size go as CBOR: the larger, the more base64 would cost. Many results are read faster in JSON."""
+
+NOT_UNDERSTOOD = frozenset(
+    {"SerializationException", "UnknownOperationException", "HTTP 400", "HTTP 404", "HTTP 415", "HTTP 500"}
+)
+"""How an emulator answers to a content type that it does not know: it wrote nothing. AWS's errors have AWS's codes."""
 
 T = TypeVar("T")
 
@@ -196,6 +205,7 @@ class KinesisClient:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
+        self._cbor: bool | None = None if wire.settings.cbor else False  # None: the endpoint has not been asked yet
 
     @property
     def clock(self) -> ServiceClock:
@@ -282,15 +292,52 @@ class KinesisClient:
         """PutRecords. Entries that fail are reported, not repeated: look at ``failed_record_count``."""
         if stream.arn is not None:
             self._check_region(stream.arn)
-        body = await self.wire.call(
-            "kinesis", "PutRecords", put_records_body(stream, entries), retry=retry, stream_arn=stream.arn
-        )
-        answer = _decode("PutRecords", body, PutRecordsAnswer)
+        answer = None
+        if self._cbor is not False and entries and len(entries[0].data) >= CBOR_DATA_BYTES_MIN:
+            answer = await self._put_cbor(stream, entries, retry)
+        if answer is None:
+            body = put_records_body(stream, entries)
+            answer = _decode(
+                "PutRecords",
+                await self.wire.call("kinesis", "PutRecords", body, retry=retry, stream_arn=stream.arn),
+                PutRecordsAnswer,
+            )
         if len(answer.records) != len(entries):
             raise TransportError(
                 f"PutRecords to {stream}: {len(answer.records)} results came for {len(entries)} entries"
             )
         return answer
+
+    async def _put_cbor(
+        self, stream: StreamName, entries: Sequence[PutEntry], retry: RetryPolicy | None
+    ) -> PutRecordsAnswer | None:
+        """PutRecords in CBOR. None if it was refused by an endpoint that has not shown yet that it understands CBOR.
+
+        What does not is an emulator; it is asked in JSON then, now and later.
+        """
+        body = cbor.put_records_body(
+            _named(stream), ((entry.data, entry.partition_key, entry.explicit_hash_key) for entry in entries)
+        )
+        try:
+            answer = await self.wire.call(
+                "kinesis", "PutRecords", body, retry=retry, stream_arn=stream.arn, content_type=cbor.CONTENT_TYPE
+            )
+            decoded = msgspec.convert(cbor.decode(answer), type=PutRecordsAnswer)
+        except ServiceError as error:
+            if self._cbor:
+                raise
+            if error.code not in NOT_UNDERSTOOD:
+                # A failure may come of what the endpoint could not read: what is repeated is repeated in JSON.
+                self._cbor = False if isinstance(error, UnavailableError) else None
+                raise
+        except ValueError as error:
+            self._cbor = False
+            raise TransportError(f"PutRecords to {stream}: the answer is no CBOR: {error}") from None
+        else:
+            self._cbor = True
+            return decoded
+        self._cbor = False
+        return None
 
     async def call(
         self, operation: str, params: Mapping[str, Any], *, retry: RetryPolicy | None = None

@@ -58,6 +58,10 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool = True
     """False accepts any TLS certificate: for local tests only."""
     user_agent_tag: str = ""
+    cbor: bool = True
+    """Put large records as CBOR, as the AWS SDK for Java does: a quarter fewer bytes than base64 in JSON. An endpoint
+    that does not understand it (some emulators) is noticed, and gets JSON.
+    """
 
     def __post_init__(self) -> None:
         faults = [

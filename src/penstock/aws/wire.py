@@ -101,10 +101,12 @@ class Wire:
         *,
         retry: RetryPolicy | None = None,
         stream_arn: str | None = None,
+        content_type: str | None = None,
     ) -> bytes:
         """Make one call and return the body of its answer.
 
-        ``service`` is botocore's name of it (`JSON_SERVICES`), ``body`` the JSON of the parameters.
+        ``service`` is botocore's name of it (`JSON_SERVICES`), ``body`` the JSON of the parameters, or what
+        ``content_type`` says.
         ``stream_arn`` is the ARN in the parameters, if one is: Kinesis has endpoints by account for these.
         Raises `ServiceError` (by class), `TransportError`, `CredentialsError`, `OptionError`.
         """
@@ -112,7 +114,10 @@ class Wire:
         if route is None or self._parts is None:
             route = await self._find_route(service, stream_arn, operation)
         parts = self._opened()
-        request = Request(operation, route, _headers(service, operation, route), body)
+        headers = _headers(service, operation, route)
+        if content_type is not None:
+            headers["content-type"] = content_type
+        request = Request(operation, route, headers, body)
         answer = await parts.calls.call(request, parts.credentials, retry or self._retry)
         return answer.body
 

@@ -1,0 +1,276 @@
+"""Leases in DynamoDB, in the KCL's shape: a table that KCL workers share with ours, and a second one for our workers.
+
+Each write is sent once. What comes back with an error, or not in time, has an unknown outcome: only the row tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.aws.dynamodb import DynamoClient
+from penstock.aws.retry import NEVER
+from penstock.aws.wire import Wire
+from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
+from penstock.core.leases import row as names
+from penstock.core.leases.listing import Listing, listing_of
+from penstock.core.leases.membership import WORKER_ID, WorkerRow, worker_rows
+from penstock.errors import (
+    ConditionFailedError,
+    NotFoundError,
+    OptionError,
+    PenstockError,
+    ServiceError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping
+
+    from penstock.aws.settings import WireSettings
+
+OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
+"""The KCL 3.x's index: leases by owner."""
+
+WORKERS_SUFFIX = "-Workers"
+POLL_INTERVAL_S = 0.25
+"""Between looks at a table that is being made."""
+
+_BUSY = ("ResourceInUseException", "LimitExceededException", "ValidationException")
+"""What UpdateTable answers to whoever lost the race to make the index, or came while the table changes."""
+
+
+class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the tables are made if they are not there, and how long an answer is waited for."""
+
+    workers_table: str | None = None
+    """The table of workers; None: the lease table's name with ``-Workers``."""
+    read_capacity_units: int | None = None
+    write_capacity_units: int | None = None
+    """Both: provisioned capacity, for each table and the index. None: billed by request."""
+    tags: dict[str, str] = {}
+    """For both tables."""
+    owner_index: bool = False
+    """Also make the index by owner that workers of the KCL 3.x need: on a table that is there already, too."""
+    deletion_protection: bool = False
+    make_timeout_s: float = 600.0
+    """For the tables to become active."""
+    answer_timeout_s: float = 2.0
+    """For a write: a fifth of the failover time leaves room for repetitions before the fence falls."""
+
+    def __post_init__(self) -> None:
+        faults = []
+        if (self.read_capacity_units is None) != (self.write_capacity_units is None):
+            faults.append("read_capacity_units and write_capacity_units are given together, or not at all")
+        if self.make_timeout_s <= 0 or self.answer_timeout_s <= 0:
+            faults.append("make_timeout_s and answer_timeout_s must be more than 0")
+        if faults:
+            raise OptionError(faults)
+
+
+class DynamoLeaseTable:
+    """The lease table ``name``, over a wire of its own. Belongs to one event loop."""
+
+    def __init__(self, name: str, settings: WireSettings, options: LeaseTableOptions | None = None) -> None:
+        self.name = name
+        self.options = options or LeaseTableOptions()
+        self._workers = self.options.workers_table or f"{name}{WORKERS_SUFFIX}"
+        self._client = DynamoClient(Wire(settings))
+
+    # --- tables -----------------------------------------------------------------------------------
+
+    async def ensure(self) -> None:
+        """See `penstock.ports.LeaseTable`. Raises OptionError for a table that is there and has another key.
+
+        The index is asked for, not waited for: on a large table it takes minutes, and only a KCL fleet reads it.
+        """
+        try:
+            async with asyncio.timeout(self.options.make_timeout_s):
+                await asyncio.gather(
+                    self._ensure(self.name, names.KEY, index=self.options.owner_index),
+                    self._ensure(self._workers, WORKER_ID, index=False),
+                )
+        except TimeoutError:
+            raise NotFoundError(
+                "ResourceNotFoundException",
+                f"the tables {self.name} and {self._workers} are not active after "
+                f"{self.options.make_timeout_s:g} s (make_timeout_s)",
+                operation="CreateTable",
+            ) from None
+
+    async def _ensure(self, table: str, key: str, *, index: bool) -> None:
+        found = await self._describe(table)
+        if found is None:
+            await self._make(table, key, index=index)
+        while found is None or found["TableStatus"] not in ("ACTIVE", "UPDATING"):
+            await asyncio.sleep(POLL_INTERVAL_S)
+            found = await self._describe(table)
+        hash_keys = [one["AttributeName"] for one in found["KeySchema"]]
+        if hash_keys != [key]:
+            raise OptionError(f"the table {table} has the key {hash_keys}, not [{key!r}]: name another table")
+        if index:
+            await self._ensure_index(table, found)
+
+    async def _describe(self, table: str) -> dict[str, Any] | None:
+        try:
+            return (await self._client.call("DescribeTable", {"TableName": table}))["Table"]  # type: ignore[no-any-return]
+        except NotFoundError:
+            return None
+
+    async def _make(self, table: str, key: str, *, index: bool) -> None:
+        parameters: dict[str, Any] = {
+            "TableName": table,
+            "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}],
+            "AttributeDefinitions": _text_attributes(key, *[names.OWNER] * index),
+            **self._billing(),
+        }
+        if self.options.tags:
+            parameters["Tags"] = [{"Key": name, "Value": value} for name, value in self.options.tags.items()]
+        if self.options.deletion_protection:
+            parameters["DeletionProtectionEnabled"] = True
+        if index:
+            parameters["GlobalSecondaryIndexes"] = [self._index()]
+        try:
+            await self._client.call("CreateTable", parameters)
+        except ServiceError as fault:
+            if fault.code != "ResourceInUseException":  # another worker was first
+                raise
+
+    async def _ensure_index(self, table: str, found: Mapping[str, Any]) -> None:
+        if any(one["IndexName"] == OWNER_INDEX for one in found.get("GlobalSecondaryIndexes", ())):
+            return
+        parameters = {
+            "TableName": table,
+            "AttributeDefinitions": _text_attributes(names.KEY, names.OWNER),
+            "GlobalSecondaryIndexUpdates": [{"Create": self._index()}],
+        }
+        while True:
+            try:
+                await self._client.call("UpdateTable", parameters)
+                return
+            except ServiceError as fault:
+                if fault.code not in _BUSY:
+                    raise
+                now = await self._describe(table)
+                if any(one["IndexName"] == OWNER_INDEX for one in (now or {}).get("GlobalSecondaryIndexes", ())):
+                    return  # another worker was first
+                if fault.code == "ValidationException" and now is not None and now["TableStatus"] == "ACTIVE":
+                    raise
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+    def _billing(self) -> dict[str, Any]:
+        capacity = self._capacity()
+        return capacity if capacity else {"BillingMode": "PAY_PER_REQUEST"}
+
+    def _capacity(self) -> dict[str, Any]:
+        read, write = self.options.read_capacity_units, self.options.write_capacity_units
+        if read is None or write is None:
+            return {}
+        return {"ProvisionedThroughput": {"ReadCapacityUnits": read, "WriteCapacityUnits": write}}
+
+    def _index(self) -> dict[str, Any]:
+        return {
+            "IndexName": OWNER_INDEX,
+            "KeySchema": [
+                {"AttributeName": names.OWNER, "KeyType": "HASH"},
+                {"AttributeName": names.KEY, "KeyType": "RANGE"},
+            ],
+            "Projection": {"ProjectionType": "KEYS_ONLY"},
+            **self._capacity(),
+        }
+
+    # --- leases -----------------------------------------------------------------------------------
+
+    async def create(self, row: LeaseRow) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+        known = {name: value for name, value in row.attributes().items() if name in names.ATTRIBUTES}
+
+        async def put() -> Outcome:
+            await self._client.put(self.name, known, absent=names.KEY, retry=NEVER)
+            return Done(row)
+
+        return await self._outcome(put(), row.key)
+
+    async def write(self, write: Write) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+
+        async def change() -> Outcome:
+            key = {names.KEY: write.key}
+            if write.kind is Kind.DELETE:
+                await self._client.delete(self.name, key, write.expects, retry=NEVER)
+                return Done(None)
+            found = await self._client.update(self.name, key, write.changes, write.expects, retry=NEVER)
+            return Done(lease_row(found))
+
+        return await self._outcome(change(), write.key)
+
+    async def get(self, key: str) -> LeaseRow | None:
+        """See `penstock.ports.LeaseTable`."""
+        found = await self._client.get(self.name, {names.KEY: key})
+        return None if found is None else lease_row(found)
+
+    async def scan(self, *, consistent: bool = False) -> Listing:
+        """See `penstock.ports.LeaseTable`."""
+        return listing_of(await self._client.scan(self.name, consistent=consistent))
+
+    async def owned_keys(self, worker_id: str) -> list[str]:
+        """Keys of the leases that name this worker as owner, by the index of the KCL 3.x: some moments old.
+
+        Raises InvalidArgumentError while there is no such index.
+        """
+        found = await self._client.query_index(self.name, OWNER_INDEX, names.OWNER, worker_id)
+        return [one[names.KEY] for one in found]
+
+    # --- workers ----------------------------------------------------------------------------------
+
+    async def put_worker(self, row: WorkerRow) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+
+        async def put() -> Outcome:
+            await self._client.put(self._workers, row.attributes(), absent=None, retry=NEVER)
+            return Done(None)
+
+        return await self._outcome(put(), None)
+
+    async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
+        """See `penstock.ports.LeaseTable`."""
+        return worker_rows(await self._client.scan(self._workers, consistent=consistent))
+
+    async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+
+        async def delete() -> Outcome:
+            key = {WORKER_ID: worker_id}
+            expects = () if counter is None else ((names.COUNTER, counter),)
+            try:
+                await self._client.delete(self._workers, key, expects, retry=NEVER)
+            except ConditionFailedError:
+                return Done(None) if await self._client.get(self._workers, key) is None else Refused(None)
+            return Done(None)
+
+        return await self._outcome(delete(), None)
+
+    async def close(self) -> None:
+        """See `penstock.ports.LeaseTable`."""
+        await self._client.wire.close()
+
+    # --- outcomes ---------------------------------------------------------------------------------
+
+    async def _outcome(self, change: Awaitable[Outcome], key: str | None) -> Outcome:
+        try:
+            async with asyncio.timeout(self.options.answer_timeout_s):
+                try:
+                    return await change
+                except ConditionFailedError:
+                    return Refused(None if key is None else await self.get(key))
+        except TimeoutError:
+            return Unknown(f"no answer within {self.options.answer_timeout_s:g} s")
+        except PenstockError as fault:
+            if not fault.retryable:
+                raise
+            return Unknown(fault.code if isinstance(fault, ServiceError) else type(fault).__name__)
+
+
+def _text_attributes(*attributes: str) -> list[dict[str, str]]:
+    return [{"AttributeName": name, "AttributeType": "S"} for name in attributes]
