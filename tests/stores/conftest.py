@@ -8,23 +8,50 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.local.embedded import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from penstock.ports import LeaseTable
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+CREDENTIALS = Credentials("AKIAIOSFODNN7EXAMPLE", "secret")
+
+
+@pytest.fixture(scope="session")
+def local() -> Iterator[LocalKinesis]:
+    """A local service, whose DynamoDB is moto."""
+    with LocalKinesis() as service:
+        yield service
+
+
+@pytest.fixture
+def dynamodb(local: LocalKinesis) -> Iterator[LocalKinesis]:
+    """The same, without faults."""
+    local.faults.clear()
+    yield local
+    local.faults.clear()
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("dynamodb", marks=pytest.mark.xdist_group("stores"))])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], LeaseTable]:
     """Opens the same table each time, as another process would. Nothing is made yet."""
     name = f"leases-{uuid.uuid4().hex[:8]}"
     if request.param == "memory":
         shared = MemoryLeaseTable(name)
         return lambda: shared
+    if request.param == "dynamodb":
+        service: LocalKinesis = request.getfixturevalue("dynamodb")
+        settings = WireSettings(endpoint_url=service.endpoint_url, region="us-east-1", credentials=CREDENTIALS)
+        # moto is slow to start, and answers 32 writers one after the other
+        options = LeaseTableOptions(answer_timeout_s=30.0)
+        return lambda: DynamoLeaseTable(name, settings, options)
     assert request.param == "sqlite"
     return lambda: SqliteLeaseTable(tmp_path / "leases.sqlite", name)
 
