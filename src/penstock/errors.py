@@ -24,6 +24,7 @@
     │   ├── RecordRefusedError      the service will not take it as it is, or not from these credentials
     │   └── RecordWithdrawnError    it was withdrawn, or the producer closed before it was written
     ├── FlushTimeoutError           the deadline passed; ``unwritten`` tells the records, which are still being put
+    ├── CheckpointError             a checkpoint can't be put there: settle what lies before it, or choose another
     └── AggregateError              an aggregate cannot be built from what was given
 
 Messages name the stream, shard and position where there is one. No payload and no partition key is ever in a message.
@@ -188,3 +189,7 @@ class FlushTimeoutError(PenstockError, TimeoutError):
 
 class AggregateError(PenstockError, ValueError):
     """An aggregate cannot be built from what was given (too many records, a key too long, a hash key out of range)."""
+
+
+class CheckpointError(PenstockError, ValueError):
+    """A checkpoint can not be put where it is wanted: it would lie, go back, or is not prepared."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
+    from penstock.model import Position
     from penstock.runtime.producer_metrics import ProducerSnapshot
 
 
@@ -150,3 +151,146 @@ Event: TypeAlias = (
     | ProducerMetrics
 )
 """Every fact that there is: ``match`` over it is complete."""
+
+
+# --- what a consumer's ledger tells: one shard, one tenure -----------------------------------------
+
+
+class RecordsStalled(msgspec.Struct, frozen=True):
+    """Records were handed out and not settled for longer than ``settle_deadline_s``."""
+
+    stream: str
+    shard_id: str
+    positions: tuple[Position, ...]
+    """The first of them, up to 20."""
+    records: int
+    waiting: int
+    """So many of them are not with the handler: they wait for another try, or as dead letters to be written."""
+    age_s: float
+    """Since they were handed out first."""
+    action: str
+    """What is done about it: Warn, Redeliver, DeadLetters, Skip, Stop or GiveUp."""
+
+
+class BatchFailed(msgspec.Struct, frozen=True, gc=False):
+    """A handler raised for a batch, or for one record."""
+
+    stream: str
+    shard_id: str
+    position: Position
+    """Of the first record that was not settled by then."""
+    records: int
+    attempt: int
+    """How often these records were handed out so far."""
+    error_type: str
+    next_step: str
+    """Again, Halve, or what the policy's end is: DeadLetters, Skip, Stop, GiveUp."""
+    delay_s: float
+    """Before the next try."""
+
+
+class RecordDeadLettered(msgspec.Struct, frozen=True, gc=False):
+    """A record was given up and written where dead letters go. It counts as settled now."""
+
+    stream: str
+    shard_id: str
+    position: Position
+    part: int | None
+    """Which part of the record, where records are split."""
+    attempts: int
+    error_type: str
+
+
+class DeadLetterFailed(msgspec.Struct, frozen=True, gc=False):
+    """A dead letter could not be written. Its record stays unsettled, and writing is tried again."""
+
+    stream: str
+    shard_id: str
+    position: Position
+    error_type: str
+    tries: int
+    delay_s: float
+
+
+class RecordsSkipped(msgspec.Struct, frozen=True, gc=False):
+    """Records count as settled without having been processed."""
+
+    stream: str
+    shard_id: str
+    first: Position
+    last: Position
+    records: int
+    """From the first to the last, both included; others in between may be settled."""
+    reason: str
+
+
+class RecordsUnsettled(msgspec.Struct, frozen=True):
+    """Records were handed out and nobody settled them: they will be delivered again, here or by the next owner."""
+
+    stream: str
+    shard_id: str
+    positions: tuple[Position, ...]
+    """The first of them, up to 20."""
+    records: int
+    reason: str
+    """Why it is told now."""
+    advice: str
+
+
+class LateSettlement(msgspec.Struct, frozen=True, gc=False):
+    """Somebody settles records of a tenure that has ended: it counts for nothing, and is told once per tenure."""
+
+    stream: str
+    shard_id: str
+    records: int
+    reason: str
+    """Why the tenure ended."""
+
+
+class FetchingHeld(msgspec.Struct, frozen=True, gc=False):
+    """Nothing more is fetched, and somebody waits for records: what was handed out and not settled is at the bound."""
+
+    stream: str
+    shard_id: str
+    records: int
+    payload_bytes: int
+    position: Position
+    """Of the oldest."""
+    held_s: float
+
+
+class ShardGivenUp(msgspec.Struct, frozen=True, gc=False):
+    """The shard is left to another worker, or (``Stop``) to nobody until the consumer is started anew."""
+
+    stream: str
+    shard_id: str
+    action: str
+    """GiveUp or Stop."""
+    reason: str
+    cool_down_s: float
+
+
+class DedupeWindowCut(msgspec.Struct, frozen=True, gc=False):
+    """The keys of the deduplication's window do not fit into its bounds: the oldest are forgotten."""
+
+    stream: str
+    shard_id: str
+    keys: int
+    key_bytes: int
+    window_s: float
+    """How far the keys reach back that are left."""
+
+
+LedgerEvent: TypeAlias = (
+    RecordsStalled
+    | BatchFailed
+    | RecordDeadLettered
+    | DeadLetterFailed
+    | RecordsSkipped
+    | RecordsUnsettled
+    | LateSettlement
+    | FetchingHeld
+    | ShardGivenUp
+    | DedupeWindowCut
+)
+"""What the settlement of a shard's records tells."""

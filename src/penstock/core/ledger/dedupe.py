@@ -1,0 +1,162 @@
+"""Duplicates, by a key over a window of time, without a store.
+
+A record is a duplicate when a record before it in the log has the same key and arrived at most ``window_s`` earlier
+(or later: arrival times may go back a little). Each occurrence counts, also one that was a duplicate itself: so the
+answer follows from the window's stretch of the log alone, and a new owner who reads that stretch again gives the same.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from penstock import events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+KEY_OVERHEAD_BYTES = 230
+"""What a key takes besides its own bytes."""
+_DIGEST_BYTES = 32
+
+
+class Arrived(Protocol):
+    """A record that knows when it came."""
+
+    @property
+    def approximate_arrival_timestamp(self) -> dt.datetime:
+        """By the service's clock."""
+
+
+R = TypeVar("R", bound=Arrived)
+
+
+class DedupeWindow(Generic[R]):
+    """The keys of one shard's window. Longer keys are kept as digests of 32 bytes."""
+
+    def __init__(
+        self,
+        stream: str,
+        shard_id: str,
+        *,
+        key_of: Callable[[R], bytes | str | None],
+        window_s: float,
+        on_event: Callable[[events.LedgerEvent], None],
+        keys_max: int = 1_000_000,
+        bytes_max: int = 256 * 1024 * 1024,
+        skew_s: float = 10.0,
+    ) -> None:
+        """``key_of``: None for a record that is never a duplicate. ``skew_s``: by so much may arrival times go back.
+        ``bytes_max`` counts each key with its book-keeping. At a bound the oldest keys are forgotten: an event says so.
+        """
+        if min(window_s, keys_max, bytes_max) <= 0 or skew_s < 0:
+            raise ValueError("a window needs window_s, keys_max and bytes_max above 0, and skew_s not below")
+        self._stream, self._shard_id = stream, shard_id
+        self._key_of = key_of
+        self.window_s = window_s
+        self.keys_max, self.bytes_max, self.skew_s = keys_max, bytes_max, skew_s
+        self._on_event = on_event
+        self._seen: OrderedDict[bytes, float] = OrderedDict()
+        self._newest_s = float("-inf")
+        self._cut_told = False
+        self._begun = False
+        self.key_bytes = 0
+        """What the keys take."""
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def duplicates(self, records: Iterable[R]) -> list[int]:
+        """The places of those that are duplicates, among the next records of the log; all of them are remembered."""
+        self._begun = True
+        return self._pass(records)
+
+    def learn(self, records: Iterable[R]) -> None:
+        """Remember records that lie before those to be handed out: a new owner reads them again."""
+        self._pass(records, early=self._begun)
+
+    def _pass(self, records: Iterable[R], *, early: bool = False) -> list[int]:
+        """``early``: they lie before records that were seen."""
+        found = []
+        seen, window_s = self._seen, self.window_s
+        for place, record in enumerate(records):
+            key = self._key(record)
+            if key is None:
+                continue
+            at_s = record.approximate_arrival_timestamp.timestamp()
+            before_s = seen.pop(key, None)
+            if before_s is None:
+                self.key_bytes += len(key) + KEY_OVERHEAD_BYTES
+                seen[key] = at_s
+            else:
+                if at_s - before_s <= window_s:
+                    found.append(place)
+                seen[key] = max(before_s, at_s)
+            if early and (before_s is None or before_s < at_s):
+                seen.move_to_end(key, last=False)
+            if at_s > self._newest_s:
+                self._newest_s = at_s
+        self._forget()
+        return found
+
+    def since(self, first: dt.datetime) -> dt.datetime:
+        """From when on a new owner reads its shard and that one's ancestors again, up to its checkpoint.
+
+        ``first``: when the first record behind the checkpoint arrived; when there is none yet, the service's time now.
+        """
+        return first - dt.timedelta(seconds=self.window_s + self.skew_s)
+
+    def _key(self, record: R) -> bytes | None:
+        key = self._key_of(record)
+        if key is None:
+            return None
+        if isinstance(key, str):
+            key = key.encode()
+        return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+    def _forget(self) -> None:
+        """Let go what is out of the window, or of the bounds."""
+        seen, gone_s = self._seen, self._newest_s - self.window_s - self.skew_s
+        while seen and next(iter(seen.values())) < gone_s:
+            self._drop()
+        cut = False
+        while len(seen) > self.keys_max or self.key_bytes > self.bytes_max:
+            self._drop()
+            cut = True
+        if cut and not self._cut_told and seen:
+            reach_s = self._newest_s - next(iter(seen.values()))
+            self._on_event(
+                events.DedupeWindowCut(self._stream, self._shard_id, len(seen), self.key_bytes, reach_s)
+            )  # fmt: skip
+        self._cut_told = cut or (self._cut_told and len(seen) * 2 > self.keys_max)
+
+    def _drop(self) -> None:
+        key, _ = self._seen.popitem(last=False)
+        self.key_bytes -= len(key) + KEY_OVERHEAD_BYTES
+
+
+class Rebuild:
+    """What of a window a new owner still has to read again."""
+
+    def __init__(self, shards: Sequence[str], *, wait: bool) -> None:
+        """``shards``: its own, and the ancestors that are not trimmed. ``wait``: hand out nothing before all are read;
+        else at once, and duplicates may pass until then.
+        """
+        self._missing = set(shards)
+        self._wait = wait
+
+    def read(self, shard_id: str) -> None:
+        """The stretch of this shard was read, or is gone."""
+        self._missing.discard(shard_id)
+
+    @property
+    def whole(self) -> bool:
+        """True when the window knows all that it has to."""
+        return not self._missing
+
+    @property
+    def may_deliver(self) -> bool:
+        """True when records may be handed out."""
+        return self.whole or not self._wait

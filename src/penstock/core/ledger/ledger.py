@@ -1,0 +1,464 @@
+"""What of one shard is handed out, what is settled, and how far a checkpoint may go. One ledger for each tenure.
+
+Records come in pages (`admit`), are handed out (`deliver`), and are settled in any order and by anybody: `ack`, `skip`,
+a dead letter that was written. What failed or was put off is handed out again. `safe` never passes a record that is
+not settled.
+
+The time is monotonic seconds and an argument; so is chance. Not for several threads at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.ledger.book import Book
+from penstock.core.ledger.by_key import KeyQueue
+from penstock.core.ledger.letters import Letters
+from penstock.core.ledger.page import R
+from penstock.core.ledger.queues import DueQueue, PositionQueue
+from penstock.core.ledger.retrying import Again, Halve, after_failure
+from penstock.core.ledger.settings import (
+    DEFAULT_SIZE,
+    AnyOrder,
+    ByKey,
+    DeadLetters,
+    GiveUp,
+    LastResort,
+    LedgerSettings,
+    Redeliver,
+    Skip,
+    Warn,
+)
+from penstock.core.ledger.telling import Teller
+from penstock.core.ledger.ticket import DeadLetter, Delivery, Where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from random import Random
+
+    from penstock import events
+    from penstock.core.ledger.page import Held, Page
+    from penstock.core.ledger.queues import Queue, Tickets
+    from penstock.core.ledger.ticket import Ticket
+    from penstock.model import Position
+
+_STRIDES_TOLD = 3
+
+
+class Ending(NamedTuple):
+    """Why nothing more is handed out, though the tenure still holds: the shard is to be given up."""
+
+    action: str
+    """GiveUp or Stop."""
+    reason: str
+    cool_down_s: float
+    """GiveUp: how long this worker leaves the shard alone."""
+    error: BaseException | None
+    """What the handler raised, if that was it."""
+
+
+class Closing(NamedTuple):
+    """How a tenure ended."""
+
+    checkpoint: Checkpoint
+    """The last that may be written."""
+    unsettled: int
+    """Records that were handed out and that the next owner delivers again."""
+
+
+class Ledger(Generic[R]):
+    """One shard in one tenure. Methods that settle return False once it is closed: they count for nothing then."""
+
+    def __init__(
+        self,
+        stream: str,
+        shard_id: str,
+        after: Checkpoint,
+        settings: LedgerSettings,
+        *,
+        rng: Random,
+        on_event: Callable[[events.LedgerEvent], None],
+        size_of: Callable[[Any], int] = DEFAULT_SIZE,
+        key_of: Callable[[Any], object] = lambda record: record.partition_key,
+    ) -> None:
+        """``after``: the checkpoint that the tenure began with. ``size_of``: a record's payload bytes. ``key_of``: what
+        records are put in order by, with ``ByKey``.
+        """
+        self.settings = settings
+        self.ending: Ending | None = None
+        self.draining = False
+        """True: nothing more is handed out, and what is out may be settled. Set it as you like."""
+        self._book: Book[R] = Book(
+            after,
+            queue_of=lambda tickets: _queue_of(settings, tickets, key_of),
+            settle_deadline_s=settings.settle_deadline_s,
+            size_of=size_of,
+        )
+        self._letters: Letters[R] = Letters(rng)
+        self._rng = rng
+        self._tell = Teller(stream, shard_id, on_event)
+        self._shard_ended = False
+        self._failing_since_s: float | None = None
+        self._starved_since_s: float | None = None
+        self._starvation_told = False
+        self._closed: str | None = None
+        self._lone_at, self._stride, self._strides = -1, 0, 0
+
+    # --- in ---
+
+    @property
+    def held(self) -> Held:
+        """What came and is not settled, handed out or not: records, and the bytes that are kept for them."""
+        return self._book.held
+
+    @property
+    def has_room(self) -> bool:
+        """True while more may be fetched: a page of any size may come then."""
+        settings, held, chain = self.settings, self._book.held, self._book.chain
+        return (
+            held.records < settings.records_max
+            and held.payload_bytes < settings.bytes_max
+            and (chain.records < settings.repeat_records_max or self.repeatable < settings.repeat_records_max)
+        )
+
+    @property
+    def repeatable(self) -> int:
+        """Records from the first that is not settled to the last that came: what a crash could repeat."""
+        return self._book.chain.records - self._book.chain.prefix
+
+    def admit(
+        self,
+        records: Sequence[R],
+        now_s: float,
+        *,
+        ends_at: Position | None = None,
+        payload_bytes: int | None = None,
+        settled: Iterable[int] = (),
+        unreadable: Mapping[int, BaseException] | None = None,
+    ) -> None:
+        """Take records that follow all that came before; an empty page is fine.
+
+        ``ends_at``: where the page ends, if behind its last record (others were left out). ``settled``: numbers of
+        records that are not to be handed out (duplicates, records that were split into nothing). ``unreadable``:
+        numbers of those that become dead letters at once, with the reason. Raises ValueError when they don't follow.
+        """
+        book = self._book
+        if self._closed is not None:
+            return
+        if not records:
+            if ends_at is not None:
+                book.chain.extend(ends_at)
+            return
+        page = book.add(records, ends_at, payload_bytes, settled)
+        for place, error in (unreadable or {}).items():
+            page.gaps = True
+            if not page.is_settled(place):
+                ticket = book.new_ticket(page, [place])
+                ticket.first_at_s = now_s
+                book.stalls.watch(ticket)
+                self._bury(ticket, [place], error, "unreadable", now_s)
+        if page.left:
+            book.queue.add(page)
+
+    def end(self) -> None:
+        """The shard has no more records than those that came: when all are settled, `safe` is SHARD_END."""
+        self._shard_ended = True
+
+    # --- out ---
+
+    @property
+    def out(self) -> int:
+        """Records that are with callers: not those that wait for another try, or as dead letters."""
+        return self._book.out
+
+    def deliver(self, now_s: float, records_max: int = 10_000) -> Delivery[R] | None:
+        """The next records, all of one page. None: nothing is to be handed out now (see `next_at_s`)."""
+        if self._closed is not None or self.draining or self.ending is not None:
+            return None
+        book = self._book
+        delivery = book.take(now_s, records_max)
+        if delivery is not None:
+            self._starved_since_s = None
+        elif self._starved_since_s is None and book.out and not self.has_room and not book.queue.has_new():
+            self._starved_since_s, self._starvation_told = now_s, False
+        return delivery
+
+    def next_at_s(self) -> float:
+        """When to call `deliver`, `check` and `dead_letters` again, if nothing else happens before; or infinity."""
+        at_s = min(self._book.queue.next_at_s(), self._book.stalls.next_at_s(), self._letters.next_at_s())
+        if self._starved_since_s is not None and not self._starvation_told:
+            at_s = min(at_s, self._starved_since_s + self.settings.full_after_s)
+        return at_s
+
+    def remaining(self, delivery: Delivery[R]) -> Sequence[int]:
+        """The places of a delivery that are not settled and were not handed out again meanwhile."""
+        return self._book.mine(delivery.ticket)
+
+    # --- how far ---
+
+    @property
+    def safe(self) -> Checkpoint:
+        """The furthest checkpoint that does not lie: all up to and with it is settled."""
+        if self._shard_ended and not self._book.held.records:
+            return Checkpoint.SHARD_END
+        return self._book.chain.safe
+
+    @property
+    def settled_records(self) -> int:
+        """How many records of this tenure lie before the first one that is not settled."""
+        return self._book.chain.prefix
+
+    @property
+    def oldest(self) -> Position | None:
+        """The first record that is not settled, handed out or not."""
+        return self._book.chain.oldest
+
+    def unsettled(self, positions_max: int | None = None) -> list[Position]:
+        """The records that were handed out and are not settled, in the order of the shard."""
+        return self._book.unsettled(positions_max)
+
+    # --- settling ---
+
+    def ack(self, ticket: Ticket, places: Sequence[int] | None = None) -> bool:
+        """These records of a delivery are done; without ``places`` all of them. Counts also when they were handed out
+        again meanwhile. Settling twice is no fault.
+        """
+        if self._closed is not None:
+            return self._late(ticket.left if places is None else len(places))
+        self._failing_since_s = None
+        if places is None:
+            self._book.settle_all(ticket)
+            places = ticket.places
+        else:
+            for place in places:
+                self._book.settle(ticket, place)
+        if not places:
+            return True
+        newest = places[-1] if type(places) is range else max(places)
+        self._note_stride(ticket, newest, alone=len(places) == 1)
+        if self.settings.latest_wins:
+            for root, passed in self._book.before(ticket, newest):
+                self._skip(root, passed, "latest wins")
+        return True
+
+    def ack_one(self, ticket: Ticket, place: int) -> bool:
+        """One record of a delivery is done."""
+        if self._closed is not None or self.settings.latest_wins:
+            return self.ack(ticket, (place,))
+        self._failing_since_s = None
+        self._book.settle(ticket, place)
+        self._note_stride(ticket, place, alone=True)
+        return True
+
+    def skip(self, ticket: Ticket, places: Sequence[int] | None = None, *, reason: str = "skipped") -> bool:
+        """These records count as settled without having been processed; an event says so."""
+        if self._closed is not None:
+            return self._late(ticket.left if places is None else len(places))
+        self._skip(ticket, ticket.page.unsettled_of(ticket.places if places is None else sorted(places)), reason)
+        return True
+
+    def settle_through(self, ticket: Ticket, place: int) -> bool:
+        """Settle this record and all before it that were handed out. Raises ValueError with ``ByKey``: there others lie
+        between them that were not handed out.
+        """
+        if self._closed is not None:
+            return self._late(1)
+        if isinstance(self.settings.order, ByKey):
+            raise ValueError("settle_through needs records in order; with ByKey settle the records of each delivery")
+        self._failing_since_s = None
+        for root, places in self._book.before(ticket, place + 1):
+            self._book.settle_some(root, places)
+        self._note_stride(ticket, place, alone=False)
+        return True
+
+    def _skip(self, ticket: Ticket, places: Sequence[int], reason: str) -> None:
+        if places:
+            page = ticket.page
+            first, last = page.position(places[0]), page.position(places[-1])
+            self._book.settle_some(ticket, places)
+            self._tell.skipped(first, last, len(places), reason)
+
+    def _note_stride(self, ticket: Ticket, place: int, *, alone: bool) -> None:
+        """Notice a program that settles each tenth record and means the ten."""
+        at = ticket.page.first + place
+        stride, self._lone_at = at - self._lone_at, at
+        if not alone or stride < 2:
+            self._stride = self._strides = 0
+        elif stride != self._stride:
+            self._stride, self._strides = stride, 1
+        else:
+            self._strides += 1
+            if self._strides == _STRIDES_TOLD and not self.settings.latest_wins:
+                found = self._book.before(ticket, place)
+                passed = [root.page.position(each) for root, places in found for each in places]
+                if passed:
+                    self._tell.unsettled(passed, f"only each {stride}th record is settled")
+
+    # --- again ---
+
+    def nack(self, ticket: Ticket, now_s: float, places: Sequence[int] | None = None, *, delay_s: float = 0.0) -> bool:
+        """Hand these records out again, not before ``delay_s``. Nothing happens to those that are settled, or were
+        handed out again already.
+        """
+        if self._closed is not None:
+            return False
+        self._book.again(ticket, [self._book.mine(ticket, places)], now_s + delay_s, tries=ticket.tries)
+        return True
+
+    def fail(self, ticket: Ticket, error: BaseException, now_s: float, places: Sequence[int] | None = None) -> bool:
+        """A handler raised: what it left unsettled meets the retry policy."""
+        if self._closed is not None:
+            return False
+        book, retry, tries = self._book, self.settings.retry, ticket.tries + 1
+        mine = book.mine(ticket, places)
+        if ticket.where is not Where.OUT or not mine:
+            return True
+        if not isinstance(error, retry.transient):
+            self._failing_since_s = None
+        elif self._failing_since_s is None:
+            self._failing_since_s = now_s
+        failing_s = 0.0 if self._failing_since_s is None else now_s - self._failing_since_s
+        step = after_failure(
+            retry, error, records=len(mine), tries=tries, halved=ticket.halved, failing_s=failing_s, rng=self._rng
+        )
+        self._tell.failed(ticket, mine, error, step)
+        if isinstance(step, Again):
+            book.again(ticket, [mine], now_s + step.delay_s, tries=tries)
+        elif isinstance(step, Halve):
+            middle = (len(mine) + 1) // 2
+            book.again(ticket, [mine[:middle], mine[middle:]], now_s + step.delay_s, tries=0, halved=True)
+        else:
+            self._resort_to(step.resort, ticket, mine, error, "failed", now_s)
+        return True
+
+    def take_back(self, now_s: float) -> None:
+        """Whoever iterated has left: all that is out is handed out again."""
+        if self._closed is None:
+            for root in self._book.stalls:
+                self._redeliver(root, now_s)
+
+    def _redeliver(self, root: Ticket, now_s: float) -> None:
+        for ticket, places in self._book.with_whom(root).items():
+            if ticket.where is Where.OUT:
+                self._book.again(ticket, [places], now_s, tries=ticket.tries)
+
+    # --- the end of a record's tries ---
+
+    def dead_letter(
+        self, ticket: Ticket, now_s: float, places: Sequence[int] | None = None, *,
+        error: BaseException | None = None, reason: str = "dead-lettered",
+    ) -> bool:  # fmt: skip
+        """Give these records up: each becomes a dead letter, and counts as settled once that is written."""
+        if self._closed is not None:
+            return False
+        mine = self._book.mine(ticket, places)
+        if ticket.where is Where.OUT:
+            self._bury(ticket, mine, error, reason, now_s)
+        return True
+
+    def dead_letters(self, now_s: float) -> list[DeadLetter[R]]:
+        """What is to be written now. Say of each whether it was (`buried`) or was not (`not_buried`)."""
+        return [] if self._closed is not None else self._letters.take(now_s)
+
+    def buried(self, letter: DeadLetter[R]) -> bool:
+        """A dead letter is written: its record counts as settled."""
+        if self._closed is not None:
+            return self._late(1)
+        if letter.ticket.left:
+            self._book.settle(letter.ticket, letter.place)
+            self._tell.buried(letter)
+        return True
+
+    def not_buried(self, letter: DeadLetter[R], error: BaseException, now_s: float) -> bool:
+        """A dead letter could not be written, or may not have been: it is tried again, after a wait."""
+        if self._closed is not None:
+            return False
+        self._tell.not_buried(letter, error, self._letters.failed(letter, now_s))
+        return True
+
+    def _bury(
+        self, ticket: Ticket, places: Sequence[int], error: BaseException | None, reason: str, now_s: float
+    ) -> None:
+        page: Page[R] = ticket.page
+        for place in places:
+            moved = self._book.move(ticket, [place], Where.BURYING)
+            letter = DeadLetter(page.record(place), page.position(place), moved, place, error, reason)
+            self._letters.add(letter, now_s)
+        if not ticket.left:
+            self._book.queue.closed(ticket)
+
+    def _resort_to(
+        self, resort: LastResort, ticket: Ticket, places: Sequence[int], error: BaseException | None, reason: str,
+        now_s: float,
+    ) -> None:  # fmt: skip
+        match resort:
+            case DeadLetters():
+                self._bury(ticket, places, error, reason, now_s)
+            case Skip():
+                self._skip(ticket, places, reason)
+            case GiveUp(cool_down_s=cool_down_s):
+                self._give_up(Ending("GiveUp", reason, cool_down_s, error))
+            case _:
+                self._give_up(Ending("Stop", reason, 0.0, error))
+
+    def _give_up(self, ending: Ending) -> None:
+        if self.ending is None:
+            self.ending = ending
+            self._tell.given_up(ending.action, ending.reason, ending.error, ending.cool_down_s)
+
+    # --- what stays unsettled ---
+
+    def check(self, now_s: float) -> None:
+        """Report what stays unsettled, and act as the policy says. Call it by `next_at_s`; more often does no harm."""
+        if self._closed is not None:
+            return
+        for root in self._book.stalls.due(now_s):
+            self._stalled(root, now_s)
+        since_s, oldest = self._starved_since_s, self.oldest
+        if since_s is None or oldest is None or self.has_room:
+            self._starved_since_s = None
+        elif not self._starvation_told and now_s - since_s >= self.settings.full_after_s:
+            self._starvation_told = True
+            self._tell.held(self._book.held, oldest, now_s - since_s)
+
+    def _stalled(self, root: Ticket, now_s: float) -> None:
+        policy = self.settings.stalled
+        if isinstance(policy, Redeliver) and root.redelivered >= policy.times_max:
+            policy = policy.then
+        groups = self._book.with_whom(root)
+        places = sorted(place for group in groups.values() for place in group)
+        waiting = sum(len(group) for ticket, group in groups.items() if ticket.where is not Where.OUT)
+        self._tell.stalled(root, places, waiting, now_s, policy)
+        if isinstance(policy, Redeliver):
+            root.redelivered += 1
+            self._redeliver(root, now_s)
+        elif not isinstance(policy, Warn):
+            for ticket, group in groups.items():
+                if ticket.where is not Where.BURYING:
+                    self._resort_to(policy, ticket, group, None, "not settled in time", now_s)
+
+    # --- the end of the tenure ---
+
+    def close(self, reason: str) -> Closing:
+        """The tenure is over. What is unsettled is told, once; what is settled from now on counts for nothing."""
+        unsettled = self.unsettled()
+        if self._closed is None:
+            self._closed = reason
+            if unsettled:
+                self._tell.unsettled(unsettled, reason)
+        return Closing(self.safe, len(unsettled))
+
+    def _late(self, records: int) -> bool:
+        self._tell.late(records, self._closed or "")
+        return False
+
+
+def _queue_of(settings: LedgerSettings, tickets: Tickets, key_of: Callable[[Any], object]) -> Queue:
+    match settings.order:
+        case ByKey(slots_max=slots_max):
+            return KeyQueue(tickets, slots_max=slots_max, key_of=key_of)
+        case AnyOrder():
+            return DueQueue(tickets)
+        case _:
+            return PositionQueue(tickets)

@@ -1,0 +1,291 @@
+"""Records that came together, and which of them are settled.
+
+A record is named by its *place*: its number in its page, which never changes. What is settled is one byte a record,
+made only when a part of a page is settled before the rest; a page that is settled as a whole never has any. Once three
+quarters of the kept records are settled they are let go, with their bytes: a slow record holds itself, not its page.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from penstock.model import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.ledger.ticket import Ticket
+
+COMPACT_PLACES_MIN = 16
+"""Smaller pages are kept as they are: there is little to win."""
+_COMPACT_PART = 4
+
+
+class Placed(Protocol):
+    """What a ledger takes: anything that knows its position. Those of one position (parts of one record) are
+    settled together as far as the checkpoint goes.
+    """
+
+    @property
+    def sequence_number(self) -> int:
+        """Of the Kinesis record."""
+
+    @property
+    def sub_sequence_number(self) -> int:
+        """Inside of an aggregate."""
+
+
+R = TypeVar("R", bound=Placed)
+
+
+class Held:
+    """What the pages of a ledger hold together."""
+
+    __slots__ = ("payload_bytes", "records")
+
+    def __init__(self) -> None:
+        self.records = 0
+        """Not settled yet, whether handed out or not."""
+        self.payload_bytes = 0
+        """Of all records that are still kept; at most a page's settled records are among them."""
+
+
+class Page(Generic[R]):
+    """Some records in their order, and what of them is not settled."""
+
+    __slots__ = (
+        "before", "befores", "count", "ends_at", "fed", "first", "flags", "gaps", "held", "left", "moved", "next",
+        "number", "payload_bytes", "places", "previous", "records", "size_of",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        number: int,
+        first: int,
+        records: Sequence[R],
+        *,
+        before: Checkpoint,
+        ends_at: Position,
+        payload_bytes: int,
+        size_of: Callable[[Any], int],
+        held: Held,
+    ) -> None:
+        self.number = number
+        """Pages of a ledger are numbered as they come."""
+        self.first = first
+        """How many records came before this page."""
+        self.records = records
+        self.places: Sequence[int] = range(len(records))
+        """The place of each record that is kept, rising."""
+        self.flags: bytearray | None = None
+        """1 for each kept record that is settled; None: no kept record is."""
+        self.count = self.left = len(records)
+        """How many there were; how many of them are not settled."""
+        self.fed = 0
+        """The place up to which records were handed out for the first time."""
+        self.gaps = False
+        """True when some of them must not be: they came settled, or as dead letters."""
+        self.before = before
+        """What is done when all before the first kept record is settled."""
+        self.befores: list[Position | None] | None = None
+        """For each kept record the position before it, where records between were let go; None stands for `before`."""
+        self.ends_at = ends_at
+        """What is done when the whole page is settled; it may lie behind the last record."""
+        self.moved: dict[int, Ticket] = {}
+        """The ticket of each record that is not with the one that it was handed out with first."""
+        self.payload_bytes = payload_bytes
+        self.size_of = size_of
+        self.held = held
+        self.previous: Page[R] | None = None
+        self.next: Page[R] | None = None
+        held.records += self.left
+        held.payload_bytes += payload_bytes
+
+    # --- which are settled ---
+
+    def index_of(self, place: int) -> int:
+        """Where the record is kept; -1 when it was settled and let go."""
+        places = self.places
+        if type(places) is range:
+            index = place - places.start
+            return index if 0 <= index < len(places) else -1
+        index = bisect_left(places, place)
+        return index if index < len(places) and places[index] == place else -1
+
+    def is_settled(self, place: int) -> bool:
+        """True when it is."""
+        index = self.index_of(place)
+        return index < 0 or (self.flags is not None and self.flags[index] == 1)
+
+    def mark(self, place: int) -> bool:
+        """Settle one record; False when it was settled before."""
+        index = self.index_of(place)
+        if index < 0:
+            return False
+        flags = self.flags
+        if flags is None:
+            flags = self.flags = bytearray(len(self.places))
+        elif flags[index]:
+            return False
+        flags[index] = 1
+        self.left -= 1
+        self.held.records -= 1
+        if self.left * _COMPACT_PART <= len(flags):
+            self._shrink()
+        return True
+
+    def mark_all(self, places: Sequence[int], count: int) -> None:
+        """Settle these places, of which exactly ``count`` were not settled."""
+        if count == self.left:
+            self.clear()
+            return
+        if self.flags is None:
+            self.flags = bytearray(len(self.places))
+        flags = self.flags
+        if type(places) is range and type(self.places) is range:
+            start = max(places.start - self.places.start, 0)
+            stop = min(places.stop - self.places.start, len(flags))
+            flags[start:stop] = b"\1" * (stop - start)
+        else:
+            for place in places:
+                if (index := self.index_of(place)) >= 0:
+                    flags[index] = 1
+        self.left -= count
+        self.held.records -= count
+        if self.left * _COMPACT_PART <= len(flags):
+            self._shrink()
+
+    def feed(self, records_max: int) -> Sequence[int]:
+        """The next places that were never handed out, at most so many; empty at the page's end."""
+        while self.fed < self.count:
+            start, stop = self.fed, min(self.fed + records_max, self.count)
+            self.fed = stop
+            if not self.gaps:
+                return range(start, stop)
+            places = [place for place in self.unsettled(start, stop) if place not in self.moved]
+            if places:
+                return places
+        return ()
+
+    def has_fresh(self) -> bool:
+        """True when `feed` has something."""
+        if not self.gaps:
+            return self.fed < self.count
+        return any(place not in self.moved for place in self.unsettled(self.fed, self.count))
+
+    def clear(self) -> None:
+        """Settle all that is left, and let it go."""
+        self.held.records -= self.left
+        self.held.payload_bytes -= self.payload_bytes
+        self.left = self.payload_bytes = 0
+        self.records, self.places = (), range(0)
+        self.flags = self.befores = None
+        self.moved.clear()
+
+    def unsettled(self, start: int, stop: int) -> Sequence[int]:
+        """The places from ``start`` to before ``stop`` that are not settled, rising."""
+        places, flags = self.places, self.flags
+        low, high = bisect_left(places, start), bisect_left(places, stop)
+        if flags is None:
+            return places[low:high]
+        found = []
+        index = flags.find(0, low, high)
+        while index >= 0:
+            found.append(places[index])
+            index = flags.find(0, index + 1, high)
+        return found
+
+    def unsettled_of(self, places: Sequence[int]) -> Sequence[int]:
+        """Those of these (rising) places that are not settled."""
+        if type(places) is range:
+            return self.unsettled(places.start, places.stop)
+        return [place for place in places if not self.is_settled(place)]
+
+    # --- records and positions ---
+
+    def record(self, place: int) -> R:
+        """A record that is not settled."""
+        return self.records[self.index_of(place)]
+
+    def chosen(self, places: Sequence[int]) -> Sequence[R]:
+        """The records at places that are not settled."""
+        if type(places) is range and type(self.places) is range:
+            start = places.start - self.places.start
+            if start == 0 and len(places) == len(self.places):
+                return self.records
+            return self.records[start : start + len(places)]
+        return [self.records[self.index_of(place)] for place in places]
+
+    def position(self, place: int) -> Position:
+        """Of a record that is not settled."""
+        record = self.record(place)
+        return Position(record.sequence_number, record.sub_sequence_number)
+
+    def first_left(self) -> int:
+        """The index of the first kept record that is not settled; there is one."""
+        return 0 if self.flags is None else self.flags.find(0)
+
+    def position_before(self, index: int) -> Position | None:
+        """The last position before the kept record ``index`` and all of its own position; None stands for `before`."""
+        records, places, befores = self.records, self.places, self.befores
+        own = records[index]
+        while index > 0 and places[index - 1] == places[index] - 1:
+            index -= 1
+            other = records[index]
+            if not _same(own, other):
+                return Position(other.sequence_number, other.sub_sequence_number)
+        return befores[index] if befores is not None else None
+
+    # --- letting go ---
+
+    def _shrink(self) -> None:
+        if not self.left:
+            self.clear()
+        elif len(self.places) >= COMPACT_PLACES_MIN:
+            self._compact()
+
+    def _compact(self) -> None:
+        """Keep only what is not settled."""
+        flags = self.flags
+        assert flags is not None
+        first, last = flags.find(0), flags.rfind(0)
+        if last - first + 1 == self.left and self.befores is None:
+            position = self.position_before(first)
+            if position is not None:
+                self.before = type(self.before).at(position)
+            self.records = self.records[first : last + 1]
+            self.places = self.places[first : last + 1]
+        else:
+            kept, self.befores = self._rest(flags)
+            self.records = [self.records[index] for index in kept]
+            self.places = [self.places[index] for index in kept]
+        self.flags = None
+        still = min(self.payload_bytes, sum(map(self.size_of, self.records)))
+        self.held.payload_bytes -= self.payload_bytes - still
+        self.payload_bytes = still
+
+    def _rest(self, flags: bytearray) -> tuple[list[int], list[Position | None]]:
+        """The indices that are not settled, and the position before each."""
+        records, places, befores = self.records, self.places, self.befores
+        before = befores[0] if befores is not None else None
+        own = records[0]
+        kept: list[int] = []
+        kept_befores: list[Position | None] = []
+        for index, record in enumerate(records):
+            if record is not own and not _same(own, record):
+                if befores is not None and places[index - 1] != places[index] - 1:
+                    before = befores[index]
+                else:
+                    before = Position(own.sequence_number, own.sub_sequence_number)
+                own = record
+            if not flags[index]:
+                kept.append(index)
+                kept_befores.append(before)
+        return kept, kept_befores
+
+
+def _same(one: Placed, other: Placed) -> bool:
+    """Whether both are of one position: parts of one record."""
+    return one.sub_sequence_number == other.sub_sequence_number and one.sequence_number == other.sequence_number

@@ -1,0 +1,120 @@
+"""One record, many parts: each part is handed out by itself, and the record is settled when all of them are.
+
+The parts of a record must follow from the record alone. Then a replay gives the same ones, and (position, part) names a
+part for good. While a tenure lasts they are made once: what is handed out again is what was handed out before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from penstock.core.ledger.page import Placed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+PARTS_MAX = 10_000
+
+
+class Source(Placed, Protocol):
+    """A record that can be split."""
+
+    @property
+    def partition_key(self) -> str | None:
+        """Its parts have the same."""
+
+    @property
+    def data(self) -> bytes:
+        """Kept with the parts, for dead letters."""
+
+
+T = TypeVar("T")
+
+
+class SplitError(Exception):
+    """A record could not be split as it should be."""
+
+
+class Part(Generic[T]):
+    """A part of a record."""
+
+    __slots__ = ("part", "parts", "record", "value")
+
+    def __init__(self, record: Source, part: int, parts: int, value: T) -> None:
+        self.record = record
+        self.part = part
+        """From 0."""
+        self.parts = parts
+        """How many there are."""
+        self.value = value
+
+    @property
+    def sequence_number(self) -> int:
+        """The record's."""
+        return self.record.sequence_number
+
+    @property
+    def sub_sequence_number(self) -> int:
+        """The record's."""
+        return self.record.sub_sequence_number
+
+    @property
+    def partition_key(self) -> str | None:
+        """The record's: its parts are handed out one after the other where order is by key."""
+        return self.record.partition_key
+
+    @property
+    def data(self) -> bytes:
+        """The record's with the first part, so that the bytes of a record count once."""
+        return self.record.data if self.part == 0 else b""
+
+
+class Split(NamedTuple):
+    """What `Ledger.admit` takes."""
+
+    records: list[Any]
+    """Parts; and the record itself where there are none."""
+    settled: list[int]
+    """Places of records without parts."""
+    unreadable: dict[int, BaseException]
+    """Places of records that could not be split."""
+
+
+def split(
+    records: Sequence[Source],
+    function: Callable[[Any], Iterable[T]],
+    *,
+    parts_max: int = PARTS_MAX,
+    twice: bool = False,
+) -> Split:
+    """Split each record with ``function(record)``, which returns its parts in their order.
+
+    What it raises, and more than ``parts_max`` parts, make the record unreadable. ``twice`` calls it a second time and
+    makes records unreadable whose parts differ: for tests.
+    """
+    result = Split([], [], {})
+    for record in records:
+        place = len(result.records)
+        try:
+            values = _bounded(function(record), parts_max)
+            if twice and _bounded(function(record), parts_max) != values:
+                raise SplitError("the parts of a record must follow from the record alone, but differ the second time")
+        except Exception as error:  # it is the user's function: whatever it raises belongs to the record
+            result.records.append(record)
+            result.unreadable[place] = error
+            continue
+        if values:
+            result.records.extend(Part(record, part, len(values), value) for part, value in enumerate(values))
+        else:
+            result.records.append(record)
+            result.settled.append(place)
+    return result
+
+
+def _bounded(values: Iterable[T], parts_max: int) -> list[T]:
+    found: list[T] = []
+    for value in values:
+        if len(found) == parts_max:
+            raise SplitError(f"a record has more than {parts_max} parts (parts_max)")
+        found.append(value)
+    return found

@@ -1,0 +1,183 @@
+"""The choices that a ledger follows: order, retries, what happens to a record that stays unsettled, bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIB = 1024 * 1024
+
+
+# --- what happens in the end ---
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """The record becomes a dead letter, with its position, attempts and error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The record counts as settled; an event names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Nothing more of the shard is handed out, and the error is raised where records are asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp:
+    """The shard is given up, for another worker to try."""
+
+    cool_down_s: float = 60.0
+    """This worker leaves the shard alone for so long."""
+
+    def __post_init__(self) -> None:
+        _check({"cool_down_s": self.cool_down_s}, above_zero=False)
+
+
+LastResort: TypeAlias = DeadLetters | Skip | Stop | GiveUp
+
+
+# --- failures ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """What an exception of a handler leads to."""
+
+    batch_tries_max: int = 2
+    """A batch of several records that failed so often is halved, and each half that fails is halved at once, until
+    the record that fails is alone.
+    """
+    halve: bool = True
+    """False: a batch is tried again as a whole, and shares its fate."""
+    tries_max: int | None = 3
+    """A record that failed so often while it was alone (or a batch that is not halved) meets ``then``. None: never."""
+    base_s: float = 0.2
+    cap_s: float = 30.0
+    """Tries are a random time apart: from 0 to base_s · 2ⁿ after n failures, at most cap_s."""
+    then: LastResort = field(default_factory=DeadLetters)
+    transient: tuple[type[BaseException], ...] = ()
+    """Errors that no record is to blame for (a database that is down): the batch is tried again as it is, for ever."""
+    give_up_after_s: float | None = None
+    """When nothing was settled and all that failed was transient for so long, the shard is given up. None: never."""
+    cool_down_s: float = 60.0
+    """For how long this worker leaves it alone then."""
+
+    def __post_init__(self) -> None:
+        _check({"base_s": self.base_s, "cap_s": self.cap_s, "batch_tries_max": self.batch_tries_max})
+        _check({"cool_down_s": self.cool_down_s}, above_zero=False)
+        if self.tries_max is not None:
+            _check({"tries_max": self.tries_max})
+        if self.give_up_after_s is not None:
+            _check({"give_up_after_s": self.give_up_after_s})
+
+
+# --- records that stay unsettled ---
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Only say so, each time that the deadline passes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redeliver:
+    """Hand the records out again, as if their handler had died; its late settlements count all the same."""
+
+    times_max: int = 1
+    then: Warn | LastResort = field(default_factory=Warn)
+
+    def __post_init__(self) -> None:
+        _check({"times_max": self.times_max})
+
+
+StallPolicy: TypeAlias = Warn | Redeliver | LastResort
+
+
+# --- order ---
+
+
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """Nothing new is handed out while an earlier record waits to be handed out again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOrder:
+    """Records that are to be handed out again come when they are due; others are not held up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByKey:
+    """Each delivery is of one partition key, and of a key there is one at a time: order per key, keys side by side."""
+
+    slots_max: int = 16
+    """Deliveries that are out at the same time."""
+
+    def __post_init__(self) -> None:
+        _check({"slots_max": self.slots_max})
+
+
+OrderPolicy: TypeAlias = InOrder | AnyOrder | ByKey
+
+
+# --- all of it ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerSettings:
+    """How one shard's records are handed out and settled. Raises OptionError for what can't be."""
+
+    order: OrderPolicy = field(default_factory=InOrder)
+    retry: Retry = field(default_factory=Retry)
+    settle_deadline_s: float = 300.0
+    """A record that is not settled so long after it was handed out first is reported, and ``stalled`` acts."""
+    stalled: StallPolicy = field(default_factory=Warn)
+    records_max: int = 100_000
+    """No more is fetched while so many records are not settled, handed out or not."""
+    bytes_max: int = 64 * MIB
+    """Nor while records of so many payload bytes are kept."""
+    repeat_records_max: int = 1_000_000
+    """Nor while so many lie behind the oldest unsettled one: a crash would repeat them."""
+    full_after_s: float = 5.0
+    """A caller that asks for records and gets none for so long, because what it has is at the bound, is told."""
+    latest_wins: bool = False
+    """The newest settlement counts for all records before it; those that were not settled are reported as skipped."""
+
+    def __post_init__(self) -> None:
+        _check(
+            {
+                "settle_deadline_s": self.settle_deadline_s,
+                "records_max": self.records_max,
+                "bytes_max": self.bytes_max,
+                "repeat_records_max": self.repeat_records_max,
+                "full_after_s": self.full_after_s,
+            }
+        )
+        if self.latest_wins and isinstance(self.order, ByKey):
+            raise OptionError(
+                "latest_wins: with keys side by side the newest record says nothing about those before it"
+            )
+
+
+DEFAULT_SIZE: Callable[[object], int] = lambda record: len(getattr(record, "data", b""))  # noqa: E731
+"""The payload bytes of a record."""
+
+
+def _check(values: dict[str, float], *, above_zero: bool = True) -> None:
+    """Raise for bounds and intervals that are none."""
+    faults = [
+        f"{name}: {value!r} is not {'above' if above_zero else 'at least'} 0"
+        for name, value in values.items()
+        if not (value > 0 or (value == 0 and not above_zero))
+    ]
+    if faults:
+        raise OptionError(faults)

@@ -1,0 +1,84 @@
+"""The ledger's facts about one shard, as events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock import events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.core.ledger.page import Held
+    from penstock.core.ledger.retrying import Step
+    from penstock.core.ledger.ticket import DeadLetter, Ticket
+    from penstock.model import Position
+
+POSITIONS_TOLD_MAX = 20
+"""An event names so many records."""
+ADVICE = "settle every record, or call settle_through(record), which settles it and all before it"
+
+
+class Teller:
+    """Makes events, and tells what is only told once."""
+
+    __slots__ = ("_late_told", "_on_event", "_shard_id", "_stream")
+
+    def __init__(self, stream: str, shard_id: str, on_event: Callable[[events.LedgerEvent], None]) -> None:
+        self._stream = stream
+        self._shard_id = shard_id
+        self._on_event = on_event
+        self._late_told = False
+
+    def stalled(self, root: Ticket, places: Sequence[int], waiting: int, now_s: float, action: object) -> None:
+        """Records are not settled in time."""
+        told = tuple(root.page.position(place) for place in places[:POSITIONS_TOLD_MAX])
+        age_s, name = now_s - root.first_at_s, type(action).__name__
+        self._on_event(
+            events.RecordsStalled(self._stream, self._shard_id, told, len(places), waiting, age_s, name),
+        )
+
+    def failed(self, ticket: Ticket, places: Sequence[int], error: BaseException, step: Step) -> None:
+        """A handler raised."""
+        position, kind = ticket.page.position(places[0]), type(error).__name__
+        name, delay_s = step.told
+        self._on_event(
+            events.BatchFailed(
+                self._stream, self._shard_id, position, len(places), ticket.attempt, kind, name, delay_s
+            )
+        )  # fmt: skip
+
+    def buried(self, letter: DeadLetter[Any]) -> None:
+        """A dead letter is written."""
+        what = letter.position, letter.part, letter.attempts, letter.error_type
+        self._on_event(events.RecordDeadLettered(self._stream, self._shard_id, *what))
+
+    def not_buried(self, letter: DeadLetter[Any], error: BaseException, delay_s: float) -> None:
+        """A dead letter could not be written."""
+        what = letter.position, type(error).__name__, letter.tries, delay_s
+        self._on_event(events.DeadLetterFailed(self._stream, self._shard_id, *what))
+
+    def skipped(self, first: Position, last: Position, records: int, reason: str) -> None:
+        """Records count as settled without having been processed."""
+        self._on_event(events.RecordsSkipped(self._stream, self._shard_id, first, last, records, reason))
+
+    def unsettled(self, positions: Sequence[Position], reason: str) -> None:
+        """Records were handed out and nobody settled them."""
+        told = tuple(positions[:POSITIONS_TOLD_MAX])
+        self._on_event(events.RecordsUnsettled(self._stream, self._shard_id, told, len(positions), reason, ADVICE))
+
+    def late(self, records: int, reason: str) -> None:
+        """A tenure that has ended is settled: a thousand tasks that end late are one fact."""
+        if not self._late_told:
+            self._late_told = True
+            self._on_event(events.LateSettlement(self._stream, self._shard_id, records, reason))
+
+    def held(self, held: Held, oldest: Position, held_s: float) -> None:
+        """Nothing more is fetched, and somebody waits."""
+        what = held.records, held.payload_bytes, oldest, held_s
+        self._on_event(events.FetchingHeld(self._stream, self._shard_id, *what))
+
+    def given_up(self, action: str, reason: str, error: BaseException | None, cool_down_s: float) -> None:
+        """Nothing more is handed out."""
+        why = reason if error is None else f"{reason}: {type(error).__name__}"
+        self._on_event(events.ShardGivenUp(self._stream, self._shard_id, action, why, cool_down_s))

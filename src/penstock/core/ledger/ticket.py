@@ -1,0 +1,109 @@
+"""What the ledger remembers of records that were handed out together, and what callers get."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+
+from penstock.core.ledger.page import R
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.ledger.page import Page
+    from penstock.model import Position
+
+
+class Where(Enum):
+    """Where the records of a ticket are."""
+
+    QUEUED = "queued"
+    """Not handed out yet."""
+    OUT = "out"
+    """With a caller."""
+    WAITING = "waiting"
+    """To be handed out again."""
+    BURYING = "burying"
+    """A dead letter that is not known to be written."""
+
+
+class Ticket:
+    """Records of one page that share their history. Each record is with one ticket, until it is settled."""
+
+    __slots__ = (
+        "attempt", "due_s", "first_at_s", "halved", "key", "left", "page", "places", "redelivered", "remind_at_s",
+        "root", "serial", "tries", "unsettled", "where",
+    )  # fmt: skip
+
+    def __init__(self, page: Page[Any], places: Sequence[int], *, serial: int, root: Ticket | None = None) -> None:
+        self.page = page
+        self.places = places
+        """Those that it was made with; rising."""
+        self.serial = serial
+        self.left = len(places)
+        """Not settled, and still with this ticket."""
+        self.where = Where.QUEUED
+        self.root = self if root is None else root
+        """The one that they were handed out with first."""
+        self.unsettled = len(places)
+        """Of a root: not settled, with whatever ticket they are."""
+        self.attempt: int = 0 if root is None else root.attempt
+        """How often the records were handed out."""
+        self.tries = 0
+        """How often they failed as they are now: not counting larger batches that they were in."""
+        self.halved = False
+        """True when they are a part of a batch that failed."""
+        self.first_at_s: float = 0.0 if root is None else root.first_at_s
+        """When they were handed out first."""
+        self.due_s = 0.0
+        """While waiting: not before this."""
+        self.remind_at_s = 0.0
+        """Of a root: when it is reported as not settled."""
+        self.redelivered = 0
+        """Of a root: how often it was handed out again because it was not settled in time."""
+        self.key: object = None
+        """Their partition key, where that matters."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Tickets compare by this as their records lie in the shard."""
+        return self.page.number, self.places[0]
+
+
+class Delivery(NamedTuple, Generic[R]):
+    """Records that are handed out. What becomes of them is told to the ledger with the ticket."""
+
+    ticket: Ticket
+    records: Sequence[R]
+    places: Sequence[int]
+    """Names each of the records in calls of the ledger, in the same order."""
+    attempt: int
+    """1 for the first time."""
+
+
+class DeadLetter(Generic[R]):
+    """A record that is given up. It counts as settled once it is known to be written where dead letters go."""
+
+    __slots__ = (
+        "attempts", "error_message", "error_type", "first_at_s", "part", "place", "position", "record", "ticket",
+        "tries",
+    )  # fmt: skip
+
+    def __init__(
+        self, record: R, position: Position, ticket: Ticket, place: int, error: BaseException | None, reason: str
+    ) -> None:
+        self.record = record
+        self.position = position
+        self.part: int | None = getattr(record, "part", None)
+        """Which part of the record, where records are split."""
+        self.ticket = ticket
+        self.place = place
+        self.attempts = ticket.attempt
+        """How often it was handed out."""
+        self.first_at_s = ticket.first_at_s
+        """When it was handed out first, on the caller's clock."""
+        self.error_type = reason if error is None else type(error).__name__
+        self.error_message = "" if error is None else str(error)
+        """What the handler said: it may hold anything, and belongs into the dead letter, not into a log."""
+        self.tries = 0
+        """How often writing it failed."""
