@@ -138,24 +138,21 @@ class DynamoLeaseTable:
                 raise
 
     async def _ensure_index(self, table: str, found: Mapping[str, Any]) -> None:
-        if any(one["IndexName"] == OWNER_INDEX for one in found.get("GlobalSecondaryIndexes", ())):
-            return
         parameters = {
             "TableName": table,
             "AttributeDefinitions": _text_attributes(names.KEY, names.OWNER),
             "GlobalSecondaryIndexUpdates": [{"Create": self._index()}],
         }
-        while True:
+        while not _has_index(found):
             try:
-                await self._client.call("UpdateTable", parameters)
+                await self._client.call("UpdateTable", parameters, retry=NEVER)
                 return
-            except ServiceError as fault:
-                if fault.code not in _BUSY:
-                    raise
-                now = await self._describe(table)
-                if any(one["IndexName"] == OWNER_INDEX for one in (now or {}).get("GlobalSecondaryIndexes", ())):
-                    return  # another worker was first
-                if fault.code == "ValidationException" and now is not None and now["TableStatus"] == "ACTIVE":
+            except PenstockError as fault:
+                # Another worker may have been first, or the table is changing: neither is a failure.
+                found = await self._describe(table) or {}
+                code = fault.code if isinstance(fault, ServiceError) else ""
+                wrong = code == "ValidationException" and found.get("TableStatus") == "ACTIVE"
+                if not _has_index(found) and (wrong or not (fault.retryable or code in _BUSY)):
                     raise
             await asyncio.sleep(POLL_INTERVAL_S)
 
@@ -270,6 +267,10 @@ class DynamoLeaseTable:
             if not fault.retryable:
                 raise
             return Unknown(fault.code if isinstance(fault, ServiceError) else type(fault).__name__)
+
+
+def _has_index(described: Mapping[str, Any]) -> bool:
+    return any(one["IndexName"] == OWNER_INDEX for one in described.get("GlobalSecondaryIndexes") or ())
 
 
 def _text_attributes(*attributes: str) -> list[dict[str, str]]:
