@@ -54,7 +54,7 @@ def plan(
     may_start = startable(listed)
     ours = [one for one in may_start if one.owner in everybody or is_free(one, everybody, failover_s)]
     present = [worker for worker in everybody.values() if worker.present]
-    assigned = _ask(strategy, ours, present, _preferred(listed, ours))
+    assigned = _ask(strategy, ours, present, _preferred(listed, ours, present))
     ours.sort(key=lambda lease: lease.key)
     for_me = [lease for lease in ours if lease.owner != me and assigned.get(lease.key) == me]
     leaving = me in everybody and everybody[me].leaving
@@ -96,11 +96,11 @@ def _ask(
     return strategy(shown, present, preferred) if present else {}
 
 
-def _preferred(leases: Iterable[LeaseView], children: Iterable[LeaseView]) -> dict[str, str]:
-    """Who read a parent last, for each lease that has one."""
+def _preferred(
+    leases: Iterable[LeaseView], startable: Iterable[LeaseView], present: Iterable[WorkerView]
+) -> dict[str, str]:
+    """Who would have a lease for less: one that is warm for it already, or that read a parent last."""
     last = {lease.key: lease.owner for lease in leases if lease.ended and lease.owner is not None}
-    return {
-        lease.key: next(last[parent] for parent in lease.parents if parent in last)
-        for lease in children
-        if not last.keys().isdisjoint(lease.parents)
-    }
+    children = (lease for lease in startable if not last.keys().isdisjoint(lease.parents))
+    heirs = {lease.key: next(last[parent] for parent in lease.parents if parent in last) for lease in children}
+    return heirs | {key: worker.id for worker in present for key in worker.warm}

@@ -1,0 +1,58 @@
+"""From rows, and what was observed of them, to what decisions look at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.assignment.views import LeaseView, WorkerView
+from penstock.core.leases.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from penstock.core.leases.membership import WorkerRow
+    from penstock.core.leases.row import LeaseRow
+
+_NOT_BEGUN = (Checkpoint.AT_TIMESTAMP, Checkpoint.TRIM_HORIZON)
+
+
+def lease_view(row: LeaseRow, unmoved_s: float = 0.0) -> LeaseView:
+    """``unmoved_s``: for how long the observer has seen the row's counter stand still."""
+    known = row.first_hash_key is not None and row.last_hash_key is not None
+    return LeaseView(
+        key=row.key,
+        owner=row.actual_owner,
+        next_owner=row.handoff_to,
+        ended=row.ended,
+        # As the KCL counts when it cleans up: LATEST is as good as a position.
+        started=row.checkpoint not in _NOT_BEGUN,
+        parents=_keys(row, row.parents),
+        children=_keys(row, row.children),
+        unmoved_s=unmoved_s,
+        throughput_kib_s=row.throughput_kib_s,
+        hash_range=(row.first_hash_key or 0, row.last_hash_key or 0) if known else None,
+    )
+
+
+def worker_view(
+    row: WorkerRow,
+    *,
+    alive: bool = True,
+    leaving: bool = False,
+    leases_max: int | None = None,
+    avoids: frozenset[str] = frozenset(),
+) -> WorkerView:
+    """``alive``: the row has moved within the failover time."""
+    return WorkerView(
+        id=row.worker_id,
+        alive=alive,
+        leaving=leaving,
+        leases_max=leases_max,
+        avoids=avoids,
+        wants=row.wanted,
+        gives=row.given,
+        warm=row.warm,
+    )
+
+
+def _keys(row: LeaseRow, shard_ids: frozenset[str]) -> tuple[str, ...]:
+    """Rows of multi-stream tables name parents and children by bare ids too."""
+    return tuple(sorted(one if row.stream is None else f"{row.stream}:{one}" for one in shard_ids))

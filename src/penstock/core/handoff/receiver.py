@@ -1,0 +1,161 @@
+"""How a worker comes to a lease that another has, or that is free: a table of states and inputs.
+
+It asks, is named, warms up without delivering anything, and delivers when the row names it as owner. If the owner
+dies meanwhile it takes the lease over, as warm as it is. It watches the row until it is certain that the lease will
+not come any more: one that comes to a worker that has stopped looking would be read by nobody.
+
+What is not in the table changes nothing.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ReceiverState(StrEnum):
+    """Where a worker is with a lease that it does not hold."""
+
+    IDLE = "idle"
+    ASKING = "asking"
+    WARMING = "warming"
+    """The owner has named this worker, which reads from the stored checkpoint into a buffer."""
+    WARM = "warm"
+    """It could deliver at once."""
+    PARTING = "parting"
+    """The owner names it no more: because the lease is given, or not to be given. The row tells."""
+    LETTING_GO = "letting go"
+    """This worker has changed its mind, but is still named: the lease may come all the same."""
+    LAST_LOOK = "last look"
+    """As PARTING, without a buffer."""
+    TAKING = "taking"
+    """The write that takes the lease is under way."""
+    HOLDING = "holding"
+    """The lease is this worker's. What follows is the owner's side."""
+
+
+class ReceiverInput(StrEnum):
+    """What it learns."""
+
+    WANT = "want"
+    """The assignment gives it the lease, which another worker holds."""
+    DROP = "drop"
+    """The assignment does not any more, or this worker leaves."""
+    NAMED = "named"
+    """The owner's worker row, or a KCL leader in the lease's row, names it as the next owner."""
+    UNNAMED = "unnamed"
+    """It does not."""
+    WARMED = "warmed"
+    """The buffer holds what follows the owner's position, or is full."""
+    MINE = "mine"
+    """The lease's row names it as owner, and did not at a look that is younger than half the failover time.
+
+    So it is certain for how long nobody else takes the lease.
+    """
+    MINE_UNSEEN = "mine unseen"
+    """The lease's row names it as owner, for who knows how long."""
+    THEIRS = "theirs"
+    """The lease's row names the owner that it waits for."""
+    OTHERS = "others"
+    """It names somebody else, who lives."""
+    TAKEABLE = "takeable"
+    """The lease is free, or its owner dead."""
+    BEGAN = "began"
+    """The take was applied, and a tenure has begun."""
+    NOT_TAKEN = "not taken"
+    """It was not, and the lease is somebody else's."""
+    GIVEN_INSTEAD = "given instead"
+    """It was not, because another write had made the lease this worker's first."""
+
+
+class ReceiverCommand(StrEnum):
+    """What it is to do."""
+
+    SAY_WANTED = "say wanted"
+    """Write into the own worker row that it wants, or agrees to receive, the lease."""
+    SAY_WARM = "say warm"
+    UNSAY = "unsay"
+    """Take both out of the own worker row."""
+    WARM_UP = "warm up"
+    """Read from the stored checkpoint into a bounded buffer, by polling; say when warm."""
+    DISCARD = "discard"
+    """Stop that, drop the buffer."""
+    READ = "read"
+    """Read the lease's row, consistently, and say what it shows."""
+    TAKE = "take"
+    """Claim the lease: send the write by which it is the owner from then on, or stays it where it is named already."""
+    RECEIVE = "receive"
+    """Begin a tenure without a write, with the row that was seen."""
+    DELIVER = "deliver"
+    """Drop from the buffer what lies at or before the row's checkpoint, and deliver the rest."""
+
+
+S, I, C = ReceiverState, ReceiverInput, ReceiverCommand  # noqa: E741
+
+ReceiverTable: TypeAlias = (
+    "Mapping[tuple[ReceiverState, ReceiverInput], tuple[ReceiverState, tuple[ReceiverCommand, ...]]]"
+)
+
+POLLS = frozenset({S.WARMING, S.WARM, S.PARTING, S.LETTING_GO, S.LAST_LOOK})
+"""The states in which the lease's row is read every few moments."""
+
+_APART = {
+    (S.IDLE, I.WANT): (S.ASKING, (C.SAY_WANTED,)),
+    (S.IDLE, I.NAMED): (S.WARMING, (C.SAY_WANTED, C.WARM_UP)),
+    (S.IDLE, I.TAKEABLE): (S.TAKING, (C.TAKE,)),
+    (S.IDLE, I.MINE): (S.TAKING, (C.TAKE,)),
+    (S.IDLE, I.MINE_UNSEEN): (S.TAKING, (C.TAKE,)),
+    (S.ASKING, I.NAMED): (S.WARMING, (C.WARM_UP,)),
+    (S.ASKING, I.DROP): (S.IDLE, (C.UNSAY,)),
+    (S.ASKING, I.OTHERS): (S.IDLE, (C.UNSAY,)),
+    (S.ASKING, I.TAKEABLE): (S.TAKING, (C.TAKE,)),
+    (S.ASKING, I.MINE): (S.TAKING, (C.TAKE,)),
+    (S.ASKING, I.MINE_UNSEEN): (S.TAKING, (C.TAKE,)),
+}
+_NAMED = {
+    (S.WARMING, I.WARMED): (S.WARM, (C.SAY_WARM,)),
+    **{
+        pair: outcome
+        for state in (S.WARMING, S.WARM)
+        for pair, outcome in {
+            (state, I.UNNAMED): (S.PARTING, (C.READ,)),
+            (state, I.DROP): (S.LETTING_GO, (C.UNSAY, C.DISCARD)),
+            (state, I.MINE): (S.HOLDING, (C.UNSAY, C.RECEIVE, C.DELIVER)),
+            (state, I.MINE_UNSEEN): (S.TAKING, (C.TAKE,)),
+            (state, I.TAKEABLE): (S.TAKING, (C.TAKE,)),
+            (state, I.OTHERS): (S.IDLE, (C.UNSAY, C.DISCARD)),
+        }.items()
+    },
+}
+_PARTING = {
+    (S.PARTING, I.NAMED): (S.WARMING, ()),
+    (S.PARTING, I.DROP): (S.LAST_LOOK, (C.UNSAY, C.DISCARD)),
+    (S.PARTING, I.MINE): (S.HOLDING, (C.UNSAY, C.RECEIVE, C.DELIVER)),
+    (S.PARTING, I.MINE_UNSEEN): (S.TAKING, (C.TAKE,)),
+    (S.PARTING, I.TAKEABLE): (S.TAKING, (C.TAKE,)),
+    (S.PARTING, I.THEIRS): (S.IDLE, (C.UNSAY, C.DISCARD)),
+    (S.PARTING, I.OTHERS): (S.IDLE, (C.UNSAY, C.DISCARD)),
+    (S.LETTING_GO, I.UNNAMED): (S.LAST_LOOK, (C.READ,)),
+    (S.LETTING_GO, I.MINE): (S.TAKING, (C.TAKE,)),
+    (S.LETTING_GO, I.MINE_UNSEEN): (S.TAKING, (C.TAKE,)),
+    (S.LETTING_GO, I.TAKEABLE): (S.IDLE, ()),
+    (S.LETTING_GO, I.OTHERS): (S.IDLE, ()),
+    (S.LAST_LOOK, I.NAMED): (S.LETTING_GO, ()),
+    (S.LAST_LOOK, I.MINE): (S.TAKING, (C.TAKE,)),
+    (S.LAST_LOOK, I.MINE_UNSEEN): (S.TAKING, (C.TAKE,)),
+    (S.LAST_LOOK, I.TAKEABLE): (S.IDLE, ()),
+    (S.LAST_LOOK, I.THEIRS): (S.IDLE, ()),
+    (S.LAST_LOOK, I.OTHERS): (S.IDLE, ()),
+}
+_TAKING = {
+    (S.TAKING, I.BEGAN): (S.HOLDING, (C.UNSAY, C.DELIVER)),
+    (S.TAKING, I.NOT_TAKEN): (S.IDLE, (C.UNSAY, C.DISCARD)),
+    (S.TAKING, I.GIVEN_INSTEAD): (S.TAKING, (C.TAKE,)),
+}
+
+RECEIVER: ReceiverTable = MappingProxyType({**_APART, **_NAMED, **_PARTING, **_TAKING})
+"""(state, input) to (next state, commands in order)."""
