@@ -1,4 +1,4 @@
-"""Producers in processes of their own, as ``bench.producer`` starts them: ``python -m bench._producing WHAT {...}``.
+"""Producers in processes of their own, as benchmarks start them: ``python -m bench._producing WHAT {...}``.
 
 Each takes its arguments as one JSON object and prints one JSON object.
 """
@@ -66,6 +66,24 @@ async def latency(endpoint_url: str, stream: str, rate_per_s: float, seconds: fl
                 group.create_task(put(producer, number, now))
     latencies.sort()
     return {"latencies_s": latencies}
+
+
+# --- put to wherever it is read -----------------------------------------------------------------------
+
+
+async def timed(endpoint_url: str, stream: str, rate_per_s: float, seconds: float) -> dict[str, Any]:
+    """Put orders of about 100 bytes of JSON at a steady rate, each with the time at which it was put (epoch s)."""
+    put = 0
+    began_s = time.time()
+    async with Producer(stream, wire=wire(endpoint_url)) as producer:
+        async for due in ticks(rate_per_s, seconds):
+            now_s = time.time()
+            orders = [{"order_id": f"order-{n:09d}", "put_s": now_s, "filler": "x" * 40} for n in due]
+            await producer.put_many(
+                [(f"key-{n % KEYS:04d}", json.dumps(one).encode()) for n, one in zip(due, orders, strict=True)]
+            )
+            put += len(due)
+    return {"put": put, "began_s": began_s}
 
 
 # --- an endpoint that is silent -------------------------------------------------------------------------
@@ -208,6 +226,7 @@ PROGRAMS: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
     "latency": latency,
     "stalled": stalled,
     "share": share,
+    "timed": timed,
 }
 
 

@@ -1,0 +1,200 @@
+"""What ``bench.pipeline`` runs: one pipeline as a job file, by hand, and by Spark's own functions alone; and writers.
+
+The pipeline is JSON decode, de-duplication and Parquet, with dead letters beside it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import boto3
+import pyarrow.dataset as ds
+from pyspark.sql import functions as fn
+
+from penstock.pipeline import POSITION, BatchFolder, decode_json, deduplicate, explain_json, read_once, split
+from penstock.pipeline.job import ExitCode, load_job
+from penstock.pipeline.job.running import run_job
+from penstock.pipeline.job.showing import Show
+from penstock.pipeline.job.stopping import Stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from penstock.local.spawned import SpawnedKinesis
+
+SCHEMA = "order_id STRING NOT NULL, customer STRING NOT NULL, quantity INT NOT NULL, amount DECIMAL(10,2) NOT NULL"
+WITHIN = "10 minutes"
+START_UP_BATCHES = 1
+"""They do not count."""
+PUT_CALL_RECORDS = 500
+QUERY_TIMEOUT_S = 120
+
+
+class Scene(NamedTuple):
+    """Where a pipeline reads, and where it writes."""
+
+    spark: SparkSession
+    local: SpawnedKinesis
+    stream: str
+    batch_records: int
+    folder: Path
+
+    def source(self) -> dict[str, str]:
+        """The options of the source."""
+        return {
+            "streamName": self.stream,
+            "region": self.local.region,
+            "endpointUrl": self.local.endpoint_url,
+            "startingPosition": "TRIM_HORIZON",
+            "maxRecordsPerTrigger": str(self.batch_records),
+        }
+
+    def rows_in(self, folder: str) -> int:
+        """Rows of one of its folders, as any reader of Parquet counts them."""
+        rows: int = ds.dataset(self.folder / folder, format="parquet").count_rows()
+        return rows
+
+
+def order(number: int) -> dict[str, Any]:
+    """About 100 bytes of JSON."""
+    return {
+        "order_id": f"order-{number:09d}",
+        "customer": f"customer-{number % 5000:05d}",
+        "quantity": 1 + number % 7,
+        "amount": f"{number % 10_000}.{number % 100:02d}",
+    }
+
+
+# --- as a job file ---------------------------------------------------------------------------------------
+
+
+def job_text(scene: Scene, trigger: str, schema: str = SCHEMA) -> str:
+    """The job file."""
+    source = "\n".join(f"{name} = {json.dumps(value)}" for name, value in scene.source().items())
+    return f"""\
+name = "orders"
+checkpoint = "{scene.folder}/checkpoint"
+
+[source]
+{source}
+
+[decode]
+format = "json"
+schema = "{schema}"
+
+[dead_letters]
+path = "{scene.folder}/dead"
+
+[deduplicate]
+keys = ["value.order_id"]
+within = "{WITHIN}"
+
+[[sinks]]
+format = "parquet"
+path = "{scene.folder}/orders"
+
+[trigger]
+{trigger}
+"""
+
+
+def run_as_job(scene: Scene, text: str, stopping: Stopping | None = None) -> list[dict[str, Any]]:
+    """Run a job file as ``penstock run --json`` does, in this process; its batches."""
+    path = scene.folder / "job.toml"
+    path.write_text(text, encoding="utf-8")
+    out, errors = io.StringIO(), io.StringIO()
+    code = run_job(scene.spark, load_job(path, {}), stopping or Stopping(), Show(as_json=True, out=out, errors=errors))
+    if code is not ExitCode.DONE:
+        raise RuntimeError(f"the job ended with {code}: {errors.getvalue()}")
+    events = [json.loads(line) for line in out.getvalue().splitlines()]
+    return [event for event in events if event["event"] == "batch"]
+
+
+def job_rows_per_s(scene: Scene) -> float:
+    """Read the stream to its end by a job file."""
+    batches = run_as_job(scene, job_text(scene, "available_now = true"))
+    return steady([(batch["rows"], batch["seconds"]) for batch in batches])
+
+
+def steady(batches: list[tuple[int, float]]) -> float:
+    """Rows per second of the batches behind the start-up, by the time that Spark gives for them."""
+    counted = [batch for batch in batches if batch[0]][START_UP_BATCHES:]
+    return sum(rows for rows, _ in counted) / sum(seconds for _, seconds in counted)
+
+
+# --- by hand -----------------------------------------------------------------------------------------------
+
+
+def by_hand_rows_per_s(scene: Scene) -> float:
+    """The same by hand: plain PySpark with the public functions that the job file's steps are."""
+    orders = BatchFolder(f"{scene.folder}/orders")
+    dead = BatchFolder(f"{scene.folder}/dead", partition_by=["hour"])
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        with read_once(batch) as rows:
+            good, letters = split(rows)
+            dead.write(explain_json(letters, SCHEMA), batch_id)
+            chosen = good.select("value.*", "partition_key", *POSITION, "approximate_arrival_timestamp")
+            orders.write(chosen, batch_id)
+
+    records = scene.spark.readStream.format("penstock").options(**scene.source()).load()
+    unique = deduplicate(decode_json(records, SCHEMA), "value.order_id", within=WITHIN)
+    return _run(unique.writeStream.foreachBatch(write), scene)
+
+
+def own_functions_rows_per_s(scene: Scene) -> float:
+    """With Spark's own functions alone, which promise less: broken records are not kept, types are not checked, and
+    whoever reads the files without Spark's log may see rows twice after a crash.
+    """
+    records = scene.spark.readStream.format("penstock").options(**scene.source()).load()
+    parsed = records.withColumn("value", fn.from_json(fn.col("data").cast("string"), SCHEMA))
+    good = parsed.where("value.order_id IS NOT NULL").withWatermark("approximate_arrival_timestamp", WITHIN)
+    chosen = good.select("value.*", "partition_key", *POSITION, "approximate_arrival_timestamp")
+    unique = chosen.dropDuplicatesWithinWatermark(["order_id"])
+    return _run(unique.writeStream.format("parquet").option("path", f"{scene.folder}/orders"), scene)
+
+
+def _run(writer: Any, scene: Scene) -> float:
+    query = writer.option("checkpointLocation", f"{scene.folder}/checkpoint").trigger(availableNow=True).start()
+    try:
+        if not query.awaitTermination(QUERY_TIMEOUT_S):
+            raise TimeoutError(f"a query was not done within {QUERY_TIMEOUT_S} s")
+    finally:
+        query.stop()
+    progresses = [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
+    return steady([(one["numInputRows"], one["durationMs"]["triggerExecution"] / 1000) for one in progresses])
+
+
+# --- writing to a stream -----------------------------------------------------------------------------------
+
+
+class BotoPartition:
+    """Writes the rows of a partition, for ``foreachPartition``, as people do: calls of 500, what failed again."""
+
+    def __init__(self, stream: str, region: str, endpoint_url: str) -> None:
+        self._stream = stream
+        self._where = {"region_name": region, "endpoint_url": endpoint_url}
+
+    def __call__(self, rows: Iterator[Row]) -> None:
+        client = boto3.client("kinesis", **self._where)  # type: ignore[call-overload]
+        records: list[dict[str, Any]] = []
+        for row in rows:
+            records.append({"Data": bytes(row.data), "PartitionKey": row.partition_key})
+            if len(records) == PUT_CALL_RECORDS:
+                self._put(client, records)
+                records = []
+        if records:
+            self._put(client, records)
+
+    def _put(self, client: Any, records: list[dict[str, Any]]) -> None:
+        while records:
+            answer = client.put_records(StreamName=self._stream, Records=records)
+            if answer["FailedRecordCount"] == 0:
+                return
+            answers = zip(records, answer["Records"], strict=True)
+            records = [record for record, told in answers if "ErrorCode" in told]

@@ -1,0 +1,327 @@
+"""Pipelines on Spark in ``local[2]``: what the runner costs, the sink beside boto3, a killed executor, and latency.
+
+``runner_overhead``: rows/s of a job file (JSON decode, de-duplication, Parquet, dead letters) beside the same written
+by hand in plain PySpark with the same public functions, turn by turn in one session; of the time that Spark gives for
+the batches behind the first. What Spark's own functions alone come to, which promise less, is said beside it.
+
+``sink_rows_100b``: rows of 100 bytes from a cached DataFrame to a server of ready-made answers with so many shards that
+no shard's limit counts: ``format("penstock")`` with aggregation beside ``foreachPartition`` with boto3.
+
+``cluster_kill_recovery_s``: two workers; from an executor's kill to the next committed batch.
+
+``latency_p99_s``: a steady 2,000 rows/s of JSON through the job file with a trigger of 1 s; from the put to the first
+look that finds the row's Parquet file in its folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import shutil
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from bench import _pipelines
+from bench._form import Case, aside, cpu_of_s, judge, measure, options, report, say, wanted
+from bench._pipelines import BotoPartition, Scene
+from bench._producing import Programs
+from bench.canned import CannedServer
+from bench.spark import session
+from bench.wire import BUSY_MAX, set_environment
+from penstock.aws.kinesis import KinesisClient, PutEntry
+from penstock.aws.wire import Wire, WireSettings
+from penstock.local.embedded import LocalKinesis
+from penstock.model import StreamName
+from penstock.pipeline.job.stopping import Stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bench._form import Result
+    from penstock.local.spawned import SpawnedKinesis
+
+STREAM = "orders-of-the-day"
+SHARDS = 4
+SHUFFLE_PARTITIONS = "2"
+
+
+@contextmanager
+def new_folder() -> Iterator[Path]:
+    """Of one round."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- what the runner costs ---------------------------------------------------------------------------------
+
+RECORDS = 160_000
+BATCH_RECORDS = 40_000
+REPEAT_EVERY = 100
+"""One record in so many is one of those a little before it again."""
+BROKEN_EVERY = 1_000
+WRITTEN_PER_S = 3_000
+"""Records per second of the service's time: within what four shards take."""
+RUNNER_ROUNDS = 4
+
+
+def orders_and_broken() -> tuple[list[bytes], int, int]:
+    """The records of the stream, and how many orders and how many broken ones there are, each counted once."""
+    records: list[bytes] = []
+    orders = broken = 0
+    for number in range(RECORDS):
+        if number % BROKEN_EVERY == BROKEN_EVERY - 1:
+            records.append(b'{"order_id": "order-%09d", "customer":' % number)
+            broken += 1
+        elif number % REPEAT_EVERY == REPEAT_EVERY - 1:
+            records.append(records[-REPEAT_EVERY // 2])
+        else:
+            records.append(json.dumps(_pipelines.order(number)).encode())
+            orders += 1
+    return records, orders, broken
+
+
+async def fill(local: SpawnedKinesis, records: list[bytes]) -> None:
+    """Put them, at an even pace of the service's time."""
+    async with Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url)) as wire:
+        client = KinesisClient(wire)
+        for at in range(0, len(records), 500):
+            # A repeat has its order's key, as it would have.
+            entries = [PutEntry(data, f"key-{hash(data) % 1000:04d}", None) for data in records[at : at + 500]]
+            answer = await client.put_records(StreamName(STREAM), entries)
+            assert answer.failed_record_count == 0
+            local.clock.advance(500 / WRITTEN_PER_S)
+    local.clock.advance(10)
+
+
+def runner_overhead(spark: SparkSession) -> Result:
+    """The same rows through both, in turn."""
+    records, orders, broken = orders_and_broken()
+
+    def round_of(run: Callable[[Scene], float], *, dead_letters: bool = True) -> float:
+        with new_folder() as folder:
+            scene = Scene(spark, local, STREAM, BATCH_RECORDS, folder)
+            rows_per_s = run(scene)
+            found = scene.rows_in("orders"), scene.rows_in("dead") if dead_letters else broken
+            assert found == (orders, broken), f"{found} orders and dead letters were written of {(orders, broken)}"
+            return rows_per_s
+
+    with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local:
+        os.environ |= local.environment()
+        asyncio.run(fill(local, records))
+        case = Case(
+            name="runner_overhead",
+            unit="rows/s",
+            goal=0.95,
+            sense="at_least",
+            ours=lambda: round_of(_pipelines.job_rows_per_s),
+            peer=lambda: round_of(_pipelines.by_hand_rows_per_s),
+            peer_name="by hand",
+            rounds=RUNNER_ROUNDS,
+        )
+        result = measure(case)
+        own = round_of(_pipelines.own_functions_rows_per_s, dead_letters=False)
+    say(f"runner_overhead: Spark's own functions alone, without dead letters or a check of types: {own:,.0f} rows/s")
+    return result
+
+
+# --- the sink ------------------------------------------------------------------------------------------------
+
+SINK_SHARDS = 64
+SINK_DATA_BYTES = 100
+SINK_KEYS = 1_000
+SINK_PARTITIONS = 4
+OUR_ROWS = 400_000
+BOTO3_ROWS = 100_000
+"""Of one round each: about as long."""
+SINK_ROUNDS = 4
+
+
+def rows_of(spark: SparkSession, count: int) -> DataFrame:
+    """Rows to write, in the memory of the executors."""
+    made = spark.range(0, count, 1, SINK_PARTITIONS).selectExpr(
+        f"concat('key-', lpad(id % {SINK_KEYS}, 4, '0')) AS partition_key",
+        f"cast(rpad(sha2(cast(id AS string), 256), {SINK_DATA_BYTES}, 'x') AS binary) AS data",
+    )
+    kept = made.persist()
+    assert kept.count() == count
+    return kept
+
+
+def per_s(write: Callable[[], object], count: int) -> float:
+    """Rows per second of one write, Spark's job and all."""
+    began = time.perf_counter()
+    write()
+    return count / (time.perf_counter() - began)
+
+
+def sink_rows(spark: SparkSession) -> Result:
+    """Both write cached rows; the server counts what it was given."""
+    import boto3
+
+    set_environment()
+    os.environ["BENCH_CANNED_SHARDS"] = str(SINK_SHARDS)
+    with CannedServer() as server:
+        aside(server.pid)
+        region = "us-east-1"
+        where = {"streamName": STREAM, "region": region, "endpointUrl": server.endpoint_url, "aggregation": "true"}
+        ours, boto3s = rows_of(spark, OUR_ROWS), rows_of(spark, BOTO3_ROWS)
+        by_boto3 = BotoPartition(STREAM, region, server.endpoint_url)
+
+        def write_ours() -> None:
+            ours.write.format("penstock").options(**where).mode("append").save()
+
+        def write_boto3s() -> None:
+            before = server.stats()["put_entries"]
+            boto3s.foreachPartition(by_boto3)
+            assert server.stats()["put_entries"] - before == BOTO3_ROWS
+
+        case = Case(
+            name="sink_rows_100b",
+            unit="rows/s",
+            goal=4,
+            sense="at_least",
+            ours=lambda: per_s(write_ours, OUR_ROWS),
+            peer=lambda: per_s(write_boto3s, BOTO3_ROWS),
+            peer_name=f"foreachPartition, boto3 {boto3.__version__}",
+            rounds=SINK_ROUNDS,
+        )
+        began, busy_s = time.perf_counter(), cpu_of_s(server.pid)
+        measured = measure(case)
+        busy = (cpu_of_s(server.pid) - busy_s) / (time.perf_counter() - began)
+        say(f"sink_rows_100b: the canned server was busy for {busy:.0%} of the time")
+        assert busy <= BUSY_MAX, "the canned server was the limit"
+        for kept in (ours, boto3s):
+            kept.unpersist()
+    return measured
+
+
+# --- put to file -----------------------------------------------------------------------------------------------
+
+LATENCY_PER_S = 2_000.0
+LATENCY_WARM_UP_S = 15.0
+LATENCY_S = 30.0
+LATENCY_SCHEMA = "order_id STRING NOT NULL, put_s DOUBLE NOT NULL, filler STRING"
+LOOK_S = 0.01
+
+
+class Watch:
+    """Notes when each Parquet file of a folder is first seen. Files come there by a rename, whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self.seen: dict[str, float] = {}
+        """Path to epoch seconds."""
+        self._folder = folder
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            if self._folder.exists():
+                for entry in os.scandir(self._folder):
+                    if entry.name.startswith("batch-"):
+                        self.seen.setdefault(entry.path, time.time())
+
+
+def latencies_of(seen: dict[str, float], from_s: float) -> list[float]:
+    """Seconds from the put of each row, of those put after a moment, until its file was there; ascending."""
+    found: list[float] = []
+    for path, seen_s in seen.items():
+        puts = pq.read_table(path, columns=["put_s"])["put_s"].to_pylist()
+        found += [seen_s - put_s for put_s in puts if put_s >= from_s]
+    return sorted(found)
+
+
+def latency(spark: SparkSession) -> Result:
+    """A writer in a process of its own, the job in this one."""
+    with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local, new_folder() as folder, Programs() as programs:
+        os.environ |= local.environment()
+        scene = Scene(spark, local, STREAM, 1_000_000, folder)
+        stopping = Stopping()
+        text = _pipelines.job_text(scene, 'every = "1 second"', LATENCY_SCHEMA)
+        batches: list[dict[str, Any]] = []
+        job = threading.Thread(target=lambda: batches.extend(_pipelines.run_as_job(scene, text, stopping)))
+        began_s = time.time()
+        programs.start(
+            "timed", endpoint_url=local.endpoint_url, stream=STREAM, rate_per_s=LATENCY_PER_S,
+            seconds=LATENCY_WARM_UP_S + LATENCY_S,
+        )  # fmt: skip
+        with Watch(folder / "orders") as watch:
+            job.start()
+            told = programs.results(LATENCY_WARM_UP_S + LATENCY_S + 60)[0]
+            time.sleep(3 * 4)  # longer than what is to be measured: all that was put is there, or it never comes
+            stopping.ask()
+            job.join()
+        assert scene.rows_in("orders") == told["put"], f"{scene.rows_in('orders')} rows came of {told['put']}"
+        took = latencies_of(watch.seen, told["began_s"] + LATENCY_WARM_UP_S)
+    p99_s = percentile(took, 99)
+    say(
+        f"latency_p99_s: {len(took)} rows in {len(batches)} batches, median {percentile(took, 50):.2f} s, "
+        f"p99 {p99_s:.2f} s, slowest {took[-1]:.2f} s ({time.time() - began_s:.0f} s in all)"
+    )
+    return judge("latency_p99_s", [p99_s], unit="s", goal=4, sense="at_most")
+
+
+def percentile(ascending: list[float], percent: float) -> float:
+    """The least value that so many percent do not exceed."""
+    return ascending[max(0, math.ceil(len(ascending) * percent / 100) - 1)]
+
+
+# --- an executor is killed -----------------------------------------------------------------------------------
+
+
+def cluster() -> Result:
+    """From the kill to the next committed batch."""
+    from bench._cluster import cluster_kill_recovery
+
+    return judge("cluster_kill_recovery_s", [cluster_kill_recovery()], unit="s", goal=30, sense="at_most")
+
+
+# --- all of it -------------------------------------------------------------------------------------------------
+
+IN_SESSION: dict[str, Callable[[SparkSession], Result]] = {
+    "runner_overhead": runner_overhead,
+    "sink_rows_100b": sink_rows,
+    "latency_p99_s": latency,
+}
+
+
+def results(asked: Any) -> list[Result]:
+    """Those that the command line asks for: three in one session, and one behind it on a cluster of its own."""
+    found: list[Result] = []
+    names = [name for name in IN_SESSION if wanted(name, asked)]
+    if names:
+        set_environment()
+        with new_folder() as folder, session(folder) as spark:
+            spark.conf.set("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
+            for name in names:
+                found.append(IN_SESSION[name](spark))
+                say(f"{name}: {found[-1].ours:,.4g} {found[-1].unit}, ratio {found[-1].ratio}")
+    if wanted("cluster_kill_recovery_s", asked):
+        found.append(cluster())
+    return found
+
+
+if __name__ == "__main__":
+    arguments = options("Pipelines on Spark: the runner, the sink, a killed executor, latency.")
+    report("pipeline", results(arguments), as_json=arguments.json)
