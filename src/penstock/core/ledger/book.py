@@ -164,7 +164,7 @@ class Book(Generic[R]):
     def mine(self, ticket: Ticket, places: Sequence[int] | None = None) -> Sequence[int]:
         """Those of a ticket's records that are not settled and are still with it, rising."""
         page, root = ticket.page, ticket.root
-        found = page.unsettled_of(ticket.places if places is None else sorted(places))
+        found = page.unsettled_of(ticket.places if places is None else sorted(map(ticket.owned, places)))
         if page.moved or root is not ticket:
             found = [place for place in found if page.moved.get(place, root) is ticket]
         return found

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.ticket import Ticket
     from penstock.model import Position
 
-_STRIDES_TOLD = 3
+_STRIDES_TOLD = 4
 
 
 class Ending(NamedTuple):
@@ -103,7 +103,7 @@ class Ledger(Generic[R]):
         self._starved_since_s: float | None = None
         self._starvation_told = False
         self._closed: str | None = None
-        self._lone_at, self._stride, self._strides = -1, 0, 0
+        self._alone_at, self._stride, self._strides = -1, 0, 0
 
     # --- in ---
 
@@ -173,7 +173,12 @@ class Ledger(Generic[R]):
         return self._book.out
 
     def deliver(self, now_s: float, records_max: int = 10_000) -> Delivery[R] | None:
-        """The next records, all of one page. None: nothing is to be handed out now (see `next_at_s`)."""
+        """The next records, all of one page. None: nothing is to be handed out now (see `next_at_s`).
+
+        What is handed out again comes as it failed, however many that are.
+        """
+        if records_max < 1:
+            raise ValueError("records_max must be at least 1")
         if self._closed is not None or self.draining or self.ending is not None:
             return None
         book = self._book
@@ -195,7 +200,23 @@ class Ledger(Generic[R]):
         """The places of a delivery that are not settled and were not handed out again meanwhile."""
         return self._book.mine(delivery.ticket)
 
+    @property
+    def drained(self) -> bool:
+        """True when nobody has a record, and no dead letter is being written: what else is unsettled can wait."""
+        if self._book.out:
+            return False
+        return not any(
+            ticket.where is Where.BURYING
+            for root in self._book.stalls
+            for ticket in self._book.with_whom(root)
+        )  # fmt: skip
+
     # --- how far ---
+
+    @property
+    def came_to(self) -> Checkpoint:
+        """Where what came ends: no checkpoint may be prepared behind it."""
+        return Checkpoint.SHARD_END if self._shard_ended else self._book.chain.end
 
     @property
     def safe(self) -> Checkpoint:
@@ -232,7 +253,7 @@ class Ledger(Generic[R]):
             places = ticket.places
         else:
             for place in places:
-                self._book.settle(ticket, place)
+                self._book.settle(ticket, ticket.owned(place))
         if not places:
             return True
         newest = places[-1] if type(places) is range else max(places)
@@ -247,7 +268,7 @@ class Ledger(Generic[R]):
         if self._closed is not None or self.settings.latest_wins:
             return self.ack(ticket, (place,))
         self._failing_since_s = None
-        self._book.settle(ticket, place)
+        self._book.settle(ticket, ticket.owned(place))
         self._note_stride(ticket, place, alone=True)
         return True
 
@@ -255,7 +276,8 @@ class Ledger(Generic[R]):
         """These records count as settled without having been processed; an event says so."""
         if self._closed is not None:
             return self._late(ticket.left if places is None else len(places))
-        self._skip(ticket, ticket.page.unsettled_of(ticket.places if places is None else sorted(places)), reason)
+        named = ticket.places if places is None else sorted(map(ticket.owned, places))
+        self._skip(ticket, ticket.page.unsettled_of(named), reason)
         return True
 
     def settle_through(self, ticket: Ticket, place: int) -> bool:
@@ -267,7 +289,7 @@ class Ledger(Generic[R]):
         if isinstance(self.settings.order, ByKey):
             raise ValueError("settle_through needs records in order; with ByKey settle the records of each delivery")
         self._failing_since_s = None
-        for root, places in self._book.before(ticket, place + 1):
+        for root, places in self._book.before(ticket, ticket.owned(place) + 1):
             self._book.settle_some(root, places)
         self._note_stride(ticket, place, alone=False)
         return True
@@ -280,20 +302,24 @@ class Ledger(Generic[R]):
             self._tell.skipped(first, last, len(places), reason)
 
     def _note_stride(self, ticket: Ticket, place: int, *, alone: bool) -> None:
-        """Notice a program that settles each tenth record and means the ten."""
+        """Notice a program that settles each tenth record, or the last of each delivery, and means them all.
+
+        Only if it does nothing else from the start on: tasks that end in any order do so by chance, now and then.
+        """
+        if self._strides < 0:
+            return
         at = ticket.page.first + place
-        stride, self._lone_at = at - self._lone_at, at
-        if not alone or stride < 2:
-            self._stride = self._strides = 0
-        elif stride != self._stride:
-            self._stride, self._strides = stride, 1
-        else:
-            self._strides += 1
-            if self._strides == _STRIDES_TOLD and not self.settings.latest_wins:
-                found = self._book.before(ticket, place)
-                passed = [root.page.position(each) for root, places in found for each in places]
-                if passed:
-                    self._tell.unsettled(passed, f"only each {stride}th record is settled")
+        stride, self._alone_at = at - self._alone_at, at
+        is_last = place == ticket.places[-1] and len(ticket.places) > 1
+        if not alone or stride < 2 or (self._strides and stride != self._stride and not is_last):
+            self._strides = -1
+            return
+        self._stride, self._strides = stride, self._strides + 1
+        if self._strides == _STRIDES_TOLD and not self.settings.latest_wins:
+            self._strides = -1
+            found = self._book.before(ticket, place)
+            passed = [root.page.position(each) for root, places in found for each in places]
+            self._tell.unsettled(passed, f"only the last of {stride} records is settled each time")
 
     # --- again ---
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.ledger.ticket import Ticket
 
-COMPACT_PLACES_MIN = 16
-"""Smaller pages are kept as they are: there is little to win."""
 _COMPACT_PART = 4
 
 
@@ -241,10 +239,10 @@ class Page(Generic[R]):
     # --- letting go ---
 
     def _shrink(self) -> None:
-        if not self.left:
-            self.clear()
-        elif len(self.places) >= COMPACT_PLACES_MIN:
+        if self.left:
             self._compact()
+        else:
+            self.clear()
 
     def _compact(self) -> None:
         """Keep only what is not settled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
@@ -68,6 +69,17 @@ class Ticket:
     def order(self) -> tuple[int, int]:
         """Tickets compare by this as their records lie in the shard."""
         return self.page.number, self.places[0]
+
+    def owned(self, place: int) -> int:
+        """The same place. Raises ValueError for one that is not of this ticket: it would settle another's record."""
+        places = self.places
+        if type(places) is not range:
+            index = bisect_left(places, place)
+            if index < len(places) and places[index] == place:
+                return place
+        elif place in places:
+            return place
+        raise ValueError(f"place {place} is not of this delivery")
 
 
 class Delivery(NamedTuple, Generic[R]):

@@ -1,0 +1,431 @@
+"""Failures, what is put off, what is given up, and what stays unsettled."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ledger_kit import Kept, Rec, at, numbers, recs
+
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.ledger.retrying import Again, Halve, Last, after_failure
+from penstock.core.ledger.settings import (
+    AnyOrder,
+    DeadLetters,
+    GiveUp,
+    LedgerSettings,
+    Redeliver,
+    Retry,
+    Skip,
+    Stop,
+    Warn,
+)
+from penstock.errors import OptionError
+from penstock.events import (
+    BatchFailed,
+    DeadLetterFailed,
+    RecordDeadLettered,
+    RecordsSkipped,
+    RecordsStalled,
+    ShardGivenUp,
+)
+from penstock.model import Position
+
+
+class PoisonError(Exception):
+    """A handler can not take a record."""
+
+
+POISON = PoisonError()
+
+
+def handle_all(kept: Kept, is_poison: Any, steps_max: int = 1_000) -> list[list[int]]:
+    """Hand out and handle until nothing is left; what was handed out."""
+    handed = []
+    for _ in range(steps_max):
+        for letter in kept.ledger.dead_letters(kept.now_s):
+            kept.ledger.buried(letter)
+        delivery = kept.ledger.deliver(kept.now_s)
+        if delivery is None:
+            if not kept.ledger.held.records or kept.ledger.ending is not None:
+                return handed
+            kept.now_s = max(kept.now_s, kept.ledger.next_at_s())
+            continue
+        handed.append(numbers(delivery.records))
+        if any(is_poison(record) for record in delivery.records):
+            kept.ledger.fail(delivery.ticket, PoisonError("the payload is bad"), kept.now_s)
+        else:
+            kept.ledger.ack(delivery.ticket)
+    raise AssertionError("it does not end")
+
+
+# --- retries --------------------------------------------------------------------------------------
+
+
+def test_a_poison_record_is_found_by_halves_and_becomes_a_dead_letter():
+    kept = Kept(retry=Retry(batch_tries_max=2, tries_max=3))
+    kept.admit(recs(1, 8))
+    handed = handle_all(kept, lambda record: record.sequence_number == 6)
+    batch = list(range(1, 9))
+    assert handed == [batch, batch, [1, 2, 3, 4], [5, 6, 7, 8], [5, 6], [5], [6], [6], [6], [7, 8]]
+    assert kept.ledger.safe == at(8)
+    steps = [(event.position, event.records, event.attempt, event.next_step) for event in kept.of(BatchFailed)]
+    assert steps == [
+        (Position(1), 8, 1, "Again"),
+        (Position(1), 8, 2, "Halve"),
+        (Position(5), 4, 3, "Halve"),
+        (Position(5), 2, 4, "Halve"),
+        (Position(6), 1, 5, "Again"),
+        (Position(6), 1, 6, "Again"),
+        (Position(6), 1, 7, "DeadLetters"),
+    ]
+    assert {event.error_type for event in kept.of(BatchFailed)} == {"PoisonError"}
+    dead = RecordDeadLettered("orders", "shardId-000000000000", Position(6), None, 7, "PoisonError")
+    assert kept.of(RecordDeadLettered) == [dead]
+
+
+@given(st.integers(1, 100), st.sets(st.integers(1, 100), max_size=5), st.integers(1, 3))
+def test_exactly_the_poison_records_are_given_up_and_order_is_kept(count, poison, tries):
+    kept = Kept(retry=Retry(batch_tries_max=1, tries_max=tries))
+    kept.admit(recs(1, count))
+    handed = handle_all(kept, lambda record: record.sequence_number in poison)
+    bad = sorted(number for number in poison if number <= count)
+    assert [event.position.sequence_number for event in kept.of(RecordDeadLettered)] == bad
+    assert kept.ledger.safe == at(count)
+    last = [numbers_ for numbers_ in handed if not poison.intersection(numbers_)]
+    assert sorted(number for numbers_ in last for number in numbers_) == [
+        number for number in range(1, count + 1) if number not in poison
+    ]
+    assert last == sorted(last)
+    assert len(handed) <= 1 + len(bad) * (2 * count.bit_length() + tries)
+
+
+def test_a_batch_that_is_not_halved_shares_its_fate():
+    kept = Kept(retry=Retry(halve=False, tries_max=2, then=Skip()))
+    kept.admit(recs(1, 3))
+    assert handle_all(kept, lambda record: record.sequence_number == 2) == [[1, 2, 3], [1, 2, 3]]
+    (skipped,) = kept.of(RecordsSkipped)
+    assert (skipped.first, skipped.last, skipped.records) == (Position(1), Position(3), 3)
+
+
+def test_only_what_the_handler_left_unsettled_fails():
+    kept = Kept(retry=Retry(batch_tries_max=1))
+    kept.admit(recs(1, 4))
+    delivery = kept.deliver()
+    kept.ledger.ack(delivery.ticket, [0, 1, 3])
+    kept.ledger.fail(delivery.ticket, PoisonError(), kept.now_s)
+    (failed,) = kept.of(BatchFailed)
+    assert (failed.position, failed.records, failed.next_step) == (Position(3), 1, "Again")
+    kept.ledger.fail(delivery.ticket, PoisonError(), kept.now_s)
+    assert len(kept.told) == 1
+
+
+def test_tries_are_apart_and_hold_up_what_is_new():
+    kept = Kept(retry=Retry(base_s=2.0, cap_s=3.0), seed=3)
+    kept.admit(recs(1, 4))
+    delivery = kept.deliver(2)
+    kept.ledger.fail(delivery.ticket, PoisonError(), kept.now_s)
+    (failed,) = kept.of(BatchFailed)
+    assert failed.delay_s == pytest.approx(Random(3).uniform(0, 2.0))
+    assert kept.nothing()
+    assert kept.ledger.next_at_s() == kept.now_s + failed.delay_s
+    kept.now_s += failed.delay_s
+    assert numbers(kept.deliver().records) == [1, 2]
+    assert numbers(kept.deliver().records) == [3, 4]
+
+
+def test_in_any_order_nothing_is_held_up():
+    kept = Kept(order=AnyOrder())
+    kept.admit(recs(1, 4))
+    delivery = kept.deliver(2)
+    kept.ledger.nack(delivery.ticket, kept.now_s, delay_s=5)
+    assert numbers(kept.deliver().records) == [3, 4]
+    assert kept.nothing()
+    kept.now_s += 5
+    assert numbers(kept.deliver().records) == [1, 2]
+
+
+def test_what_is_put_off_comes_again_and_may_be_settled_meanwhile():
+    kept = Kept()
+    kept.admit(recs(1, 3))
+    delivery = kept.deliver()
+    kept.ledger.nack(delivery.ticket, kept.now_s, [0, 2], delay_s=10)
+    assert kept.ledger.out == 1
+    kept.ledger.ack(delivery.ticket, [1, 2])
+    kept.now_s += 10
+    again = kept.deliver()
+    assert (numbers(again.records), list(again.places), again.attempt) == ([1], [0], 2)
+    kept.ledger.ack_one(delivery.ticket, 0)
+    assert kept.ledger.safe == at(3)
+    assert kept.ledger.remaining(again) == []
+
+
+def test_whoever_lost_a_record_to_a_later_delivery_can_still_settle_it_but_not_put_it_off():
+    kept = Kept()
+    kept.admit(recs(1, 2))
+    first = kept.deliver()
+    kept.ledger.nack(first.ticket, kept.now_s)
+    second = kept.deliver()
+    kept.ledger.nack(first.ticket, kept.now_s)
+    kept.ledger.fail(first.ticket, PoisonError(), kept.now_s)
+    kept.ledger.dead_letter(first.ticket, kept.now_s)
+    assert kept.told == []
+    assert kept.ledger.out == 2
+    kept.ledger.ack(first.ticket)
+    assert kept.ledger.out == 0
+    kept.ledger.fail(second.ticket, PoisonError(), kept.now_s)
+    assert kept.told == []
+
+
+# --- what no record is to blame for ---------------------------------------------------------------
+
+
+def test_a_dependency_that_is_down_halves_nothing_and_gives_the_shard_up_in_the_end():
+    kept = Kept(retry=Retry(transient=(ConnectionError,), give_up_after_s=60.0, cool_down_s=120.0, cap_s=20.0))
+    kept.admit(recs(1, 4))
+    began_s = kept.now_s
+    while kept.ledger.ending is None:
+        delivery = kept.deliver()
+        assert numbers(delivery.records) == [1, 2, 3, 4]
+        kept.ledger.fail(delivery.ticket, ConnectionRefusedError("10.0.0.1"), kept.now_s)
+        kept.now_s += 20
+    assert kept.now_s - 20 - began_s == 60
+    assert (kept.ledger.ending.action, kept.ledger.ending.cool_down_s) == ("GiveUp", 120.0)
+    assert isinstance(kept.ledger.ending.error, ConnectionRefusedError)
+    given_up = ShardGivenUp("orders", "shardId-000000000000", "GiveUp", "failed: ConnectionRefusedError", 120.0)
+    assert kept.of(ShardGivenUp) == [given_up]
+    assert kept.nothing()
+    assert kept.ledger.safe == Checkpoint.TRIM_HORIZON
+
+
+def test_whatever_succeeds_meanwhile_shows_that_the_dependency_is_well():
+    kept = Kept(order=AnyOrder(), retry=Retry(transient=(ConnectionError,), give_up_after_s=60.0, cap_s=1.0))
+    kept.admit(recs(1, 1))
+    for number in range(10):
+        kept.ledger.fail(kept.deliver().ticket, ConnectionError(), kept.now_s)
+        kept.admit(recs(2 + number, 1))
+        kept.ledger.ack(kept.deliver().ticket)
+        kept.now_s += 50
+    assert kept.ledger.ending is None
+
+
+def test_a_failure_may_stop_the_shard():
+    kept = Kept(retry=Retry(tries_max=1, then=Stop()))
+    kept.admit(recs(1, 1))
+    error = PoisonError("why")
+    kept.ledger.fail(kept.deliver().ticket, error, kept.now_s)
+    assert kept.ledger.ending is not None
+    assert (kept.ledger.ending.action, kept.ledger.ending.error) == ("Stop", error)
+    assert kept.ledger.held.records == 1
+
+
+def test_the_table_of_steps():
+    retry = Retry(batch_tries_max=2, tries_max=3, base_s=1.0, cap_s=8.0, transient=(OSError,), give_up_after_s=9.0)
+
+    def step(error: Any = POISON, records: int = 1, tries: int = 1, halved: bool = False, failing_s: float = 0) -> Any:
+        rng = Random(0)
+        return type(
+            after_failure(retry, error, records=records, tries=tries, halved=halved, failing_s=failing_s, rng=rng)
+        )
+
+    assert step(records=2, tries=1) is Again
+    assert step(records=2, tries=2) is Halve
+    assert step(records=2, tries=1, halved=True) is Halve
+    assert step(tries=2) is Again
+    assert step(tries=3) is Last
+    assert step(OSError(), tries=99, records=5, failing_s=8.9) is Again
+    assert step(TimeoutError(), failing_s=9.0) is Last
+    for tries, most_s in ((1, 1.0), (3, 4.0), (9, 8.0)):
+        delays = [
+            after_failure(
+                Retry(base_s=1.0, cap_s=8.0, tries_max=None), PoisonError(),
+                records=1, tries=tries, halved=False, failing_s=0, rng=Random(seed),
+            ).told[1]
+            for seed in range(50)
+        ]  # fmt: skip
+        assert 0.6 * most_s < max(delays) <= most_s
+
+
+# --- dead letters ---------------------------------------------------------------------------------
+
+
+def test_a_dead_letter_counts_only_when_it_is_written():
+    kept = Kept()
+    kept.admit(recs(1, 3))
+    delivery = kept.deliver()
+    kept.ledger.dead_letter(delivery.ticket, kept.now_s, [0], error=PoisonError("bad byte at 7"))
+    kept.ledger.ack(delivery.ticket, [1, 2])
+    assert kept.ledger.next_at_s() == kept.now_s
+    (letter,) = kept.ledger.dead_letters(kept.now_s)
+    assert (letter.record, letter.position, letter.attempts) == (Rec(1), Position(1), 1)
+    assert (letter.error_type, letter.error_message, letter.part) == ("PoisonError", "bad byte at 7", None)
+    assert kept.ledger.safe == Checkpoint.TRIM_HORIZON
+    kept.ledger.not_buried(letter, OSError("disk full"), kept.now_s)
+    (failed,) = kept.of(DeadLetterFailed)
+    assert (failed.position, failed.error_type, failed.tries) == (Position(1), "OSError", 1)
+    assert kept.ledger.dead_letters(kept.now_s) == []
+    kept.now_s = kept.ledger.next_at_s()
+    assert kept.ledger.dead_letters(kept.now_s) == [letter]
+    kept.ledger.buried(letter)
+    kept.ledger.buried(letter)
+    assert kept.ledger.safe == at(3)
+    assert len(kept.of(RecordDeadLettered)) == 1
+    assert "bad byte" not in str(kept.told)
+
+
+def test_a_dead_letter_whose_record_was_settled_after_all_is_not_written():
+    kept = Kept()
+    kept.admit(recs(1, 2))
+    delivery = kept.deliver()
+    kept.ledger.dead_letter(delivery.ticket, kept.now_s)
+    kept.ledger.ack_one(delivery.ticket, 1)
+    (letter,) = kept.ledger.dead_letters(kept.now_s)
+    assert letter.position == Position(1)
+
+
+def test_what_can_not_be_read_is_a_dead_letter_and_never_handed_out():
+    kept = Kept()
+    kept.admit(
+        recs(1, 4), settled=[3], unreadable={1: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), 3: KeyError()}
+    )
+    delivery = kept.deliver()
+    assert numbers(delivery.records) == [1, 3]
+    kept.ledger.ack(delivery.ticket)
+    assert kept.ledger.safe == at(1)
+    (letter,) = kept.ledger.dead_letters(kept.now_s)
+    assert (letter.position, letter.error_type, letter.attempts) == (Position(2), "UnicodeDecodeError", 0)
+    kept.ledger.buried(letter)
+    assert kept.ledger.safe == at(4)
+
+
+def test_a_skip_is_told_with_its_reason():
+    kept = Kept()
+    kept.admit(recs(1, 4))
+    delivery = kept.deliver()
+    kept.ledger.ack_one(delivery.ticket, 1)
+    kept.ledger.skip(delivery.ticket, [2, 0, 1], reason="too old")
+    (skipped,) = kept.of(RecordsSkipped)
+    assert (skipped.first, skipped.last, skipped.records, skipped.reason) == (Position(1), Position(3), 2, "too old")
+    assert kept.ledger.safe == at(3)
+    kept.ledger.skip(delivery.ticket, [0])
+    assert len(kept.told) == 1
+
+
+# --- what stays unsettled -------------------------------------------------------------------------
+
+
+def stalled(policy: Any, **more: Any) -> Kept:
+    """Six records out; 3 settled, 1 put off again and again, and two of which nothing is heard."""
+    kept = Kept(settle_deadline_s=30.0, stalled=policy, order=AnyOrder(), **more)
+    kept.admit(recs(1, 6))
+    delivery = kept.deliver()
+    kept.ledger.ack(delivery.ticket, [0, 2, 4])
+    kept.ledger.nack(delivery.ticket, kept.now_s, [5], delay_s=1000)
+    kept.later(29.9)
+    assert kept.told == []
+    assert kept.ledger.next_at_s() == pytest.approx(kept.now_s + 0.1)
+    kept.later(0.1)
+    (told,) = kept.of(RecordsStalled)
+    assert (told.positions, told.records, told.waiting) == ((Position(2), Position(4), Position(6)), 3, 1)
+    assert told.age_s == pytest.approx(30)
+    assert told.action == type(policy).__name__
+    return kept
+
+
+def test_stall_warn():
+    kept = stalled(Warn())
+    kept.later(29)
+    assert len(kept.told) == 1
+    kept.later(1)
+    assert [round(event.age_s) for event in kept.of(RecordsStalled)] == [30, 60]
+    assert kept.ledger.safe == at(1)
+    assert kept.ledger.out == 2
+
+
+def test_stall_redeliver():
+    kept = stalled(Redeliver(times_max=1, then=DeadLetters()))
+    again = kept.deliver()
+    assert (numbers(again.records), again.attempt) == ([2, 4], 2)
+    assert kept.nothing()
+    kept.ledger.ack_one(again.ticket, 1)
+    kept.later(30)
+    assert [event.action for event in kept.of(RecordsStalled)] == ["Redeliver", "DeadLetters"]
+    letters = kept.ledger.dead_letters(kept.now_s)
+    assert [letter.position for letter in letters] == [Position(4), Position(6)]
+    assert {letter.error_type for letter in letters} == {"not settled in time"}
+    assert [letter.attempts for letter in letters] == [2, 1]
+
+
+def test_stall_dead_letters():
+    kept = stalled(DeadLetters())
+    assert len(kept.ledger.dead_letters(kept.now_s)) == 3
+    kept.later(30)
+    told = kept.of(RecordsStalled)[1]
+    assert (told.records, told.waiting) == (3, 3)
+    assert kept.ledger.dead_letters(kept.now_s) == []
+
+
+def test_stall_skip():
+    kept = stalled(Skip())
+    assert kept.ledger.safe == at(6)
+    assert sum(event.records for event in kept.of(RecordsSkipped)) == 3
+
+
+def test_stall_give_up():
+    kept = stalled(GiveUp(cool_down_s=7.0))
+    assert kept.of(ShardGivenUp)[0].reason == "not settled in time"
+    assert kept.ledger.ending is not None
+    assert kept.ledger.ending.cool_down_s == 7.0
+    kept.later(30)
+    assert len(kept.of(ShardGivenUp)) == 1
+
+
+def test_records_of_one_delivery_that_are_settled_in_time_are_not_told():
+    kept = Kept(settle_deadline_s=30.0)
+    kept.admit(recs(1, 6))
+    for _ in range(3):
+        kept.ledger.ack(kept.deliver(2).ticket)
+        kept.later(29)
+    kept.later(300)
+    assert kept.told == []
+    assert kept.ledger.next_at_s() == float("inf")
+
+
+def test_the_clock_of_a_record_does_not_start_again_with_each_try():
+    kept = Kept(settle_deadline_s=30.0, retry=Retry(tries_max=None, cap_s=1.0))
+    kept.admit(recs(1, 1))
+    for _ in range(10):
+        kept.ledger.fail(kept.deliver().ticket, PoisonError(), kept.now_s)
+        kept.later(6)
+    assert [round(event.age_s) for event in kept.of(RecordsStalled)] == [30, 60]
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda: LedgerSettings(records_max=0), "records_max: 0 is not above 0"),
+        (lambda: LedgerSettings(settle_deadline_s=-1), "settle_deadline_s: -1"),
+        (lambda: LedgerSettings(bytes_max=float("nan")), "bytes_max: nan"),
+        (lambda: Retry(base_s=0), "base_s: 0"),
+        (lambda: Retry(tries_max=0), "tries_max: 0"),
+        (lambda: Retry(give_up_after_s=0), "give_up_after_s: 0"),
+        (lambda: Retry(cool_down_s=-1), "cool_down_s: -1 is not at least 0"),
+        (lambda: Redeliver(times_max=0), "times_max: 0"),
+        (lambda: GiveUp(cool_down_s=-0.5), "cool_down_s: -0.5"),
+    ],
+)
+def test_what_can_not_be_is_refused(make, fault):
+    with pytest.raises(OptionError, match=fault):
+        make()
+
+
+def test_all_faults_are_told_at_once():
+    with pytest.raises(OptionError) as raised:
+        LedgerSettings(records_max=0, bytes_max=0)
+    assert len(raised.value.faults) == 2
