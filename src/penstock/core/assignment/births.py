@@ -27,18 +27,21 @@ class Birth:
     """Its checkpoint: TRIM_HORIZON, LATEST or AT_TIMESTAMP."""
 
 
-def births_at_end(children: Iterable[Shard]) -> list[Birth]:
-    """The leases of the children that a shard's end named. They start at their beginning, whatever the application's
-    start is; one of two parents waits for the other by itself, since a child starts when both have ended.
+def births_at_end(children: Iterable[Shard], held: Mapping[str, bool]) -> list[Birth]:
+    """The leases of the children that a shard's end named, as far as they may be created now.
+
+    They start at their beginning, whatever the application's start is. A child of two parents that both have a lease
+    waits by itself until both have ended. One whose other parent has none is left out, see `needs_search`.
     """
-    return [Birth(child, "TRIM_HORIZON") for child in sorted(children, key=lambda shard: shard.first_hash_key)]
+    ordered = sorted(children, key=lambda shard: shard.first_hash_key)
+    return [Birth(child, "TRIM_HORIZON") for child in ordered if not needs_search([child], held)]
 
 
 def needs_search(children: Iterable[Shard], held: Mapping[str, bool]) -> bool:
     """True when a parent of one of these children has no lease, while the other was just read to its end.
 
-    It may be trimmed, or its lease is lost: then the child would pass it by. Ask `births`, with a new listing, before
-    the children's leases are created.
+    It may be trimmed; its own lease may come later, when its parents end; or it is lost. With a lease the child would
+    start without it. So ask `births`, with a new listing, and with the shard that was just read among the ended ones.
     """
     return any(parent not in held for child in children for parent in child.parents)
 

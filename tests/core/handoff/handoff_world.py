@@ -1,0 +1,308 @@
+"""Two workers, one lease, and all that can go wrong between them: a state, and every state that may follow it.
+
+The workers are the real tables. Around them: the lease's row, on which a write is applied if nobody wrote since it was
+made (however late that is, and also after its writer's death); worker rows, looked at whenever it pleases; looks at
+the lease that are answered now and acted upon later; crashes, pauses beyond the failover time, and a KCL worker that
+steals and dies. What the tenure does is cut down to: a fallen fence is lifted by a renewal or not at all, and a write
+is repeated until its outcome is known, or given up on after long silence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.handoff.owner import DELIVERS, OWNER, OwnerCommand, OwnerInput, OwnerState
+from penstock.core.handoff.receiver import POLLS, RECEIVER, ReceiverCommand, ReceiverInput, ReceiverState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+O, OI, OC = OwnerState, OwnerInput, OwnerCommand  # noqa: E741
+R, RI, RC = ReceiverState, ReceiverInput, ReceiverCommand
+KCL = "kcl"
+WRITES = frozenset({O.GIVING, O.FREEING, R.TAKING})
+
+
+class Look(NamedTuple):
+    """A look at the lease that was answered and is not acted upon yet."""
+
+    given: ReceiverInput
+    valid: bool = True  # nobody wrote since
+    fresh: bool = True  # it was sent not long ago
+
+
+class Worker(NamedTuple):
+    state: OwnerState | ReceiverState
+    up: str = "up"  # or "silent": nothing it writes is confirmed, its fence is down; or "dead"
+    leaving: bool = False
+    wants: bool = False
+    warm: bool = False
+    gives: bool = False
+    accepted: bool = False  # it has seen the other want what it offers
+    write: str = ""  # the write under way: "valid", "applied", or "void": it can not be applied any more
+    look: Look | None = None
+    seen: bool = False  # it saw the row name the other, not long ago
+    robbed: bool = False  # somebody had the lease since its tenure began
+
+    @property
+    def delivers(self) -> bool:
+        return self.up == "up" and self.owns and self.state in DELIVERS
+
+    @property
+    def owns(self) -> bool:
+        return isinstance(self.state, OwnerState)
+
+
+class World(NamedTuple):
+    workers: tuple[Worker, Worker]
+    row: int | str | None  # who owns the lease: 0, 1, the KCL worker, nobody
+    kcl: str = "away"  # "there", then "dead"
+    late: frozenset[tuple[int, str]] = frozenset()  # valid writes whose writers do not wait for them any more
+    crashes: int = 1
+    leaves: tuple[bool, bool] = (True, False)  # who may be told to leave
+
+    def having(self, who: int, worker: Worker) -> World:
+        workers = (worker, self.workers[1]) if who == 0 else (self.workers[0], worker)
+        return self._replace(workers=workers)
+
+
+def begin(**more) -> World:
+    return World((Worker(O.HOLDING), Worker(R.IDLE)), row=0, **more)
+
+
+# --- the machines -----------------------------------------------------------------------------------
+
+
+def fed(world: World, who: int, given: OwnerInput | ReceiverInput, valid: bool = True) -> World | None:
+    """The world after a worker has learnt something; None if it changes nothing."""
+    worker = world.workers[who]
+    table = OWNER if worker.owns else RECEIVER
+    if (worker.state, given) not in table:
+        return None
+    state, commands = table[worker.state, given]
+    after = worker._replace(state=state)
+    for command in commands:
+        after = _do(after, command, valid)
+    if after.state is O.DRAINING and given is OI.LEADER_NAMED:
+        raise AssertionError("no leader in this world")
+    if after.state is not worker.state and after.state in (O.OFFERING, O.DRAINING) and OC.NAME in commands:
+        after = after._replace(accepted=False)
+    if after.state is R.HOLDING:
+        after = Worker(O.HOLDING, after.up, after.leaving)
+    if after.state is O.GONE:
+        after = Worker(R.IDLE, after.up, after.leaving)
+    return world.having(who, after)
+
+
+def _do(worker: Worker, command: OwnerCommand | ReceiverCommand, valid: bool) -> Worker:
+    match command:
+        case OC.NAME:
+            return worker._replace(gives=True)
+        case OC.UNNAME:
+            return worker._replace(gives=False)
+        case OC.GIVE | OC.FREE:
+            return worker._replace(write="void" if worker.robbed else "valid")
+        case RC.TAKE:
+            return worker._replace(write="valid" if valid else "void", look=None)
+        case RC.SAY_WANTED:
+            return worker._replace(wants=True)
+        case RC.SAY_WARM:
+            return worker._replace(warm=True)
+        case RC.UNSAY:
+            return worker._replace(wants=False, warm=False)
+        case RC.READ:
+            return worker._replace(look=None)  # looks that were sent before do not count
+    return worker
+
+
+# --- the lease's row --------------------------------------------------------------------------------
+
+
+def written(world: World, by: int | str, row: int | str | None) -> World:
+    """The row after a write: what others made of its former state is void."""
+    workers = list(world.workers)
+    for who, worker in enumerate(workers):
+        if who == by:
+            continue
+        workers[who] = worker._replace(
+            write="void" if worker.write == "valid" else worker.write,
+            look=worker.look and worker.look._replace(valid=False),
+            robbed=worker.robbed or (worker.owns and row != who) or (worker.owns and world.row != who),
+        )
+    if isinstance(by, int):
+        look = workers[by].look
+        workers[by] = workers[by]._replace(look=look and look._replace(valid=False))
+    return world._replace(workers=(workers[0], workers[1]), row=row, late=frozenset())
+
+
+def target(who: int, kind: str) -> int | None:
+    return {"give": 1 - who, "free": None, "take": who}[kind]
+
+
+def kind_of(worker: Worker) -> str:
+    return {O.GIVING: "give", O.FREEING: "free", R.TAKING: "take"}[worker.state]
+
+
+def looked(world: World, who: int) -> ReceiverInput:
+    """What the row shows to a worker that does not hold the lease."""
+    worker, other = world.workers[who], world.workers[1 - who]
+    if world.row == who:
+        return RI.MINE if worker.seen and worker.state in POLLS else RI.MINE_UNSEEN
+    if world.row is None:
+        return RI.TAKEABLE
+    if world.row == KCL:
+        # Nobody renews in vain for as long as it takes to see that the KCL worker is dead.
+        unaware = any(one.owns and one.up == "up" and one.robbed and not one.write for one in world.workers)
+        return RI.TAKEABLE if world.kcl == "dead" and not unaware else RI.OTHERS
+    return RI.THEIRS if other.up == "up" else RI.TAKEABLE
+
+
+# --- what may happen --------------------------------------------------------------------------------
+
+
+def calm(world: World) -> Iterator[tuple[str, World]]:
+    """What happens while nothing more goes wrong."""
+    for who, worker in enumerate(world.workers):
+        if worker.up == "dead":
+            continue
+        moves = _owner_moves(world, who, worker) if worker.owns else _receiver_moves(world, who, worker)
+        for name, after in (*moves, *_write_moves(world, who, worker)):
+            if after is not None and after != world:
+                yield f"{'AB'[who]}: {name}", after
+        if worker.leaving and worker.state is R.IDLE and not worker.write:
+            yield f"{'AB'[who]}: exits", world.having(who, Worker(R.IDLE, "dead", True))
+
+
+def faults(world: World) -> Iterator[tuple[str, World]]:
+    """What may go wrong, or is decided elsewhere."""
+    for who, worker in enumerate(world.workers):
+        name = "AB"[who]
+        for late in world.late:
+            if late[0] == who:
+                yield f"{name}: a late {late[1]} is applied", written(world, "late", target(*late))
+        if worker.up == "dead":
+            continue
+        if worker.up == "up" and (worker.owns or world.row == who or worker.write):
+            yield f"{name}: silent", world.having(who, worker._replace(up="silent", seen=False))
+        if world.crashes:
+            after = world.having(who, worker._replace(up="dead", write="", look=None))
+            late = {(who, kind_of(worker))} if worker.write == "valid" else set()
+            yield f"{name}: crash", after._replace(crashes=world.crashes - 1, late=world.late | late)
+        if world.leaves[who] and not worker.leaving:
+            yield f"{name}: told to leave", world.having(who, worker._replace(leaving=True))
+        if not worker.owns and worker.state is not R.TAKING and (after := fed(world, who, RI.DROP)):
+            yield f"{name}: drop", after
+        if worker.up == "silent" and worker.write and (after := _given_up(world, who, worker)):
+            yield f"{name}: gives up on a write", after
+        if worker.up == "silent" and worker.owns and not worker.write:
+            yield f"{name}: unconfirmed for long", fed(world, who, OI.LOST) or world
+    if world.kcl == "away":
+        yield "the KCL steals", written(world, KCL, KCL)._replace(kcl="there")
+    if world.kcl == "there":
+        yield "the KCL worker dies", world._replace(kcl="dead")
+
+
+def _owner_moves(world: World, who: int, worker: Worker) -> Iterator[tuple[str, World | None]]:
+    other = world.workers[1 - who]
+    present = other.up != "dead" and not other.leaving
+    wanted = other.wants or worker.leaving
+    if worker.up == "silent" or worker.robbed or _is_disputed(world, who):
+        yield "renews", _renewed(world, who, worker)
+    if worker.state is O.HOLDING and wanted and present and not other.owns:
+        yield "offers", fed(world, who, OI.OFFER)
+        yield "offers cold", fed(world, who, OI.OFFER_COLD)
+    if worker.leaving and not present:
+        yield "frees", fed(world, who, OI.FREE)
+    if worker.state in (O.OFFERING, O.DRAINING):
+        if other.wants and not worker.accepted:
+            yield "sees it wanted", world.having(who, worker._replace(accepted=True))
+        if other.warm:
+            yield "sees it warm", fed(world, who, OI.WARM)
+        if worker.accepted:
+            yield "waited enough", fed(world, who, OI.WARM_DEADLINE)
+        if other.up != "up" or other.leaving or (worker.accepted and not other.wants):
+            yield "receiver gone", fed(world, who, OI.RECEIVER_GONE)
+        if worker.state is O.OFFERING and not worker.accepted and not other.wants:
+            yield "no answer", fed(world, who, OI.RECEIVER_GONE)
+    yield "drained", fed(world, who, OI.DRAINED)
+
+
+def _receiver_moves(world: World, who: int, worker: Worker) -> Iterator[tuple[str, World | None]]:
+    other = world.workers[1 - who]
+    if worker.up == "silent" and not worker.write:
+        # A take that was sent before counts from then: its tenure begins with a fence that is down.
+        look = worker.look and worker.look._replace(fresh=False)
+        yield "wakes", world.having(who, worker._replace(up="up", seen=False, look=look))
+    if worker.look is not None:
+        yield "acts on a look", _acted(world, who, worker)
+    elif worker.state is not R.TAKING:
+        yield "looks at the lease", world.having(who, worker._replace(look=Look(looked(world, who))))
+    if worker.state is R.IDLE and not worker.leaving and other.owns:
+        yield "wants", fed(world, who, RI.WANT)
+    if worker.leaving:
+        yield "drops", fed(world, who, RI.DROP)
+    if other.gives and not (worker.leaving and worker.state is R.IDLE):
+        yield "sees itself named", fed(world, who, RI.NAMED)
+    if not other.gives:
+        yield "sees itself not named", fed(world, who, RI.UNNAMED)
+    yield "warmed", fed(world, who, RI.WARMED)
+
+
+def _acted(world: World, who: int, worker: Worker) -> World | None:
+    assert worker.look is not None
+    given, valid, fresh = worker.look
+    fresh = fresh and worker.up == "up"
+    if given is RI.MINE and not fresh:
+        given = RI.MINE_UNSEEN
+    if given is RI.TAKEABLE and worker.leaving and worker.state in (R.IDLE, R.ASKING):
+        return world.having(who, worker._replace(look=None))
+    seen = given is RI.THEIRS and worker.state in POLLS and fresh
+    cleared = world.having(who, worker._replace(look=None, seen=seen))
+    after = fed(cleared, who, given, valid)
+    if after is None:
+        return cleared
+    now = after.workers[who]
+    if now.owns and not valid:  # received a lease that somebody has written to since
+        after = after.having(who, now._replace(robbed=world.row != who or now.robbed))
+    return after
+
+
+def _write_moves(world: World, who: int, worker: Worker) -> Iterator[tuple[str, World | None]]:
+    if worker.write == "valid":
+        kind = kind_of(worker)
+        yield (
+            f"the {kind} is applied",
+            written(world.having(who, worker._replace(write="applied")), who, target(who, kind)),
+        )
+    if worker.write in ("applied", "void"):
+        done = worker.write == "applied"
+        after = world.having(who, worker._replace(write=""))
+        if worker.owns:
+            yield "hears of its write", fed(after, who, OI.ENDED if done else OI.LOST)
+        elif done:
+            began = fed(after, who, RI.BEGAN)
+            assert began is not None
+            robbed = world.row != who
+            yield "hears of its take", began.having(who, began.workers[who]._replace(robbed=robbed))
+        else:
+            yield "hears of its take", fed(after, who, RI.GIVEN_INSTEAD if world.row == who else RI.NOT_TAKEN)
+
+
+def _given_up(world: World, who: int, worker: Worker) -> World | None:
+    late = {(who, kind_of(worker))} if worker.write == "valid" else set()
+    after = world.having(who, worker._replace(write=""))._replace(late=world.late | late)
+    return fed(after, who, OI.ENDED if worker.owns else RI.NOT_TAKEN)
+
+
+def _is_disputed(world: World, who: int) -> bool:
+    other = world.workers[1 - who]
+    return bool(world.late) or other.write == "valid" or (other.look is not None and other.look.valid)
+
+
+def _renewed(world: World, who: int, worker: Worker) -> World | None:
+    """The tenure's next renewal, sent and answered: it goes on, or is over."""
+    if worker.write:
+        return None
+    if worker.robbed or world.row != who:
+        return fed(world, who, OI.LOST)
+    return written(world.having(who, worker._replace(up="up")), who, who)

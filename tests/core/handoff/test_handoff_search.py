@@ -1,0 +1,155 @@
+"""Every state that two workers can get into over one lease, by the real tables, searched through.
+
+Safety: no two deliver at the same time. Liveness: whatever has happened, if nothing more goes wrong, somebody comes to
+read the shard. The same search, with a rule of the tables broken, must find the fault.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from types import MappingProxyType
+
+import handoff_world
+import pytest
+from handoff_world import KCL, OC, OI, RC, RI, O, R, World, begin, calm, faults
+
+
+class Search:
+    """All worlds that can be reached from one, each with how it was reached first."""
+
+    def __init__(self, start: World) -> None:
+        self.reached: dict[World, tuple[World, str] | None] = {start: None}
+        self.calmly_before: dict[World, list[World]] = {}
+        queue = deque([start])
+        while queue:
+            world = queue.popleft()
+            assert not all(worker.delivers for worker in world.workers), "two deliver:\n" + self.story(world)
+            steps = list(calm(world))
+            for _, after in steps:
+                self.calmly_before.setdefault(after, []).append(world)
+            for name, after in (*steps, *faults(world)):
+                if after not in self.reached:
+                    self.reached[after] = (world, name)
+                    queue.append(after)
+
+    def check_liveness(self) -> None:
+        """Backwards from the worlds in which the shard is read, by steps that are no faults, all are reached."""
+        good = [world for world in self.reached if is_read(world)]
+        seen = set(good)
+        while good:
+            for world in self.calmly_before.get(good.pop(), ()):
+                if world not in seen:
+                    seen.add(world)
+                    good.append(world)
+        stuck = next((world for world in self.reached if world not in seen), None)
+        assert stuck is None, "nobody ever gets the shard:\n" + self.story(stuck)
+
+    def story(self, world: World) -> str:
+        steps: list[str] = []
+        while (before := self.reached[world]) is not None:
+            steps.append(f"{before[1]:40} {world}")
+            world = before[0]
+        return "\n".join(reversed(steps))
+
+
+def is_read(world: World) -> bool:
+    """Somebody reads the shard, or nobody is left who could."""
+    if any(worker.delivers for worker in world.workers) or (world.row == KCL and world.kcl == "there"):
+        return True
+    return all(worker.up == "dead" for worker in world.workers)
+
+
+SCENES = {
+    "a worker dies": {"crashes": 1},
+    "the owner leaves": {"crashes": 0, "leaves": (True, False)},
+    "the receiver leaves": {"crashes": 0, "leaves": (False, True)},
+    "a KCL worker steals": {"crashes": 0, "kcl": "away"},
+}
+LARGE_SCENES = {
+    "one leaves, one dies": {"crashes": 1, "leaves": (True, False)},
+    "the receiver leaves, one dies": {"crashes": 1, "leaves": (False, True)},
+    "both leave": {"crashes": 0, "leaves": (True, True)},
+    "a KCL worker steals, one leaves": {"crashes": 0, "leaves": (True, False), "kcl": "away"},
+    "a KCL worker steals, one dies": {"crashes": 1, "kcl": "away"},
+}
+
+
+def searched(scene: dict) -> None:
+    search = Search(begin(**{"leaves": (False, False), "kcl": "gone", **scene}))
+    search.check_liveness()
+    print(f"{len(search.reached)} states")
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_no_two_deliver_and_somebody_does(name):
+    searched(SCENES[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE_SCENES)
+def test_no_two_deliver_and_somebody_does_with_more_going_on(name):
+    searched(LARGE_SCENES[name])
+
+
+# --- a rule broken must be found ----------------------------------------------------------------------
+
+
+def broken(monkeypatch, table: str, rules: dict) -> None:
+    """Give rules of a table other outcomes; None takes them out."""
+    changed = {**getattr(handoff_world, table), **rules}
+    monkeypatch.setattr(
+        handoff_world, table, MappingProxyType({pair: one for pair, one in changed.items() if one is not None})
+    )
+
+
+UNSAFE = {
+    "the owner goes on after the last write is sent": (
+        "OWNER",
+        {(O.GIVING, OI.RECEIVER_GONE): (O.HOLDING, (OC.UNNAME, OC.RESUME))},
+    ),
+    "a lease that has been its own for who knows how long is read without a write": (
+        "RECEIVER",
+        {
+            (state, RI.MINE_UNSEEN): (R.HOLDING, (RC.UNSAY, RC.RECEIVE, RC.DELIVER))
+            for state in (R.WARMING, R.WARM, R.PARTING)
+        },
+    ),
+    "a take that was not applied counts": (
+        "RECEIVER",
+        {(R.TAKING, RI.NOT_TAKEN): (R.HOLDING, (RC.UNSAY, RC.DELIVER))},
+    ),
+    "a worker that is warm delivers when it is named no more": (
+        "RECEIVER",
+        {(R.WARM, RI.UNNAMED): (R.HOLDING, (RC.UNSAY, RC.RECEIVE, RC.DELIVER))},
+    ),
+}
+DEAD_ENDS = {
+    "what comes to a worker that waits for nothing is not adopted": (
+        "RECEIVER",
+        {(R.IDLE, given): None for given in (RI.MINE, RI.MINE_UNSEEN)},
+    ),
+    "who asks does not look whether the owner is dead": ("RECEIVER", {(R.ASKING, RI.TAKEABLE): None}),
+    "the drain has no end without a receiver": ("OWNER", {(O.DRAINING_TO_FREE, OI.DRAINED): None}),
+    "the owner does not hear that its tenure is over": ("OWNER", {(O.GIVING, OI.ENDED): None}),
+    "a take that fails is waited for": ("RECEIVER", {(R.TAKING, RI.NOT_TAKEN): None}),
+}
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_a_fault_by_which_two_deliver_is_found(monkeypatch, name):
+    broken(monkeypatch, *UNSAFE[name])
+    with pytest.raises(AssertionError, match="two deliver"):
+        searched({"crashes": 0})
+
+
+@pytest.mark.parametrize("name", DEAD_ENDS)
+def test_a_fault_by_which_nobody_delivers_is_found(monkeypatch, name):
+    broken(monkeypatch, *DEAD_ENDS[name])
+    with pytest.raises(AssertionError, match="nobody ever gets the shard"):
+        searched({"crashes": 1} if "dead" in name or "fails" in name else SCENES["the owner leaves"])
+
+
+def test_a_state_that_delivers_and_must_not_is_found(monkeypatch):
+    monkeypatch.setattr(handoff_world, "DELIVERS", handoff_world.DELIVERS | {O.GIVING})
+    with pytest.raises(AssertionError, match="two deliver"):
+        searched({"crashes": 0})

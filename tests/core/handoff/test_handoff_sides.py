@@ -1,0 +1,338 @@
+"""One side at a time: what a worker sees, step by step, and what it does."""
+
+import pytest
+
+from penstock.core.assignment import LeaseView, WorkerView
+from penstock.core.handoff import (
+    OWNER,
+    RECEIVER,
+    OwnerCommand,
+    OwnerInput,
+    OwnerSide,
+    OwnerState,
+    ReceiverCommand,
+    ReceiverInput,
+    ReceiverSide,
+    ReceiverState,
+)
+
+O, OI, OC = OwnerState, OwnerInput, OwnerCommand  # noqa: E741
+R, RI, RC = ReceiverState, ReceiverInput, ReceiverCommand
+F = 10.0
+K = "shardId-000000000000"
+
+
+def owner(**more) -> OwnerSide:
+    return OwnerSide(K, **more)
+
+
+def seen(**more) -> dict[str, WorkerView]:
+    return {"b": WorkerView(id="b", **more)}
+
+
+WANTS = {"wants": frozenset({K})}
+WARM = {**WANTS, "warm": frozenset({K})}
+
+
+# --- the owner --------------------------------------------------------------------------------------
+
+
+def test_a_handoff_to_a_worker_that_warms_up():
+    side = owner()
+    assert side.offer("b", 0.0) == (OC.NAME,)
+    assert side.delivers
+    assert side.look(seen(**WANTS), 0.1) == ()
+    assert side.look(seen(**WARM), 0.4) == (OC.STOP,)
+    assert not side.delivers
+    assert side.tell(OI.DRAINED, 0.5) == (OC.GIVE,)
+    assert side.receiver == "b"
+    assert side.tell(OI.ENDED, 0.6) == (OC.UNNAME,)
+    assert (side.state, side.receiver, side.due_s, side.cut_short) == (O.GONE, None, None, False)
+
+
+def test_it_waits_for_the_receiver_only_so_long():
+    side = owner(warm_deadline_s=3.0)
+    side.offer("b", 100.0)
+    side.look(seen(**WANTS), 100.1)
+    assert side.due_s == 103.0
+    assert side.tick(102.9) == ()
+    assert side.tick(103.0) == (OC.STOP,)
+    assert side.state is O.DRAINING
+
+
+def test_a_cold_receiver_is_not_waited_for():
+    side = owner()
+    assert side.offer("kcl", 0.0, cold=True) == (OC.NAME, OC.STOP)
+    assert side.state is O.DRAINING
+
+
+def test_who_does_not_answer_gets_nothing_and_is_not_asked_again():
+    side = owner(warm_deadline_s=3.0)
+    side.offer("b", 0.0)
+    side.look(seen(), 1.0)
+    assert side.tick(3.0) == (OC.UNNAME,)
+    assert (side.state, side.tried) == (O.HOLDING, {"b"})
+
+
+@pytest.mark.parametrize(
+    "now",
+    [{}, seen(alive=False, **WARM), seen(leaving=True, **WARM), seen()],
+    ids=["no row", "dead", "leaves", "drops"],
+)
+def test_a_receiver_that_vanishes_before_and_while_the_owner_drains(now):
+    side = owner()
+    side.offer("b", 0.0)
+    side.look(seen(**WANTS), 0.1)
+    assert side.look(now, 0.2) == (OC.UNNAME,)
+    assert side.delivers
+    side.offer("b", 1.0)
+    side.look(seen(**WARM), 1.1)
+    assert side.look(now, 1.2) == (OC.UNNAME, OC.RESUME)
+    assert side.delivers
+    assert side.due_s is None
+
+
+def test_once_the_write_is_sent_there_is_no_way_back():
+    side = owner()
+    side.offer("b", 0.0, cold=True)
+    side.tell(OI.DRAINED, 0.1)
+    for given in (OI.RECEIVER_GONE, OI.FREE, OI.OFFER, OI.WARM, OI.LEADER_NAMED, OI.DRAIN_DEADLINE):
+        assert side.tell(given, 0.2) == ()
+    assert side.look({}, 0.3) == side.offer("c", 0.3) == side.leader_named("c", 0.3) == ()
+    assert (side.state, side.receiver) == (O.GIVING, "b")
+
+
+def test_what_is_not_settled_in_time_is_told_and_given_all_the_same():
+    side = owner(drain_deadline_s=10.0)
+    side.offer("b", 0.0, cold=True)
+    assert side.tick(9.9) == ()
+    assert side.tick(10.0) == (OC.GIVE,)
+    assert side.cut_short
+
+
+def test_with_nobody_to_hand_to_the_row_is_freed():
+    side = owner(drain_deadline_s=10.0)
+    assert side.tell(OI.FREE, 0.0) == (OC.STOP,)
+    assert side.due_s == 10.0
+    assert side.tell(OI.DRAINED, 0.5) == (OC.FREE,)
+    assert side.tell(OI.ENDED, 0.6) == ()
+    assert side.state is O.GONE
+
+
+def test_a_worker_that_comes_while_the_last_one_drains_gets_the_lease_within_the_same_deadline():
+    side = owner(drain_deadline_s=10.0)
+    side.tell(OI.FREE, 0.0)
+    assert side.offer("b", 4.0) == (OC.NAME,)
+    assert side.due_s == 10.0
+    assert side.tick(10.0) == (OC.GIVE,)
+    assert side.receiver == "b"
+
+
+def test_the_last_receiver_goes_while_a_leaving_owner_drains():
+    side = owner(drain_deadline_s=10.0)
+    side.offer("b", 0.0, cold=True)
+    assert side.tell(OI.FREE, 5.0) == (OC.UNNAME,)
+    assert (side.state, side.receiver, side.due_s) == (O.DRAINING_TO_FREE, None, 10.0)
+
+
+def test_a_second_asker_waits_for_his_turn():
+    side = owner()
+    side.offer("b", 0.0)
+    assert side.offer("c", 0.1) == ()
+    assert side.receiver == "b"
+
+
+@pytest.mark.parametrize("before", ["holding", "offering", "draining", "draining to free"])
+def test_a_kcl_leader_assigns_meanwhile(before):
+    side = owner()
+    if before in ("offering", "draining"):
+        side.offer("b", 0.0, cold=before == "draining")
+    if before == "draining to free":
+        side.tell(OI.FREE, 0.0)
+    commands = side.leader_named("kcl", 1.0)
+    assert (OC.UNNAME in commands) == (before in ("offering", "draining"))
+    assert (OC.STOP in commands) == (before in ("holding", "offering"))
+    assert side.look({}, 1.1) == (), "whom the leader has named is not ours to judge"
+    assert side.tell(OI.DRAINED, 1.2) == (OC.GIVE,)
+    assert side.receiver == "kcl"
+
+
+@pytest.mark.parametrize("given", [OI.LOST, OI.FINISHED])
+def test_a_steal_or_the_shards_end_ends_everything(given):
+    for state in (O.HOLDING, O.OFFERING, O.DRAINING, O.DRAINING_TO_FREE):
+        side = owner()
+        if state in (O.OFFERING, O.DRAINING):
+            side.offer("b", 0.0, cold=state is O.DRAINING)
+        if state is O.DRAINING_TO_FREE:
+            side.tell(OI.FREE, 0.0)
+        assert side.state is state
+        assert side.tell(given, 1.0) == ((OC.UNNAME,) if state in (O.OFFERING, O.DRAINING) else ())
+        assert (side.state, side.due_s) == (O.GONE, None)
+
+
+# --- the receiver -----------------------------------------------------------------------------------
+
+
+def receiver() -> ReceiverSide:
+    return ReceiverSide(K, "b", failover_s=F)
+
+
+def naming(to: str | None = "b") -> WorkerView:
+    return WorkerView(id="a", gives={} if to is None else {K: to})
+
+
+def row(owner: str | None, **more) -> LeaseView:
+    return LeaseView(key=K, owner=owner, **more)
+
+
+def looks(side: ReceiverSide, owner: str | None, at_s: float, takeable: bool = False, **more):
+    return side.look_at_lease(row(owner, **more), sent_s=at_s, now_s=at_s + 0.01, takeable=takeable)
+
+
+def warm_receiver() -> ReceiverSide:
+    side = receiver()
+    assert side.want("a") == (RC.SAY_WANTED,)
+    assert side.look_at_owner(naming(), 1.0) == (RC.WARM_UP,)
+    assert looks(side, "a", 1.1) == ()
+    assert side.tell(RI.WARMED) == (RC.SAY_WARM,)
+    return side
+
+
+def test_a_receiver_delivers_when_the_row_names_it():
+    side = warm_receiver()
+    assert side.polls
+    assert looks(side, "a", 1.2) == ()
+    assert looks(side, "b", 1.3) == (RC.UNSAY, RC.RECEIVE, RC.DELIVER)
+    assert (side.state, side.unmoved_s) == (R.HOLDING, 1.2)
+
+
+def test_a_row_seen_too_late_is_claimed_before_anything_is_delivered():
+    side = warm_receiver()
+    assert looks(side, "b", 1.1 + F / 2) == (RC.TAKE,)
+    assert side.tell(RI.BEGAN) == (RC.UNSAY, RC.DELIVER)
+    cold = receiver()
+    cold.want("a")
+    cold.look_at_owner(naming(), 1.0)
+    assert looks(cold, "b", 1.1) == (RC.TAKE,), "the first look shows it already"
+
+
+def test_unnamed_because_given():
+    side = warm_receiver()
+    looks(side, "a", 1.9)
+    assert side.look_at_owner(naming(None), 2.0) == (RC.READ,)
+    assert looks(side, "a", 1.95) == (), "sent before: it does not count"
+    assert side.state is R.PARTING
+    assert looks(side, "b", 2.0) == (RC.UNSAY, RC.RECEIVE, RC.DELIVER)
+
+
+def test_unnamed_because_the_owner_exited_after_giving():
+    side = warm_receiver()
+    assert side.look_at_owner(None, 2.0) == (RC.READ,)
+    assert looks(side, "b", 2.0) == (RC.UNSAY, RC.RECEIVE, RC.DELIVER)
+
+
+def test_unnamed_because_withdrawn():
+    side = warm_receiver()
+    side.look_at_owner(naming(None), 2.0)
+    assert looks(side, "a", 2.1) == (RC.UNSAY, RC.DISCARD)
+    assert (side.state, side.owner, side.unmoved_s) == (R.IDLE, None, None)
+
+
+def test_the_owner_dies_and_a_warm_receiver_takes_over():
+    side = warm_receiver()
+    assert looks(side, "a", 12.0, takeable=True) == (RC.TAKE,)
+    assert looks(side, "a", 12.1, takeable=True) == (), "one write at a time"
+    assert side.tell(RI.BEGAN) == (RC.UNSAY, RC.DELIVER)
+
+
+def test_a_kcl_worker_steals_it_from_the_owner():
+    side = warm_receiver()
+    assert looks(side, "kcl", 2.0) == (RC.UNSAY, RC.DISCARD)
+    assert side.state is R.IDLE
+
+
+def test_somebody_else_was_faster():
+    side = receiver()
+    assert looks(side, None, 1.0, takeable=True) == (RC.TAKE,)
+    assert side.tell(RI.NOT_TAKEN) == (RC.UNSAY, RC.DISCARD)
+    assert side.state is R.IDLE
+
+
+def test_given_while_it_was_about_to_take():
+    side = warm_receiver()
+    looks(side, "a", 12.0, takeable=True)
+    assert side.tell(RI.GIVEN_INSTEAD) == (RC.TAKE,)
+    assert side.state is R.TAKING
+
+
+def test_a_free_lease_is_nobodys_business_unless_it_is_planned():
+    side = receiver()
+    assert looks(side, None, 1.0) == ()
+    assert side.state is R.IDLE
+
+
+def test_a_spare_that_a_leaving_owner_chose():
+    side = receiver()
+    assert side.look_at_owner(naming(), 1.0) == (RC.SAY_WANTED, RC.WARM_UP)
+    assert side.owner == "a"
+
+
+def test_one_that_leaves_itself_gives_no_answer():
+    side = receiver()
+    assert side.look_at_owner(naming(), 1.0, leaving=True) == ()
+    assert side.look_at_lease(row(None), sent_s=1.0, now_s=1.0, takeable=True, leaving=True) == ()
+    assert side.state is R.IDLE
+
+
+def test_one_that_leaves_stays_until_the_lease_cannot_come_any_more():
+    side = warm_receiver()
+    assert side.drop() == (RC.UNSAY, RC.DISCARD)
+    assert side.polls
+    assert looks(side, "a", 2.0) == ()
+    assert side.look_at_owner(naming(None), 3.0) == (RC.READ,)
+    assert looks(side, "a", 3.1) == ()
+    assert side.state is R.IDLE
+
+
+def test_one_that_leaves_and_gets_the_lease_all_the_same():
+    side = warm_receiver()
+    side.drop()
+    assert looks(side, "b", 2.0) == (RC.TAKE,)
+    assert side.tell(RI.BEGAN) == (RC.UNSAY, RC.DELIVER)
+
+
+def test_a_lease_that_comes_unasked_is_adopted():
+    side = receiver()
+    assert looks(side, "b", 1.0) == (RC.TAKE,)
+
+
+def test_a_handoff_by_a_kcl_leader():
+    side = receiver()
+    assert looks(side, "kcl", 1.0, next_owner="b") == (RC.SAY_WANTED, RC.WARM_UP)
+    assert side.look_at_owner(None, 1.1) == (), "the KCL worker has no row"
+    assert looks(side, "kcl", 1.2, next_owner="b") == ()
+    assert looks(side, "b", 1.3) == (RC.UNSAY, RC.RECEIVE, RC.DELIVER)
+
+
+def test_a_kcl_leader_changes_its_mind():
+    side = receiver()
+    looks(side, "kcl", 1.0, next_owner="b")
+    assert looks(side, "kcl", 1.1, next_owner="x") == (RC.READ,)
+    assert looks(side, "kcl", 1.2, next_owner="x") == (RC.UNSAY, RC.DISCARD)
+
+
+# --- the tables -------------------------------------------------------------------------------------
+
+
+def test_every_state_is_reached_and_left():
+    for table, states, first, last in ((OWNER, O, O.HOLDING, O.GONE), (RECEIVER, R, R.IDLE, R.HOLDING)):
+        reached = {first}
+        for _ in states:
+            reached |= {after for (before, _), (after, _) in table.items() if before in reached}
+        assert reached == set(states)
+        assert {before for before, _ in table} == set(states) - {last}
+
+
+def test_every_input_counts_somewhere():
+    assert {given for _, given in OWNER} == set(OI)
+    assert {given for _, given in RECEIVER} == set(RI)
