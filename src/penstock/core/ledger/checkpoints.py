@@ -67,7 +67,8 @@ class Checkpoints:
     """What of one tenure's progress is stored, and what is to be stored next. At most one write is on its way."""
 
     __slots__ = (
-        "_cadence", "_clear", "_not_before_s", "_records", "_writing", "pending", "phase", "written", "written_at_s",
+        "_before", "_cadence", "_clear", "_not_before_s", "_records", "_writing", "pending", "phase", "written",
+        "written_at_s",
     )  # fmt: skip
 
     def __init__(self, cadence: Cadence, written: Checkpoint, now_s: float) -> None:
@@ -78,6 +79,7 @@ class Checkpoints:
         self.written_at_s = now_s
         self.pending: Pending | None = None
         self.phase = Phase.NONE
+        self._before: Pending | None = None
         self._records = 0
         self._writing: tuple[Checkpoint, int] | None = None
         self._clear = False
@@ -136,31 +138,33 @@ class Checkpoints:
         """What to store as pending. From here on no other checkpoint is written, until it is committed or abandoned.
 
         A second one takes the place of the first. Raises CheckpointError for one that lies before what is stored, or
-        behind the last record that came (``came_to``).
+        behind the last record that came (``came_to``), and while another is on its way.
         """
-        if self.phase is Phase.COMMITTING:
-            raise CheckpointError("a prepared checkpoint is being committed: wait for that, then prepare the next")
-        if checkpoint < self.written:
+        if self.phase in (Phase.PREPARING, Phase.COMMITTING):
             raise CheckpointError(
-                f"a checkpoint at {_shown(checkpoint)} would go back: {_shown(self.written)} is stored"
+                f"another prepared checkpoint is on its way ({self.phase.value}): wait for its answer"
             )
+        stored = self.written if self._writing is None else max(self.written, self._writing[0])
+        if checkpoint < stored:
+            raise CheckpointError(f"a checkpoint at {_shown(checkpoint)} would go back: {_shown(stored)} is stored")
         if checkpoint > came_to:
             raise CheckpointError(
                 f"a checkpoint at {_shown(checkpoint)} lies behind the last record, {_shown(came_to)}"
             )
-        self.pending = Pending(checkpoint, state)
+        self._before, self.pending = self.pending, Pending(checkpoint, state)
         self.phase = Phase.PREPARING
         return self.pending
 
     def prepared(self) -> None:
         """The pending checkpoint is known to be stored."""
         if self.phase is Phase.PREPARING:
-            self.phase = Phase.PREPARED
+            self._before, self.phase = None, Phase.PREPARED
 
     def not_prepared(self) -> None:
-        """It is known not to be stored."""
+        """It is known not to be stored. One that was prepared before still is."""
         if self.phase is Phase.PREPARING:
-            self.pending, self.phase = None, Phase.NONE
+            self.pending, self._before = self._before, None
+            self.phase = Phase.NONE if self.pending is None else Phase.PREPARED
 
     def commit(self, safe: Checkpoint) -> Checkpoint:
         """What to write now, as an ordinary checkpoint. Raises CheckpointError when nothing is prepared, or when
@@ -190,7 +194,7 @@ class Checkpoints:
 
     def abandon(self) -> None:
         """Let the pending checkpoint go. The next ordinary write clears its columns, so there is one."""
-        if self.phase in (Phase.PREPARING, Phase.PREPARED):
+        if self.phase is Phase.PREPARED:
             self.pending, self.phase, self._clear = None, Phase.NONE, True
 
 

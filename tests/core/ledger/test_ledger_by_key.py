@@ -1,0 +1,152 @@
+"""Partition keys side by side."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ledger_kit import Kept, Rec, at, numbers
+
+from penstock.core.ledger.settings import ByKey, Redeliver, Retry
+from penstock.model import Position
+
+
+def keyed(keys: str, first: int = 1) -> list[Rec]:
+    return [Rec(first + index, 0, key) for index, key in enumerate(keys)]
+
+
+def test_a_delivery_is_of_one_key_and_the_next_of_it_waits():
+    kept = Kept(order=ByKey(slots_max=4))
+    kept.admit(keyed("abacab"))
+    kept.admit(keyed("ad", 7))
+    a, b, c, d = (kept.deliver() for _ in range(4))
+    assert [numbers(each.records) for each in (a, b, c, d)] == [[1, 3, 5], [2, 6], [4], [8]]
+    assert kept.nothing()
+    kept.ledger.ack(b.ticket)
+    assert kept.nothing()
+    kept.ledger.ack(a.ticket, [0, 2])
+    assert kept.nothing()
+    kept.ledger.ack(a.ticket, [4])
+    assert numbers(kept.deliver().records) == [7]
+    assert kept.ledger.safe == at(3)
+
+
+def test_so_many_at_a_time():
+    kept = Kept(order=ByKey(slots_max=2))
+    kept.admit(keyed("abcd"))
+    one, two = kept.deliver(), kept.deliver()
+    assert kept.nothing()
+    kept.ledger.ack(two.ticket)
+    assert numbers(kept.deliver().records) == [3]
+    assert kept.nothing()
+    kept.ledger.ack(one.ticket)
+    assert numbers(kept.deliver().records) == [4]
+
+
+def test_keys_take_turns():
+    kept = Kept(order=ByKey(slots_max=1))
+    kept.admit(keyed("aaaab"))
+    handed = []
+    for _ in range(3):
+        delivery = kept.deliver(2)
+        handed.append(numbers(delivery.records))
+        kept.ledger.ack(delivery.ticket)
+    assert handed == [[1, 2], [5], [3, 4]]
+
+
+def test_a_key_that_fails_holds_up_only_itself():
+    kept = Kept(order=ByKey(slots_max=1), retry=Retry(batch_tries_max=1, base_s=4.0), seed=5)
+    kept.admit(keyed("aaab"))
+    first = kept.deliver()
+    kept.ledger.fail(first.ticket, KeyError(), kept.now_s)
+    b = kept.deliver()
+    assert numbers(b.records) == [4]
+    kept.ledger.ack(b.ticket)
+    assert kept.nothing()
+    due_s = kept.ledger.next_at_s()
+    assert kept.now_s < due_s <= kept.now_s + 4
+    kept.now_s = due_s
+    halves = []
+    for _ in range(2):
+        delivery = kept.deliver()
+        assert kept.nothing()
+        halves.append((numbers(delivery.records), delivery.attempt))
+        kept.ledger.ack(delivery.ticket)
+    assert halves == [([1, 2], 2), ([3], 2)]
+    assert kept.ledger.safe == at(4)
+
+
+def test_parts_of_what_was_put_off_come_in_order():
+    kept = Kept(order=ByKey(slots_max=3))
+    kept.admit(keyed("aaaaaa"))
+    delivery = kept.deliver(5)
+    kept.ledger.nack(delivery.ticket, kept.now_s, [1, 3])
+    kept.ledger.nack(delivery.ticket, kept.now_s, [0, 2])
+    assert kept.nothing()
+    kept.ledger.ack(delivery.ticket, [4])
+    handed = []
+    while (again := kept.ledger.deliver(kept.now_s)) is not None:
+        handed += numbers(again.records)
+        kept.ledger.ack(again.ticket)
+    assert handed == [1, 2, 3, 4, 6]
+
+
+def test_a_handler_that_hangs_gives_its_slot_back_when_the_policy_redelivers():
+    kept = Kept(order=ByKey(slots_max=1), settle_deadline_s=10.0, stalled=Redeliver())
+    kept.admit(keyed("ab"))
+    hung = kept.deliver()
+    kept.later(10)
+    b = kept.deliver()
+    assert numbers(b.records) == [2]
+    kept.ledger.ack(b.ticket)
+    again = kept.deliver()
+    assert (numbers(again.records), again.attempt) == ([1], 2)
+    kept.ledger.ack(hung.ticket)
+    assert kept.ledger.safe == at(2)
+    assert kept.ledger.out == 0
+
+
+def test_the_key_may_be_anything():
+    kept = Kept(order=ByKey())
+    kept.admit([Rec(1, 0, None), Rec(2, 0, None), Rec(3, 0, "")])  # type: ignore[arg-type]
+    assert [numbers(kept.deliver().records) for _ in range(2)] == [[1, 2], [3]]
+    with pytest.raises(ValueError, match="ByKey"):
+        kept.ledger.settle_through(kept.ledger.deliver, 1)  # type: ignore[arg-type]
+
+
+@given(
+    st.lists(st.text("abcde", min_size=1, max_size=30), max_size=6), st.integers(1, 4), st.integers(1, 5), st.integers()
+)
+def test_each_key_is_done_in_its_order_whatever_fails(pages, slots, most, seed):
+    random = Random(seed)
+    kept = Kept(order=ByKey(slots_max=slots), retry=Retry(tries_max=None, base_s=0.1, cap_s=1.0), seed=seed % 97)
+    number, records = 1, []
+    for page in pages:
+        records += keyed(page, number)
+        kept.admit(keyed(page, number))
+        number += len(page)
+    done: dict[str, list[int]] = {}
+    out = []
+    while kept.ledger.held.records:
+        delivery = kept.ledger.deliver(kept.now_s, most)
+        if delivery is not None:
+            assert {record.partition_key for record in delivery.records} == {delivery.records[0].partition_key}
+            out.append(delivery)
+            assert len(out) <= slots
+            continue
+        if not out:
+            assert kept.ledger.next_at_s() > kept.now_s
+            kept.now_s = kept.ledger.next_at_s()
+            continue
+        delivery = out.pop(random.randrange(len(out)))
+        if random.random() < 0.3:
+            kept.ledger.fail(delivery.ticket, KeyError(), kept.now_s)
+        else:
+            done.setdefault(delivery.records[0].partition_key, []).extend(numbers(delivery.records))
+            kept.ledger.ack(delivery.ticket)
+    assert {key: sorted(found) for key, found in done.items()} == done
+    assert sum(map(len, done.values())) == len(records)
+    assert not records or kept.ledger.safe.position == Position(number - 1)
+    assert kept.ledger._book.queue._lanes == {}  # type: ignore[attr-defined]
