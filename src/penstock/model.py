@@ -6,6 +6,7 @@ Sequence numbers are ``int`` in here (AWS writes them as decimal strings of up t
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -84,6 +85,51 @@ class Position(NamedTuple):
 
     sequence_number: int
     sub_sequence_number: int = 0
+
+
+class OutsidePolicy(enum.Enum):
+    """What becomes of user records whose hash key is outside their shard's range (written with an old shard map)."""
+
+    DELIVER = "deliver"
+    """Delivered and counted."""
+    DROP = "drop"
+    """The KCL's rule: an aggregate with such a record is dropped as a whole."""
+    RAISE = "raise"
+    """Reading fails with an error."""
+
+
+class IteratorAt(NamedTuple):
+    """Where a shard iterator begins (ShardIteratorType and its argument)."""
+
+    type: str
+    sequence_number: int | None = None
+    timestamp_s: float | None = None
+    """Epoch seconds; the service keeps milliseconds."""
+
+    @classmethod
+    def trim_horizon(cls) -> IteratorAt:
+        """The oldest record that is still kept."""
+        return cls("TRIM_HORIZON")
+
+    @classmethod
+    def latest(cls) -> IteratorAt:
+        """After the newest record at the time of the call."""
+        return cls("LATEST")
+
+    @classmethod
+    def at_sequence(cls, sequence_number: int) -> IteratorAt:
+        """The record with this sequence number, or the next one."""
+        return cls("AT_SEQUENCE_NUMBER", sequence_number)
+
+    @classmethod
+    def after_sequence(cls, sequence_number: int) -> IteratorAt:
+        """The first record after this sequence number."""
+        return cls("AFTER_SEQUENCE_NUMBER", sequence_number)
+
+    @classmethod
+    def at_timestamp(cls, epoch_s: float) -> IteratorAt:
+        """The first record that arrived at or after this time (epoch seconds)."""
+        return cls("AT_TIMESTAMP", None, epoch_s)
 
 
 class StreamName(msgspec.Struct, frozen=True):

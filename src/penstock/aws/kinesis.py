@@ -6,13 +6,14 @@ Names, shapes and limits: Amazon Kinesis Data Streams API reference, version 201
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from penstock.aws import cbor
 from penstock.aws.endpoints import arn_region
 from penstock.errors import OptionError, ServiceError, TransportError, UnavailableError
+from penstock.model import IteratorAt as IteratorAt
 from penstock.model import Shard, StreamName
 
 if TYPE_CHECKING:
@@ -34,40 +35,6 @@ NOT_UNDERSTOOD = frozenset(
 """How an emulator answers to a content type that it does not know: it wrote nothing. AWS's errors have AWS's codes."""
 
 T = TypeVar("T")
-
-
-class IteratorAt(NamedTuple):
-    """Where a shard iterator begins (ShardIteratorType and its argument)."""
-
-    type: str
-    sequence_number: int | None = None
-    timestamp_s: float | None = None
-    """Epoch seconds; the service keeps milliseconds."""
-
-    @classmethod
-    def trim_horizon(cls) -> IteratorAt:
-        """The oldest record that is still kept."""
-        return cls("TRIM_HORIZON")
-
-    @classmethod
-    def latest(cls) -> IteratorAt:
-        """After the newest record at the time of the call."""
-        return cls("LATEST")
-
-    @classmethod
-    def at_sequence(cls, sequence_number: int) -> IteratorAt:
-        """The record with this sequence number, or the next one."""
-        return cls("AT_SEQUENCE_NUMBER", sequence_number)
-
-    @classmethod
-    def after_sequence(cls, sequence_number: int) -> IteratorAt:
-        """The first record after this sequence number."""
-        return cls("AFTER_SEQUENCE_NUMBER", sequence_number)
-
-    @classmethod
-    def at_timestamp(cls, epoch_s: float) -> IteratorAt:
-        """The first record that arrived at or after this time (epoch seconds)."""
-        return cls("AT_TIMESTAMP", None, epoch_s)
 
 
 class WireRecord(msgspec.Struct, rename="pascal", gc=False):

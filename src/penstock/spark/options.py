@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.errors import OptionError
-from penstock.model import StartAt, StreamName
+from penstock.model import OutsidePolicy, StartAt, StreamName
 from penstock.spark.admission import UNCAPPED, Caps
-from penstock.spark.ranges import OutsidePolicy
 
 
 class Option(NamedTuple):

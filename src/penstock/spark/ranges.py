@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from penstock.model import OutsidePolicy
+
 if TYPE_CHECKING:
     from penstock.aws.settings import WireSettings
     from penstock.model import StreamName
@@ -79,17 +81,6 @@ class ShardRange(NamedTuple):
 
 Chain = tuple[ShardRange, ...]
 """Ranges that are read one after the other: parents before their children."""
-
-
-class OutsidePolicy(enum.Enum):
-    """What becomes of user records whose hash key is outside their shard's range (from before a split)."""
-
-    DELIVER = "deliver"
-    """Delivered and counted."""
-    DROP = "drop"
-    """The KCL's rule: an aggregate with such a record is dropped as a whole."""
-    RAISE = "raise"
-    """The task fails with an error."""
 
 
 class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):

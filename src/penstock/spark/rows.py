@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from penstock.core.aggregation import MAGIC, open_aggregate
 from penstock.errors import AggregateError
+from penstock.model import OutsidePolicy
 from penstock.spark.columns import arrow_schema
-from penstock.spark.ranges import OutsidePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

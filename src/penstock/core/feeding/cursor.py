@@ -1,0 +1,176 @@
+"""How far a shard is read, and where to ask again: the rules by which no record is left out and none comes twice.
+
+- A stored position is opened *at* its record, which then comes again and is left out (or the rest of an aggregate is
+  not). So it is seen whether it is still there: AWS does not say that a position is trimmed, an iterator there gives
+  empty pages for ever. Where the tip is reached without that record, reading starts anew at the oldest that is left.
+- LATEST, asked for again because an iterator expired before any record came, would pass over what came meanwhile: it is
+  asked for by the time of the first call then.
+- TRIM_HORIZON, asked for again, gives what was read before again: from the first record on, the last one read counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.feeding.user_records import Opened, UserRecords, opened
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.model import IteratorAt, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.feeding.pages import ChildShard, RawRecord, ReadPage
+    from penstock.core.feeding.user_records import ShardView
+
+EMPTY_PAGES_MAX = 4
+"""So many empty pages in a row, the last at the tip, where a certain record should come first: it is trimmed."""
+
+
+class Trimmed(NamedTuple):
+    """A stored position is older than the stream's retention."""
+
+    position: Position
+    resumes_at: Position | None
+    """The oldest record that is left; None while the shard has none."""
+    surely_nothing_lost: bool
+    """True when the shard was only silent: it was read to its tip at a time that the retention still covers."""
+
+
+class Taken(NamedTuple):
+    """What a page means for whoever reads."""
+
+    records: UserRecords
+    ends_at: Position | None
+    """The last position of the page, also where its records were left out; None if it has none that is new."""
+    millis_behind_latest: int | None
+    ended: bool
+    """The shard has no more records: ``children`` go on."""
+    children: tuple[ChildShard, ...]
+    outside: int
+    """Aggregates that held records of another shard's range."""
+    dropped: int
+    """User records that were left out because of that."""
+    trimmed: Trimmed | None
+
+
+class FeedCursor:
+    """Where one shard is read. ``start`` says where to ask for an iterator (or a subscription) when there is none."""
+
+    def __init__(
+        self,
+        shard: ShardView,
+        checkpoint: Checkpoint,
+        *,
+        timestamp_s: float | None = None,
+        read_until_s: float | None = None,
+    ) -> None:
+        """``checkpoint``: read what follows it. ``timestamp_s``: the application's start (epoch seconds), where the
+        checkpoint is AT_TIMESTAMP. ``read_until_s``: all that had arrived by then (epoch seconds) is settled.
+        """
+        if checkpoint.is_end:
+            raise ValueError(f"{shard.shard_id} is read to its end")
+        if checkpoint == Checkpoint.AT_TIMESTAMP and timestamp_s is None:
+            raise ValueError(f"{shard.shard_id} is to be read from a time on, and no time is given")
+        self._shard = shard
+        self._done: Position | None = checkpoint.position if checkpoint.is_position else None
+        self._digits = checkpoint.digits
+        self._word = checkpoint
+        self._timestamp_s = timestamp_s
+        self._read_until_s = read_until_s
+        self._last: int | None = None  # the last Kinesis record that came
+        self._awaits_done = self._done is not None  # the stored record has not come again yet
+        self._empty_pages = 0
+        self._was_trimmed: Position | None = None  # it was noticed, and is told with what comes next
+
+    def start(self, service_now_s: float) -> IteratorAt:
+        """Where to ask. ``service_now_s`` is the service's time, epoch seconds."""
+        if self._last is not None:
+            return IteratorAt.after_sequence(self._last)
+        if self._done is not None:
+            return IteratorAt.at_sequence(self._done.sequence_number)
+        if self._word == Checkpoint.LATEST:
+            # From now on LATEST means this moment, however often it is asked for.
+            if self._timestamp_s is None:
+                self._timestamp_s = service_now_s
+                return IteratorAt.latest()
+            return IteratorAt.at_timestamp(self._timestamp_s)
+        if self._word == Checkpoint.AT_TIMESTAMP:
+            assert self._timestamp_s is not None
+            return IteratorAt.at_timestamp(self._timestamp_s)
+        return IteratorAt.trim_horizon()
+
+    def refused(self) -> bool:
+        """The service refused the stored sequence number (some do when it is trimmed). True: `start` names another."""
+        if not self._awaits_done or self._last is not None:
+            return False
+        self._begin_anew()
+        return True
+
+    def take(self, page: ReadPage, *, horizon_s: float | None = None) -> Taken | None:
+        """Judge a page. None: it is worth nothing, and a new iterator is needed, at `start`.
+
+        ``horizon_s``: the oldest arrival time that the stream's retention covers (epoch seconds), if it is known.
+
+        Raises AggregateError, where aggregates outside of the shard's range are to raise.
+        """
+        raws = page.records
+        if not raws:
+            if self._gone(page):
+                self._begin_anew()
+                return None
+            return self._taken(Opened(UserRecords(self._shard, ())), None, page, horizon_s)
+        self._empty_pages = 0
+        first = int(raws[0].sequence_number)
+        done = self._done if self._awaits_done else None
+        if done is not None and first != done.sequence_number:
+            # The service starts at the next one where one is missing.
+            self._was_trimmed = done
+            raws = [raw for raw in raws if int(raw.sequence_number) > done.sequence_number]
+        found = opened(self._shard, raws, done=done)
+        self._awaits_done = False
+        self._last = int(page.records[-1].sequence_number)
+        ends_at = _end_of(raws, found.records)
+        if done is not None and ends_at is not None and ends_at <= done:
+            ends_at = None
+        return self._taken(found, ends_at, page, horizon_s)
+
+    def _gone(self, page: ReadPage) -> bool:
+        """True when the stored record should have come by now."""
+        if not self._awaits_done:
+            return False
+        self._empty_pages += 1
+        at_tip = page.millis_behind_latest == 0 or page.millis_behind_latest is None
+        return page.is_last or (at_tip and self._empty_pages >= EMPTY_PAGES_MAX)
+
+    def _begin_anew(self) -> None:
+        self._was_trimmed = self._done
+        self._done, self._awaits_done, self._word = None, False, Checkpoint.TRIM_HORIZON
+        self._empty_pages = 0
+
+    def _taken(self, found: Opened, ends_at: Position | None, page: ReadPage, horizon_s: float | None) -> Taken:
+        trimmed, records = None, found.records
+        if self._was_trimmed is not None and (page.records or page.is_last or page.millis_behind_latest == 0):
+            known_s = self._read_until_s
+            silent = known_s is not None and horizon_s is not None and known_s >= horizon_s
+            trimmed = Trimmed(self._was_trimmed, records.position(0) if len(records) else None, silent)
+            self._was_trimmed = None
+        return Taken(
+            records,
+            ends_at,
+            page.millis_behind_latest,
+            page.is_last,
+            page.children,
+            found.outside,
+            found.dropped,
+            trimmed,
+        )
+
+
+def _end_of(raws: Sequence[RawRecord], records: UserRecords) -> Position | None:
+    """The last position of Kinesis records of which these user records were handed on."""
+    if not raws:
+        return None
+    last = int(raws[-1].sequence_number)
+    if len(records) and (position := records.position(-1)).sequence_number == last:
+        return position
+    return Position(last)

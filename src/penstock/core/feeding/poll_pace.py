@@ -1,0 +1,98 @@
+"""How often one shard is polled: soon where there is something, seldom where there is nothing, and within its limits.
+
+A shard takes 5 GetRecords calls and gives 2 MiB a second, to all its readers together, and nobody tells how many they
+are. So a reader keeps to a rate of its own that falls when a call is refused, and rises a little with each answer:
+it remembers what the others left it, and finds out when they have gone. (Additive increase, multiplicative decrease.)
+Before the first refusal a reader who is behind does not wait at all: most often nobody else reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from random import Random
+
+READ_BYTES_PER_S = 2 * 2**20
+"""Of a shard, for all its readers (AWS API reference, GetRecords)."""
+CALLS_PER_S_MIN = 0.4
+"""No reader is ever pushed aside altogether."""
+DECREASE = 0.75
+INCREASE_PER_CALL = 0.012
+"""Of the rate wanted, after each answer, times the root of the share that it has: near a small share probing costs more
+of it. A minute or three lead back from the least to all.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PollTimes:
+    """How often to call. One of the shard's five calls is left to others: a worker that warms up, a console."""
+
+    interval_s: float = 0.25
+    """Between two calls while records come."""
+    idle_interval_s: float = 1.0
+    """Between two calls at the tip of a shard that is silent; reached after some empty answers."""
+    idle_growth: float = 1.5
+    """By so much the interval grows with each empty answer at the tip."""
+    backoff_max_s: float = 10.0
+    """The longest pause after refusals or failures."""
+
+
+class PollPace:
+    """Says when the next call may be sent. ``now_s`` is monotonic."""
+
+    __slots__ = ("_bytes_free_at_s", "_calls_per_s", "_eager", "_idle_s", "_next_s", "_refusals", "_rng", "times")
+
+    def __init__(self, times: PollTimes, rng: Random) -> None:
+        self.times = times
+        self._rng = rng
+        self._calls_per_s = 1 / times.interval_s
+        self._idle_s = times.interval_s
+        self._next_s = float("-inf")
+        self._bytes_free_at_s = float("-inf")
+        self._refusals = 0
+        self._eager = True
+
+    @property
+    def calls_per_s(self) -> float:
+        """The rate that others leave, as far as it is known; at most what is wanted."""
+        return self._calls_per_s
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until the next call may be sent."""
+        return max(0.0, self._next_s - now_s)
+
+    def answered(self, *, sent_s: float, payload_bytes: int, at_tip: bool) -> None:
+        """An answer to a call that was sent at ``sent_s``. ``at_tip``: nothing is known to follow it."""
+        wanted = 1 / self.times.interval_s
+        self._refusals = 0
+        self._calls_per_s = min(wanted, self._calls_per_s + INCREASE_PER_CALL * sqrt(wanted * self._calls_per_s))
+        # What a large answer takes of the shard's bytes is waited for after it.
+        self._bytes_free_at_s = max(self._bytes_free_at_s, sent_s) + payload_bytes / READ_BYTES_PER_S
+        if at_tip and not payload_bytes:
+            self._idle_s = min(self.times.idle_interval_s, self._idle_s * self.times.idle_growth)
+            self._next_s = sent_s + max(self._idle_s, 1 / self._calls_per_s)
+            return
+        self._idle_s = self.times.interval_s
+        if self._eager and not at_tip:
+            self._next_s = sent_s
+        elif self._eager:
+            self._next_s = sent_s + self.times.interval_s
+        else:
+            self._next_s = max(sent_s + 1 / self._calls_per_s, self._bytes_free_at_s)
+
+    def refused(self, now_s: float) -> None:
+        """The shard's limits refused a call."""
+        self._refusals += 1
+        self._eager = False
+        self._calls_per_s = max(CALLS_PER_S_MIN, self._calls_per_s * DECREASE)
+        pause_s = min(self.times.backoff_max_s, self._rng.uniform(0.5, 1) / self._calls_per_s)
+        self._next_s = max(now_s + pause_s, self._bytes_free_at_s)
+
+    def failed(self, now_s: float) -> None:
+        """A call failed for another reason than the limits."""
+        self._refusals += 1
+        longest_s = min(self.times.backoff_max_s, self.times.interval_s * 2.0 ** min(self._refusals, 16))
+        self._next_s = now_s + self._rng.uniform(self.times.interval_s / 2, longest_s)

@@ -1,0 +1,221 @@
+"""Reading a shard from any checkpoint, with iterators that expire, gives each record after it once and in order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shard_log import FIRST, ShardLog
+
+from penstock.core.aggregation.writer import encode_aggregate
+from penstock.core.feeding.cursor import EMPTY_PAGES_MAX, FeedCursor, Taken
+from penstock.core.feeding.user_records import ShardView
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.errors import AggregateError
+from penstock.model import HASH_KEY_MAX, OutsidePolicy, Position
+
+SHARD = ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX)
+NOW_S = 1000.0
+PAGES_MAX = 200
+
+
+def at(place: int, sub: int = 0) -> Position:
+    return Position(FIRST + 10 * place, sub)
+
+
+def read_all(
+    log: ShardLog, cursor: FeedCursor, *, limit: int = 3, expire_every: int = 0, horizon_s: float | None = None
+) -> list[Taken]:
+    """Pages up to the tip, or to the end; an iterator is thrown away every so many of them."""
+    taken: list[Taken] = []
+    iterator = None
+    for number in range(PAGES_MAX):
+        if iterator is None or (expire_every and number % expire_every == 0):
+            iterator = log.iterator(cursor.start(NOW_S))
+        page = log.read(iterator, limit)
+        found = cursor.take(page, horizon_s=horizon_s)
+        iterator = None if found is None else page.next_iterator
+        if found is not None:
+            taken.append(found)
+            if found.ended or (len(taken) > EMPTY_PAGES_MAX and not any(len(one.records) for one in taken[-3:])):
+                return taken
+    raise AssertionError("the tip is not reached")
+
+
+def datas(taken: list[Taken]) -> list[bytes]:
+    return [bytes(data) for one in taken for data in one.records.datas]
+
+
+def aggregate(*parts: bytes) -> bytes:
+    return encode_aggregate((f"key-{number}", part, None) for number, part in enumerate(parts))
+
+
+def numbered(count: int, *, aggregated: int = 0) -> tuple[ShardLog, list[tuple[Position, bytes]]]:
+    """A log, and each of its user records with its position. Every so many-th record is an aggregate of three."""
+    log, expected = ShardLog(), []
+    for place in range(count):
+        if aggregated and place % aggregated == 0:
+            parts = [b"%d/%d" % (place, sub) for sub in range(3)]
+            log.put(aggregate(*parts), at_s=float(place))
+            expected += [(at(place, sub), part) for sub, part in enumerate(parts)]
+        else:
+            log.put(b"%d" % place, at_s=float(place))
+            expected.append((at(place), b"%d" % place))
+    return log, expected
+
+
+@given(
+    count=st.integers(1, 25),
+    aggregated=st.integers(0, 3),
+    limit=st.integers(1, 7),
+    expire_every=st.integers(0, 4),
+    closed=st.booleans(),
+    after=st.integers(-1, 60),
+)
+def test_what_follows_the_checkpoint_comes_once_and_in_order(
+    count: int, aggregated: int, limit: int, expire_every: int, closed: bool, after: int
+) -> None:
+    log, expected = numbered(count, aggregated=aggregated)
+    log.closed = closed
+    after = min(after, len(expected) - 1)
+    checkpoint = Checkpoint.at(expected[after][0]) if after >= 0 else Checkpoint.TRIM_HORIZON
+    taken = read_all(log, FeedCursor(SHARD, checkpoint), limit=limit, expire_every=expire_every)
+    wanted = expected[after + 1 :]
+    assert datas(taken) == [data for _, data in wanted]
+    assert [one.records.position(place) for one in taken for place in range(len(one.records))] == [
+        at for at, _ in wanted
+    ]
+    assert [(record.sequence_number, record.sub_sequence_number) for one in taken for record in one.records] == [
+        tuple(position) for position, _ in wanted
+    ]
+    ends = [one.ends_at for one in taken if one.ends_at is not None]
+    assert ends == sorted(ends)
+    assert ends[-1:] == [expected[-1][0]] if wanted else not ends
+    assert taken[-1].ended is closed
+    assert all(one.trimmed is None for one in taken)
+
+
+@pytest.mark.parametrize("expire_every", [0, 1, 3])
+def test_latest_is_the_moment_of_the_first_call_however_often_it_is_asked_for(expire_every: int) -> None:
+    log = ShardLog()
+    log.put(b"before", at_s=NOW_S - 1)
+    cursor = FeedCursor(SHARD, Checkpoint.LATEST)
+    iterator = log.iterator(cursor.start(NOW_S))
+    assert cursor.take(log.read(iterator, 3)) is not None
+    log.put(b"one", b"two", at_s=NOW_S + 1)
+    if expire_every:  # the iterator expired before it was used again
+        iterator = log.iterator(cursor.start(NOW_S + 5))
+    found = cursor.take(log.read(iterator, 3))
+    assert found is not None
+    assert list(found.records.datas) == [b"one", b"two"]
+
+
+def test_a_start_by_time() -> None:
+    log, _ = numbered(5)
+    taken = read_all(log, FeedCursor(SHARD, Checkpoint.AT_TIMESTAMP, timestamp_s=3.0), expire_every=2)
+    assert datas(taken) == [b"3", b"4"]
+    with pytest.raises(ValueError, match="no time is given"):
+        FeedCursor(SHARD, Checkpoint.AT_TIMESTAMP)
+    with pytest.raises(ValueError, match="read to its end"):
+        FeedCursor(SHARD, Checkpoint.SHARD_END)
+
+
+@pytest.mark.parametrize("expire_every", [0, 2])
+def test_a_checkpoint_that_is_trimmed_is_told_once_and_the_oldest_record_comes_next(expire_every: int) -> None:
+    log, _ = numbered(10)
+    log.trimmed = 6
+    taken = read_all(log, FeedCursor(SHARD, Checkpoint.at(at(2))), horizon_s=5.5, expire_every=expire_every and 7)
+    assert datas(taken) == [b"6", b"7", b"8", b"9"]
+    told = [one.trimmed for one in taken if one.trimmed is not None]
+    assert [(one.position, one.resumes_at, one.surely_nothing_lost) for one in told] == [(at(2), at(6), False)]
+
+
+def test_a_shard_that_was_only_silent_lost_nothing() -> None:
+    log, _ = numbered(3)
+    log.trimmed = 3
+    cursor = FeedCursor(SHARD, Checkpoint.at(at(2)), read_until_s=900.0)
+    taken = read_all(log, cursor, horizon_s=800.0)
+    assert datas(taken) == []
+    assert [one.trimmed.surely_nothing_lost for one in taken if one.trimmed] == [True]
+    log.put(b"new", at_s=950.0)
+    assert datas(read_all(log, cursor)) == [b"new"]
+
+
+@pytest.mark.parametrize(("read_until_s", "horizon_s"), [(None, 800.0), (900.0, None), (700.0, 800.0)])
+def test_without_knowing_better_a_trimmed_checkpoint_may_be_a_loss(
+    read_until_s: float | None, horizon_s: float | None
+) -> None:
+    log, _ = numbered(3)
+    log.trimmed = 3
+    taken = read_all(log, FeedCursor(SHARD, Checkpoint.at(at(2)), read_until_s=read_until_s), horizon_s=horizon_s)
+    assert [one.trimmed.surely_nothing_lost for one in taken if one.trimmed] == [False]
+
+
+def test_a_closed_shard_whose_checkpoint_is_trimmed_ends() -> None:
+    log, _ = numbered(4)
+    log.trimmed, log.closed = 4, True
+    taken = read_all(log, FeedCursor(SHARD, Checkpoint.at(at(1))))
+    assert taken[-1].ended
+    assert [one.trimmed.position for one in taken if one.trimmed] == [at(1)]
+
+
+def test_a_sequence_number_that_the_service_refuses() -> None:
+    log, _ = numbered(2)
+    cursor = FeedCursor(SHARD, Checkpoint.at(Position(17)))
+    assert cursor.start(NOW_S).sequence_number == 17
+    assert cursor.refused()
+    assert cursor.start(NOW_S).type == "TRIM_HORIZON"
+    assert datas(read_all(log, cursor)) == [b"0", b"1"]
+    assert not cursor.refused()
+
+
+class TestOutsideOfTheRange:
+    def log(self) -> ShardLog:
+        log = ShardLog()
+        log.put(b"plain", encode_aggregate([("a", b"in", 0), ("b", b"out", HASH_KEY_MAX)]), b"last")
+        return log
+
+    def read(self, policy: OutsidePolicy) -> list[Taken]:
+        shard = ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX // 2, policy)
+        return read_all(self.log(), FeedCursor(shard, Checkpoint.TRIM_HORIZON))
+
+    def test_they_are_delivered_and_counted(self) -> None:
+        taken = self.read(OutsidePolicy.DELIVER)
+        assert datas(taken) == [b"plain", b"in", b"out", b"last"]
+        assert (sum(one.outside for one in taken), sum(one.dropped for one in taken)) == (1, 0)
+
+    def test_or_dropped_with_their_whole_aggregate(self) -> None:
+        taken = self.read(OutsidePolicy.DROP)
+        assert datas(taken) == [b"plain", b"last"]
+        assert (sum(one.outside for one in taken), sum(one.dropped for one in taken)) == (1, 2)
+
+    def test_or_an_error_that_says_where(self) -> None:
+        with pytest.raises(
+            AggregateError, match=rf"orders, shardId-000000000000: the aggregate {FIRST + 10} of 2 user"
+        ):
+            self.read(OutsidePolicy.RAISE)
+
+    def test_the_end_of_a_page_of_dropped_records_is_told(self) -> None:
+        log = ShardLog()
+        log.put(encode_aggregate([("a", b"in", 0), ("b", b"out", HASH_KEY_MAX)]))
+        shard = ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX // 2, OutsidePolicy.DROP)
+        taken = read_all(log, FeedCursor(shard, Checkpoint.TRIM_HORIZON))
+        assert [one.ends_at for one in taken if one.ends_at] == [at(0)]
+
+
+def test_records_are_sequences() -> None:
+    log, expected = numbered(7, aggregated=3)
+    found = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON).take(log.read("0", 7))
+    assert found is not None
+    records = found.records
+    assert len(records) == len(expected)
+    assert records[-1].data == expected[-1][1] == list(records)[-1].data
+    assert list(records[2:5]) == list(records)[2:5]
+    assert [record.data for record in records[1::4]] == [data for _, data in expected][1::4]
+    assert records.payload_bytes == sum(len(data) for _, data in expected)
+    assert records[0].aggregated
+    assert (records[0].partition_key, records[0].sub_sequence_number) == ("key-0", 0)
+    assert not records[3].aggregated
+    assert records[3].partition_key == "k"
+    with pytest.raises(IndexError):
+        records[len(expected)]

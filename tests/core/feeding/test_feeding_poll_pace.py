@@ -1,0 +1,102 @@
+"""Polling: eager when behind, slower when nothing comes, and no more than others leave."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.core.feeding.poll_pace import CALLS_PER_S_MIN, PollPace, PollTimes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TIMES = PollTimes()
+
+
+def new(times: PollTimes = TIMES) -> PollPace:
+    return PollPace(times, random.Random(1))
+
+
+def test_the_first_call_may_go_at_once_and_who_is_behind_does_not_wait() -> None:
+    pace = new()
+    assert pace.wait_s(5.0) == 0
+    pace.answered(sent_s=5.0, payload_bytes=10 * 2**20, at_tip=False)
+    assert pace.wait_s(5.0) == 0
+
+
+def test_at_the_tip_calls_are_an_interval_apart_and_become_rare_in_silence() -> None:
+    pace, now_s, gaps = new(), 0.0, []
+    for _ in range(8):
+        pace.answered(sent_s=now_s, payload_bytes=0, at_tip=True)
+        gaps.append(pace.wait_s(now_s))
+        now_s += gaps[-1]
+    assert gaps == sorted(gaps)
+    assert gaps[0] == pytest.approx(TIMES.interval_s * TIMES.idle_growth)
+    assert gaps[-1] == pytest.approx(TIMES.idle_interval_s)
+    pace.answered(sent_s=now_s, payload_bytes=100, at_tip=True)
+    assert pace.wait_s(now_s) == pytest.approx(TIMES.interval_s)
+
+
+def test_after_a_refusal_the_shards_bytes_are_waited_for() -> None:
+    pace = new()
+    pace.refused(0.0)
+    pace.answered(sent_s=10.0, payload_bytes=8 * 2**20, at_tip=False)
+    assert pace.wait_s(10.0) == pytest.approx(4.0)
+
+
+def test_failures_are_repeated_later_and_later_within_a_bound() -> None:
+    pace, waits = new(), []
+    for _ in range(30):
+        pace.failed(0.0)
+        waits.append(pace.wait_s(0.0))
+    assert all(TIMES.interval_s / 2 <= wait <= TIMES.backoff_max_s for wait in waits)
+    assert max(waits) > 4 > waits[0]
+
+
+def shard(calls_per_s: int) -> Callable[[float], bool]:
+    """Whether a call at this time is taken: so many in any second."""
+    times: deque[float] = deque()
+
+    def take(now_s: float) -> bool:
+        while times and times[0] <= now_s - 1:
+            times.popleft()
+        if len(times) >= calls_per_s:
+            return False
+        times.append(now_s)
+        return True
+
+    return take
+
+
+@pytest.mark.parametrize("taken_by_strangers_per_s", [0.0, 1.0, 2.5])
+def test_what_strangers_leave_of_the_calls_is_used_and_few_are_refused(taken_by_strangers_per_s: float) -> None:
+    take, pace, rng = shard(5), new(), random.Random(2)
+    now_s, answered, refused, stranger_s = 0.0, 0, 0, 0.0
+    seconds = 300.0
+    while now_s < seconds:
+        while taken_by_strangers_per_s and stranger_s <= now_s:
+            take(stranger_s)
+            stranger_s += rng.uniform(0.5, 1.5) / taken_by_strangers_per_s
+        if take(now_s):
+            pace.answered(sent_s=now_s, payload_bytes=1000, at_tip=True)
+            answered += now_s > 30
+        else:
+            pace.refused(now_s)
+            refused += now_s > 30
+        now_s += max(0.001, pace.wait_s(now_s))
+    left_per_s = min(1 / TIMES.interval_s, 5 - taken_by_strangers_per_s)
+    assert answered / (seconds - 30) >= 0.6 * left_per_s
+    assert refused / (answered + refused) <= 0.1
+
+
+def test_when_the_strangers_have_gone_the_rate_comes_back() -> None:
+    pace = new()
+    for number in range(20):
+        pace.refused(float(number))
+    assert pace.calls_per_s == CALLS_PER_S_MIN
+    for number in range(300):
+        pace.answered(sent_s=100.0 + number, payload_bytes=1, at_tip=True)
+    assert pace.calls_per_s == pytest.approx(1 / TIMES.interval_s)
