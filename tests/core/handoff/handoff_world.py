@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 O, OI, OC = OwnerState, OwnerInput, OwnerCommand  # noqa: E741
 R, RI, RC = ReceiverState, ReceiverInput, ReceiverCommand
 KCL = "kcl"
-WRITES = frozenset({O.GIVING, O.FREEING, R.TAKING})
+
+
+class Write(NamedTuple):
+    """A write that its worker waits for."""
+
+    kind: str  # "give", "free" or "take"
+    fate: str = "valid"  # then "applied", or "void": somebody else wrote before it
+
+    def overtaken(self) -> Write:
+        return self._replace(fate="void") if self.fate == "valid" else self
 
 
 class Look(NamedTuple):
@@ -39,7 +48,7 @@ class Worker(NamedTuple):
     warm: bool = False
     gives: bool = False
     accepted: bool = False  # it has seen the other want what it offers
-    write: str = ""  # the write under way: "valid", "applied", or "void": it can not be applied any more
+    write: Write | None = None  # the write under way
     look: Look | None = None
     seen: bool = False  # it saw the row name the other, not long ago
     robbed: bool = False  # somebody had the lease since its tenure began
@@ -56,10 +65,11 @@ class Worker(NamedTuple):
 class World(NamedTuple):
     workers: tuple[Worker, Worker]
     row: int | str | None  # who owns the lease: 0, 1, the KCL worker, nobody
-    kcl: str = "away"  # "there", then "dead"
+    kcl: str = "none"  # "away", then "there", then "dead"
     late: frozenset[tuple[int, str]] = frozenset()  # valid writes whose writers do not wait for them any more
-    crashes: int = 1
-    leaves: tuple[bool, bool] = (True, False)  # who may be told to leave
+    crashes: int = 0
+    pauses: bool = False  # beyond the failover time, as often as one likes
+    leaves: tuple[bool, bool] = (False, False)  # who may be told to leave
 
     def having(self, who: int, worker: Worker) -> World:
         workers = (worker, self.workers[1]) if who == 0 else (self.workers[0], worker)
@@ -67,7 +77,7 @@ class World(NamedTuple):
 
 
 def begin(**more) -> World:
-    return World((Worker(O.HOLDING), Worker(R.IDLE)), row=0, **more)
+    return World((Worker(O.HOLDING), Worker(R.IDLE)), 0, **more)
 
 
 # --- the machines -----------------------------------------------------------------------------------
@@ -83,12 +93,12 @@ def fed(world: World, who: int, given: OwnerInput | ReceiverInput, valid: bool =
     after = worker._replace(state=state)
     for command in commands:
         after = _do(after, command, valid)
-    if after.state is O.DRAINING and given is OI.LEADER_NAMED:
-        raise AssertionError("no leader in this world")
-    if after.state is not worker.state and after.state in (O.OFFERING, O.DRAINING) and OC.NAME in commands:
+    if OC.NAME in commands or OC.UNNAME in commands:
         after = after._replace(accepted=False)
+    if after.state not in POLLS:
+        after = after._replace(seen=False)
     if after.state is R.HOLDING:
-        after = Worker(O.HOLDING, after.up, after.leaving)
+        after = Worker(O.HOLDING, after.up, after.leaving, write=after.write)
     if after.state is O.GONE:
         after = Worker(R.IDLE, after.up, after.leaving)
     return world.having(who, after)
@@ -101,9 +111,9 @@ def _do(worker: Worker, command: OwnerCommand | ReceiverCommand, valid: bool) ->
         case OC.UNNAME:
             return worker._replace(gives=False)
         case OC.GIVE | OC.FREE:
-            return worker._replace(write="void" if worker.robbed else "valid")
+            return worker._replace(write=Write(command.value, "void" if worker.robbed else "valid"))
         case RC.TAKE:
-            return worker._replace(write="valid" if valid else "void", look=None)
+            return worker._replace(write=Write("take", "valid" if valid else "void"), look=None)
         case RC.SAY_WANTED:
             return worker._replace(wants=True)
         case RC.SAY_WARM:
@@ -125,7 +135,7 @@ def written(world: World, by: int | str, row: int | str | None) -> World:
         if who == by:
             continue
         workers[who] = worker._replace(
-            write="void" if worker.write == "valid" else worker.write,
+            write=worker.write and worker.write.overtaken(),
             look=worker.look and worker.look._replace(valid=False),
             robbed=worker.robbed or (worker.owns and row != who) or (worker.owns and world.row != who),
         )
@@ -139,10 +149,6 @@ def target(who: int, kind: str) -> int | None:
     return {"give": 1 - who, "free": None, "take": who}[kind]
 
 
-def kind_of(worker: Worker) -> str:
-    return {O.GIVING: "give", O.FREEING: "free", R.TAKING: "take"}[worker.state]
-
-
 def looked(world: World, who: int) -> ReceiverInput:
     """What the row shows to a worker that does not hold the lease."""
     worker, other = world.workers[who], world.workers[1 - who]
@@ -151,9 +157,7 @@ def looked(world: World, who: int) -> ReceiverInput:
     if world.row is None:
         return RI.TAKEABLE
     if world.row == KCL:
-        # Nobody renews in vain for as long as it takes to see that the KCL worker is dead.
-        unaware = any(one.owns and one.up == "up" and one.robbed and not one.write for one in world.workers)
-        return RI.TAKEABLE if world.kcl == "dead" and not unaware else RI.OTHERS
+        return RI.TAKEABLE if world.kcl == "dead" else RI.OTHERS
     return RI.THEIRS if other.up == "up" else RI.TAKEABLE
 
 
@@ -182,12 +186,11 @@ def faults(world: World) -> Iterator[tuple[str, World]]:
                 yield f"{name}: a late {late[1]} is applied", written(world, "late", target(*late))
         if worker.up == "dead":
             continue
-        if worker.up == "up" and (worker.owns or world.row == who or worker.write):
+        if world.pauses and worker.up == "up" and (worker.owns or world.row == who or worker.write):
             yield f"{name}: silent", world.having(who, worker._replace(up="silent", seen=False))
         if world.crashes:
-            after = world.having(who, worker._replace(up="dead", write="", look=None))
-            late = {(who, kind_of(worker))} if worker.write == "valid" else set()
-            yield f"{name}: crash", after._replace(crashes=world.crashes - 1, late=world.late | late)
+            after = world.having(who, Worker(worker.state, "dead", gives=worker.gives))
+            yield f"{name}: crash", after._replace(crashes=world.crashes - 1, late=world.late | pending(who, worker))
         if world.leaves[who] and not worker.leaving:
             yield f"{name}: told to leave", world.having(who, worker._replace(leaving=True))
         if not worker.owns and worker.state is not R.TAKING and (after := fed(world, who, RI.DROP)):
@@ -198,8 +201,18 @@ def faults(world: World) -> Iterator[tuple[str, World]]:
             yield f"{name}: unconfirmed for long", fed(world, who, OI.LOST) or world
     if world.kcl == "away":
         yield "the KCL steals", written(world, KCL, KCL)._replace(kcl="there")
-    if world.kcl == "there":
-        yield "the KCL worker dies", world._replace(kcl="dead")
+    if world.kcl == "there" and (after := _without_kcl(world)):
+        yield "the KCL worker is dead for the failover time", after
+
+
+def _without_kcl(world: World) -> World | None:
+    """So much later nobody who is awake believes in a tenure that is over, and looks of before are old."""
+    for who, worker in enumerate(world.workers):
+        if worker.up == "up" and (worker.robbed or worker.write == Write("take", "applied")):
+            return None
+        aged = worker._replace(seen=False, look=worker.look and worker.look._replace(fresh=False))
+        world = world.having(who, aged)
+    return world._replace(kcl="dead")
 
 
 def _owner_moves(world: World, who: int, worker: Worker) -> Iterator[tuple[str, World | None]]:
@@ -208,22 +221,21 @@ def _owner_moves(world: World, who: int, worker: Worker) -> Iterator[tuple[str, 
     wanted = other.wants or worker.leaving
     if worker.up == "silent" or worker.robbed or _is_disputed(world, who):
         yield "renews", _renewed(world, who, worker)
-    if worker.state is O.HOLDING and wanted and present and not other.owns:
+    if wanted and present and not other.owns and not worker.gives:
         yield "offers", fed(world, who, OI.OFFER)
         yield "offers cold", fed(world, who, OI.OFFER_COLD)
     if worker.leaving and not present:
         yield "frees", fed(world, who, OI.FREE)
-    if worker.state in (O.OFFERING, O.DRAINING):
+    if worker.gives:
         if other.wants and not worker.accepted:
             yield "sees it wanted", world.having(who, worker._replace(accepted=True))
         if other.warm:
             yield "sees it warm", fed(world, who, OI.WARM)
         if worker.accepted:
             yield "waited enough", fed(world, who, OI.WARM_DEADLINE)
-        if other.up != "up" or other.leaving or (worker.accepted and not other.wants):
+        silent = worker.state is O.OFFERING and not worker.accepted
+        if other.up != "up" or other.leaving or (not other.wants and (worker.accepted or silent)):
             yield "receiver gone", fed(world, who, OI.RECEIVER_GONE)
-        if worker.state is O.OFFERING and not worker.accepted and not other.wants:
-            yield "no answer", fed(world, who, OI.RECEIVER_GONE)
     yield "drained", fed(world, who, OI.DRAINED)
 
 
@@ -236,7 +248,9 @@ def _receiver_moves(world: World, who: int, worker: Worker) -> Iterator[tuple[st
     if worker.look is not None:
         yield "acts on a look", _acted(world, who, worker)
     elif worker.state is not R.TAKING:
-        yield "looks at the lease", world.having(who, worker._replace(look=Look(looked(world, who))))
+        given = looked(world, who)
+        if worker.state in POLLS or (worker.state, given) in RECEIVER:
+            yield "looks at the lease", world.having(who, worker._replace(look=Look(given)))
     if worker.state is R.IDLE and not worker.leaving and other.owns:
         yield "wants", fed(world, who, RI.WANT)
     if worker.leaving:
@@ -268,35 +282,37 @@ def _acted(world: World, who: int, worker: Worker) -> World | None:
 
 
 def _write_moves(world: World, who: int, worker: Worker) -> Iterator[tuple[str, World | None]]:
-    if worker.write == "valid":
-        kind = kind_of(worker)
-        yield (
-            f"the {kind} is applied",
-            written(world.having(who, worker._replace(write="applied")), who, target(who, kind)),
-        )
-    if worker.write in ("applied", "void"):
-        done = worker.write == "applied"
-        after = world.having(who, worker._replace(write=""))
-        if worker.owns:
-            yield "hears of its write", fed(after, who, OI.ENDED if done else OI.LOST)
-        elif done:
-            began = fed(after, who, RI.BEGAN)
-            assert began is not None
-            robbed = world.row != who
-            yield "hears of its take", began.having(who, began.workers[who]._replace(robbed=robbed))
-        else:
-            yield "hears of its take", fed(after, who, RI.GIVEN_INSTEAD if world.row == who else RI.NOT_TAKEN)
+    if worker.write is None:
+        return
+    kind, fate = worker.write
+    after = world.having(who, worker._replace(write=None))
+    if fate == "valid":
+        applied = world.having(who, worker._replace(write=Write(kind, "applied")))
+        yield f"the {kind} is applied", written(applied, who, target(who, kind))
+    elif worker.owns:
+        yield "hears of its write", fed(after, who, OI.ENDED if fate == "applied" else OI.LOST)
+    elif fate == "applied":
+        began = fed(after, who, RI.BEGAN)
+        assert began is not None
+        yield "hears of its take", began.having(who, began.workers[who]._replace(robbed=world.row != who))
+    else:
+        yield "hears of its take", fed(after, who, RI.GIVEN_INSTEAD if world.row == who else RI.NOT_TAKEN)
+
+
+def pending(who: int, worker: Worker) -> set[tuple[int, str]]:
+    """What may still be applied after its worker waits for it no more."""
+    return {(who, worker.write.kind)} if worker.write and worker.write.fate == "valid" else set()
 
 
 def _given_up(world: World, who: int, worker: Worker) -> World | None:
-    late = {(who, kind_of(worker))} if worker.write == "valid" else set()
-    after = world.having(who, worker._replace(write=""))._replace(late=world.late | late)
+    after = world.having(who, worker._replace(write=None))._replace(late=world.late | pending(who, worker))
     return fed(after, who, OI.ENDED if worker.owns else RI.NOT_TAKEN)
 
 
 def _is_disputed(world: World, who: int) -> bool:
     other = world.workers[1 - who]
-    return bool(world.late) or other.write == "valid" or (other.look is not None and other.look.valid)
+    contends = other.write is not None and other.write.fate == "valid"
+    return bool(world.late) or contends or (other.look is not None and other.look.valid)
 
 
 def _renewed(world: World, who: int, worker: Worker) -> World | None:
