@@ -51,18 +51,18 @@ def plan(
     """
     listed = list(leases)
     everybody = {worker.id: worker for worker in workers}
-    may_start = startable(listed)
-    ours = [one for one in may_start if one.owner in everybody or is_free(one, everybody, failover_s)]
+    may_start = sorted(startable(listed), key=lambda lease: lease.key)
+    free = {one.key for one in may_start if is_free(one, everybody, failover_s)}
+    ours = [one for one in may_start if one.owner in everybody or one.key in free]
     present = [worker for worker in everybody.values() if worker.present]
-    assigned = _ask(strategy, ours, present, _preferred(listed, ours, present))
-    ours.sort(key=lambda lease: lease.key)
-    for_me = [lease for lease in ours if lease.owner != me and assigned.get(lease.key) == me]
+    assigned = _ask(strategy, ours, free, present, _preferred(listed, ours, present))
     leaving = me in everybody and everybody[me].leaving
     mine = [lease.key for lease in ours if lease.owner == me]
     waiting = {one.key for one in listed if leaving and one.owner == me and not one.ended}.difference(mine)
+    for_me = [lease.key for lease in ours if lease.owner != me and assigned.get(lease.key) == me]
     return Plan(
-        take=tuple(lease.key for lease in for_me if is_free(lease, everybody, failover_s)),
-        ask=tuple(lease.key for lease in for_me if not is_free(lease, everybody, failover_s)),
+        take=tuple(key for key in for_me if key in free),
+        ask=tuple(key for key in for_me if key not in free),
         give=MappingProxyType({key: assigned[key] for key in mine if assigned.get(key, me) != me}),
         free=tuple(key for key in (*mine, *sorted(waiting)) if key not in assigned),
         unread=tuple(lease.key for lease in ours if lease.key not in assigned),
@@ -89,10 +89,14 @@ def receiver_for(
 
 
 def _ask(
-    strategy: Strategy, leases: Sequence[LeaseView], present: Sequence[WorkerView], preferred: Mapping[str, str]
+    strategy: Strategy,
+    leases: Sequence[LeaseView],
+    free: Collection[str],
+    present: Sequence[WorkerView],
+    preferred: Mapping[str, str],
 ) -> Mapping[str, str]:
-    ids = {worker.id for worker in present}
-    shown = [lease if lease.owner is None or lease.owner in ids else replace(lease, owner=None) for lease in leases]
+    keeps = {worker.id for worker in present} | {None}
+    shown = [one if one.owner in keeps and one.key not in free else replace(one, owner=None) for one in leases]
     return strategy(shown, present, preferred) if present else {}
 
 

@@ -45,6 +45,7 @@ def worker_view(
         id=row.worker_id,
         alive=alive,
         leaving=leaving,
+        failover_s=row.failover_s,
         leases_max=leases_max,
         avoids=avoids,
         wants=row.wanted,

@@ -45,6 +45,8 @@ class WorkerView:
     """False once its row has not moved for the failover time."""
     leaving: bool = False
     """It hands over what it holds, and takes nothing."""
+    failover_s: float = 0.0
+    """Its own failover time: who waits for it waits at least as long."""
     leases_max: int | None = None
     """How many it will hold at most."""
     avoids: frozenset[str] = frozenset()
@@ -69,12 +71,21 @@ def startable(leases: Iterable[LeaseView]) -> list[LeaseView]:
     return [lease for lease in listed if lease.key in reading and reading.isdisjoint(lease.parents)]
 
 
+ABANDONED_FAILOVERS = 3
+"""A lease whose counter has not moved for as many failover times is free though its owner lives.
+
+He has stopped delivering after one and let go after two, and could not write that down, or has forgotten the lease.
+"""
+
+
 def is_free(lease: LeaseView, workers: Mapping[str, WorkerView], failover_s: float) -> bool:
-    """True when anybody may take it: it has no owner, or a dead one.
+    """True when anybody may take it: it has no owner, a dead one, or one that has let go.
 
     A Penstock worker is dead when its row says so. Of others nothing is known but the lease's own counter.
     """
     if lease.owner is None:
         return True
     worker = workers.get(lease.owner)
-    return lease.unmoved_s > failover_s if worker is None else not worker.alive
+    if worker is None:
+        return lease.unmoved_s > failover_s
+    return not worker.alive or lease.unmoved_s > ABANDONED_FAILOVERS * max(failover_s, worker.failover_s)
