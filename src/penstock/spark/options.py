@@ -213,7 +213,7 @@ ALIASES = {"endpoint": "endpointUrl", "initialposition": "startingPosition", "re
 """Names that other connectors use for the same thing, lower case."""
 
 _CREDENTIALS = {"awsaccesskey", "awsaccesskeyid", "awssecretkey", "awssecretaccesskey", "sessiontoken"}
-_SPARKS_OWN = {"checkpointlocation", "path"}
+_SPARKS_OWN = {"checkpointlocation", "path", "queryname"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

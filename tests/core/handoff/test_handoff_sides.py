@@ -185,8 +185,8 @@ def row(owner: str | None, **more) -> LeaseView:
     return LeaseView(key=K, owner=owner, **more)
 
 
-def looks(side: ReceiverSide, owner: str | None, at_s: float, takeable: bool = False, **more):
-    return side.look_at_lease(row(owner, **more), sent_s=at_s, now_s=at_s + 0.01, takeable=takeable)
+def looks(side: ReceiverSide, owner: str | None, at_s: float, free: bool = False, planned: bool = False, **more):
+    return side.look_at_lease(row(owner, **more), sent_s=at_s, now_s=at_s + 0.01, free=free, planned=planned)
 
 
 def warm_receiver() -> ReceiverSide:
@@ -240,8 +240,8 @@ def test_unnamed_because_withdrawn():
 
 def test_the_owner_dies_and_a_warm_receiver_takes_over():
     side = warm_receiver()
-    assert looks(side, "a", 12.0, takeable=True) == (RC.TAKE,)
-    assert looks(side, "a", 12.1, takeable=True) == (), "one write at a time"
+    assert looks(side, "a", 12.0, free=True) == (RC.TAKE,)
+    assert looks(side, "a", 12.1, free=True) == (), "one write at a time"
     assert side.tell(RI.BEGAN) == (RC.UNSAY, RC.DELIVER)
 
 
@@ -253,22 +253,24 @@ def test_a_kcl_worker_steals_it_from_the_owner():
 
 def test_somebody_else_was_faster():
     side = receiver()
-    assert looks(side, None, 1.0, takeable=True) == (RC.TAKE,)
+    assert looks(side, None, 1.0, free=True, planned=True) == (RC.TAKE,)
     assert side.tell(RI.NOT_TAKEN) == (RC.UNSAY, RC.DISCARD)
     assert side.state is R.IDLE
 
 
 def test_given_while_it_was_about_to_take():
     side = warm_receiver()
-    looks(side, "a", 12.0, takeable=True)
+    looks(side, "a", 12.0, free=True)
     assert side.tell(RI.GIVEN_INSTEAD) == (RC.TAKE,)
     assert side.state is R.TAKING
 
 
 def test_a_free_lease_is_nobodys_business_unless_it_is_planned():
     side = receiver()
-    assert looks(side, None, 1.0) == ()
-    assert side.state is R.IDLE
+    assert looks(side, None, 1.0, free=True) == ()
+    side.want("a")
+    assert looks(side, None, 1.1, free=True) == ()
+    assert looks(side, None, 1.2, free=True, planned=True) == (RC.TAKE,)
 
 
 def test_a_spare_that_a_leaving_owner_chose():
@@ -280,7 +282,7 @@ def test_a_spare_that_a_leaving_owner_chose():
 def test_one_that_leaves_itself_gives_no_answer():
     side = receiver()
     assert side.look_at_owner(naming(), 1.0, leaving=True) == ()
-    assert side.look_at_lease(row(None), sent_s=1.0, now_s=1.0, takeable=True, leaving=True) == ()
+    assert side.look_at_lease(row("kcl", next_owner="b"), sent_s=1.0, now_s=1.0, free=False, leaving=True) == ()
     assert side.state is R.IDLE
 
 
@@ -292,6 +294,22 @@ def test_one_that_leaves_stays_until_the_lease_cannot_come_any_more():
     assert side.look_at_owner(naming(None), 3.0) == (RC.READ,)
     assert looks(side, "a", 3.1) == ()
     assert side.state is R.IDLE
+
+
+@pytest.mark.parametrize("owner", ["a", None])
+def test_one_that_leaves_does_not_wait_for_a_dead_owner(owner):
+    side = warm_receiver()
+    side.drop()
+    assert looks(side, owner, 20.0, free=True) == ()
+    assert side.state is R.IDLE
+
+
+def test_a_shard_that_has_ended_or_a_row_that_is_gone_is_not_waited_for():
+    side = warm_receiver()
+    assert side.look_at_lease(None, sent_s=2.0, now_s=2.0, free=False) == (RC.UNSAY, RC.DISCARD)
+    side = warm_receiver()
+    assert looks(side, None, 2.0, free=True, planned=True, ended=True) == (RC.UNSAY, RC.DISCARD)
+    assert looks(receiver(), "b", 2.0, ended=True) == ()
 
 
 def test_one_that_leaves_and_gets_the_lease_all_the_same():

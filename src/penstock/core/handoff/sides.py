@@ -148,22 +148,32 @@ class ReceiverSide:
         return self.tell(ReceiverInput.NAMED, now_s)
 
     def look_at_lease(
-        self, lease: LeaseView, *, sent_s: float, now_s: float, takeable: bool, leaving: bool = False
+        self,
+        lease: LeaseView | None,
+        *,
+        sent_s: float,
+        now_s: float,
+        free: bool,
+        planned: bool = False,
+        leaving: bool = False,
     ) -> tuple[ReceiverCommand, ...]:
-        """The lease's row was read, consistently. ``takeable``: it is free or its owner dead, and this worker may
-        take it: the assignment gives it the lease, or it is waiting for it anyway.
+        """The lease's row was read, consistently; None: it is gone.
+
+        ``free``: it has no owner, or a dead one. ``planned``: the assignment gives it to this worker, which takes it
+        unasked; one that waits for it takes it in any case. ``leaving``: this worker does.
         """
         if sent_s < self._since_s or self.state in (ReceiverState.TAKING, ReceiverState.HOLDING):
             return ()
+        if lease is None or lease.ended:
+            return self.tell(ReceiverInput.OTHERS, now_s)
         if lease.owner == self.me:
             fresh = self.unmoved_s is not None and now_s - self.unmoved_s <= self._failover_s / 2
             return self.tell(ReceiverInput.MINE if fresh else ReceiverInput.MINE_UNSEEN, now_s)
-        if lease.owner == self.owner and self.polls:
+        if lease.owner is not None and lease.owner == self.owner and self.polls:
             self.unmoved_s = sent_s
-        if takeable and not (leaving and self.state in (ReceiverState.IDLE, ReceiverState.ASKING)):
-            return self.tell(ReceiverInput.TAKEABLE, now_s)
-        if lease.owner is None:
-            return ()
+        if free:
+            unasked = self.state in (ReceiverState.IDLE, ReceiverState.ASKING)
+            return () if unasked and not planned else self.tell(ReceiverInput.TAKEABLE, now_s)
         return self._look_at_leader(lease, leaving, now_s) or self.tell(
             ReceiverInput.THEIRS if lease.owner == self.owner else ReceiverInput.OTHERS, now_s
         )
