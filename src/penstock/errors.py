@@ -12,6 +12,7 @@
     │   ├── NotFoundError           the stream, shard or consumer does not exist
     │   ├── AccessDeniedError       give the role the permission named in the message
     │   ├── InvalidArgumentError    the request is wrong; do not repeat it
+    │   ├── InUseError              somebody else has it (a subscription, a name): wait, or leave it to him
     │   └── ConditionFailedError    a conditional write was refused
     ├── TransportError              no whole answer came; repeat; for a write the outcome is unknown
     ├── StalledError                a read got no nearer to its end for too long; repeat it from its start
@@ -103,6 +104,10 @@ class AccessDeniedError(ServiceError):
 
 class InvalidArgumentError(ServiceError):
     """The request is wrong as it is. Repeating it does not help."""
+
+
+class InUseError(ServiceError):
+    """Another subscription or operation has the resource at this time (ResourceInUseException)."""
 
 
 class ConditionFailedError(ServiceError):

@@ -294,3 +294,66 @@ LedgerEvent: TypeAlias = (
     | DedupeWindowCut
 )
 """What the settlement of a shard's records tells."""
+
+
+class ReadRefused(msgspec.Struct, frozen=True, gc=False):
+    """The shard's limits refused a read: others read it too. It is repeated."""
+
+    stream: str
+    shard_id: str
+    calls_per_s: float
+    """The rate at which this reader goes on: what it takes the others to leave."""
+    retry_in_s: float
+
+
+class ReadFailed(msgspec.Struct, frozen=True, gc=False):
+    """A read failed, for what may pass. It is repeated."""
+
+    stream: str
+    shard_id: str
+    error_code: str
+    """AWS's code, or the error's class when no answer came."""
+    retry_in_s: float
+
+
+class CheckpointTrimmed(msgspec.Struct, frozen=True, gc=False):
+    """A shard's checkpoint is older than the stream's retention. Reading goes on at the oldest record that is left."""
+
+    stream: str
+    shard_id: str
+    position: Position
+    """The checkpoint."""
+    resumes_at: Position | None
+    """None while there is no record."""
+    surely_nothing_lost: bool
+    """True when the shard was only silent: it was read to its tip at a time that the retention still covers."""
+
+
+class AggregatesOutside(msgspec.Struct, frozen=True, gc=False):
+    """Aggregates held user records of another shard's hash range: a producer had an old map of the shards."""
+
+    stream: str
+    shard_id: str
+    aggregates: int
+    dropped: int
+    """User records that were left out with them; 0 where they are delivered."""
+
+
+class FanOutLeft(msgspec.Struct, frozen=True, gc=False):
+    """A shard is polled for a while, as its subscription does not work."""
+
+    stream: str
+    shard_id: str
+    reason: str
+    return_in_s: float
+
+
+class FanOutReturned(msgspec.Struct, frozen=True, gc=False):
+    """A shard that was polled for a while is read by subscription again."""
+
+    stream: str
+    shard_id: str
+
+
+FeedEvent: TypeAlias = ReadRefused | ReadFailed | CheckpointTrimmed | AggregatesOutside | FanOutLeft | FanOutReturned
+"""What reading a shard tells."""

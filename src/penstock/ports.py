@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from penstock.core.batching import EntryResult
+    from penstock.core.feeding.pages import ReadPage, StreamFacts
     from penstock.core.leases import LeaseRow, Outcome, Write
     from penstock.core.leases.listing import Listing
     from penstock.core.leases.membership import WorkerRow
-    from penstock.model import Shard
+    from penstock.model import IteratorAt, Shard
 
 
 class RecordSink(Protocol):
@@ -35,6 +36,46 @@ class RecordSink(Protocol):
 
         Raises ServiceError by class, TransportError (``sent`` tells whether something may have been written),
         CredentialsError.
+        """
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+class RecordSource(Protocol):
+    """A stream that is read. Used on one event loop. Calls are sent once, and raise ServiceError by class,
+    TransportError, CredentialsError.
+    """
+
+    @property
+    def stream(self) -> str:
+        """The stream's name or ARN, as messages show it."""
+
+    @property
+    def now_s(self) -> float:
+        """The service's time, epoch seconds, as its answers have told it."""
+
+    async def describe(self) -> StreamFacts:
+        """What is known of the stream as a whole."""
+
+    async def shards(self) -> list[Shard]:
+        """All shards that the retention still covers, closed ones with them."""
+
+    async def iterator(self, shard_id: str, at: IteratorAt) -> str:
+        """A place to `read` from; good for five minutes."""
+
+    async def read(self, iterator: str, records_max: int) -> ReadPage:
+        """The next records, up to 10 MiB of them. ExpiredIteratorError: ask for another iterator."""
+
+    async def register(self, consumer: str) -> str:
+        """Register a consumer for enhanced fan-out, unless it is; its ARN, once it is active."""
+
+    async def deregister(self, consumer_arn: str) -> None:
+        """Remove a registered consumer; nothing happens if there is none."""
+
+    def subscribe(self, consumer_arn: str, shard_id: str, at: IteratorAt) -> AsyncGenerator[ReadPage, None]:
+        """Pages as they are pushed, for at most five minutes. A subscription that another one took over ends with
+        InUseError, one that was asked for too soon begins with it.
         """
 
     async def close(self) -> None:

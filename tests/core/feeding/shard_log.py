@@ -32,6 +32,10 @@ class ShardLog:
     raws: list[Raw] = field(default_factory=list)
     trimmed: int = 0
     closed: bool = False
+    behind_ms: int = 1000
+    """What an iterator that leads nowhere tells."""
+    hesitates: int = 0
+    """So many empty pages come before the first records."""
 
     def put(self, *datas: bytes, at_s: float = 0.0) -> None:
         for data in datas:
@@ -57,7 +61,10 @@ class ShardLog:
 
     def read(self, iterator: str, limit: int) -> ReadPage:
         if iterator == "nowhere":
-            return ReadPage((), 0, "nowhere")
+            return ReadPage((), self.behind_ms, "nowhere")
+        if self.hesitates:
+            self.hesitates -= 1
+            return ReadPage((), 1000, iterator)
         start = max(int(iterator), self.trimmed)
         some = self.raws[start : start + limit]
         stop = start + len(some)

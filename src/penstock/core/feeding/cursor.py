@@ -2,7 +2,7 @@
 
 - A stored position is opened *at* its record, which then comes again and is left out (or the rest of an aggregate is
   not). So it is seen whether it is still there: AWS does not say that a position is trimmed, an iterator there gives
-  empty pages for ever. Where the tip is reached without that record, reading starts anew at the oldest that is left.
+  empty pages for ever. Where nothing comes, reading starts anew at the oldest that is left.
 - LATEST, asked for again because an iterator expired before any record came, would pass over what came meanwhile: it is
   asked for by the time of the first call then.
 - TRIM_HORIZON, asked for again, gives what was read before again: from the first record on, the last one read counts.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.core.feeding.user_records import ShardView
 
 EMPTY_PAGES_MAX = 4
-"""So many empty pages in a row, the last at the tip, where a certain record should come first: it is trimmed."""
+"""So many empty pages in a row where a certain record should come first: it is looked for from the oldest one on."""
 
 
 class Trimmed(NamedTuple):
@@ -78,15 +78,28 @@ class FeedCursor:
         self._timestamp_s = timestamp_s
         self._read_until_s = read_until_s
         self._last: int | None = None  # the last Kinesis record that came
-        self._awaits_done = self._done is not None  # the stored record has not come again yet
+        self._continuation: int | None = None
+        self._awaits_done = self._done is not None  # it is asked for the stored record, which has not come again yet
+        self._is_past = self._done is None  # what comes is behind the stored record
         self._empty_pages = 0
         self._was_trimmed: Position | None = None  # it was noticed, and is told with what comes next
 
+    @property
+    def shard_id(self) -> str:
+        """The shard that is read."""
+        return self._shard.shard_id
+
+    def continues_at(self, sequence_number: str | None) -> None:
+        """A subscription's event: the next one goes on behind this number, which may be beyond the last record."""
+        self._continuation = None if sequence_number is None else int(sequence_number)
+
     def start(self, service_now_s: float) -> IteratorAt:
         """Where to ask. ``service_now_s`` is the service's time, epoch seconds."""
+        if self._continuation is not None and not self._awaits_done:
+            return IteratorAt.after_sequence(max(self._continuation, self._last or 0))
         if self._last is not None:
             return IteratorAt.after_sequence(self._last)
-        if self._done is not None:
+        if self._awaits_done and self._done is not None:
             return IteratorAt.at_sequence(self._done.sequence_number)
         if self._word == Checkpoint.LATEST:
             # From now on LATEST means this moment, however often it is asked for.
@@ -120,31 +133,40 @@ class FeedCursor:
                 return None
             return self._taken(Opened(UserRecords(self._shard, ())), None, page, horizon_s)
         self._empty_pages = 0
-        first = int(raws[0].sequence_number)
-        done = self._done if self._awaits_done else None
-        if done is not None and first != done.sequence_number:
-            # The service starts at the next one where one is missing.
-            self._was_trimmed = done
-            raws = [raw for raw in raws if int(raw.sequence_number) > done.sequence_number]
+        done = None if self._is_past else self._done
+        if done is not None:
+            raws = self._from(done, raws)
         found = opened(self._shard, raws, done=done)
         self._awaits_done = False
+        self._is_past = self._is_past or bool(raws)
         self._last = int(page.records[-1].sequence_number)
         ends_at = _end_of(raws, found.records)
         if done is not None and ends_at is not None and ends_at <= done:
             ends_at = None
         return self._taken(found, ends_at, page, horizon_s)
 
+    def _from(self, done: Position, raws: Sequence[RawRecord]) -> Sequence[RawRecord]:
+        """Kinesis records from the stored one on; notes whether it is there."""
+        first = int(raws[0].sequence_number)
+        if first > done.sequence_number:
+            # The service starts at the next one where one is missing. In a search from the oldest on, that one is next.
+            self._was_trimmed = self._was_trimmed or done
+            return raws
+        self._was_trimmed = None
+        return [raw for raw in raws if int(raw.sequence_number) >= done.sequence_number]
+
     def _gone(self, page: ReadPage) -> bool:
         """True when the stored record should have come by now."""
         if not self._awaits_done:
             return False
         self._empty_pages += 1
-        at_tip = page.millis_behind_latest == 0 or page.millis_behind_latest is None
-        return page.is_last or (at_tip and self._empty_pages >= EMPTY_PAGES_MAX)
+        return page.is_last or self._empty_pages >= EMPTY_PAGES_MAX
 
     def _begin_anew(self) -> None:
+        """Search from the oldest record on. Should the stored one be there after all, what is up to it is left out."""
         self._was_trimmed = self._done
-        self._done, self._awaits_done, self._word = None, False, Checkpoint.TRIM_HORIZON
+        self._awaits_done, self._word = False, Checkpoint.TRIM_HORIZON
+        self._continuation = None
         self._empty_pages = 0
 
     def _taken(self, found: Opened, ends_at: Position | None, page: ReadPage, horizon_s: float | None) -> Taken:

@@ -37,6 +37,17 @@ class ChildShard(NamedTuple):
     last_hash_key: int
 
 
+class StreamFacts(NamedTuple):
+    """A stream as a whole."""
+
+    arn: str
+    created_s: int
+    """Epoch seconds: tells a stream from another that had its name before."""
+    retention_s: float
+    ignores_keys: bool
+    """True where the service spreads records as it likes (record distribution AUTO): no order by key can hold."""
+
+
 class ReadPage(NamedTuple):
     """Some records of a shard that follow each other; none is possible, also where more are to come."""
 

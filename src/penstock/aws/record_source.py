@@ -1,0 +1,190 @@
+"""A Kinesis stream that is read (`penstock.ports.RecordSource`)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.aws.eventstream import EventStreamDecoder
+from penstock.aws.faults import error_class
+from penstock.aws.kinesis import ChildShard as WireChild
+from penstock.aws.kinesis import KinesisClient, WireRecord
+from penstock.aws.retry import ONCE
+from penstock.aws.wire import Wire
+from penstock.core.feeding.pages import ChildShard, ReadPage, StreamFacts
+from penstock.errors import InUseError, NotFoundError, TransportError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable
+
+    from penstock.aws.eventstream import Message
+    from penstock.aws.settings import WireSettings
+    from penstock.model import IteratorAt, Shard, StreamName
+
+AUTO = "AUTO"
+"""The record distribution strategy in which the service ignores partition keys (DescribeStreamSummary)."""
+ACTIVE_POLL_S = 0.5
+ACTIVE_WAIT_S = 60.0
+"""A consumer that was just registered is usable after some seconds."""
+OPERATION = "SubscribeToShard"
+
+
+class _Event(msgspec.Struct, rename="pascal"):
+    records: list[WireRecord] = []
+    continuation_sequence_number: str | None = None
+    millis_behind_latest: int | None = None
+    child_shards: list[WireChild] | None = None
+
+
+_events = msgspec.json.Decoder(_Event)
+
+
+class KinesisSource:
+    """Reads one stream over a wire of its own."""
+
+    def __init__(self, stream: StreamName, settings: WireSettings) -> None:
+        self._stream = stream
+        self._client = KinesisClient(Wire(settings))
+        self._arn = stream.arn
+
+    @property
+    def stream(self) -> str:
+        """The stream's name or ARN."""
+        return str(self._stream)
+
+    @property
+    def now_s(self) -> float:
+        """The service's time, epoch seconds."""
+        return time.time() + self._client.clock.offset_s
+
+    async def describe(self) -> StreamFacts:
+        """DescribeStreamSummary."""
+        summary = await self._client.describe_stream_summary(self._stream, retry=ONCE)
+        self._arn = summary.stream_arn
+        return StreamFacts(
+            arn=summary.stream_arn,
+            created_s=int(summary.creation_timestamp_s),
+            retention_s=summary.retention_hours * 3600.0,
+            ignores_keys=summary.record_distribution_strategy == AUTO,
+        )
+
+    async def shards(self) -> list[Shard]:
+        """ListShards, without a filter."""
+        return await self._client.list_shards(self._stream, retry=ONCE)
+
+    async def iterator(self, shard_id: str, at: IteratorAt) -> str:
+        """GetShardIterator."""
+        return await self._client.get_shard_iterator(self._stream, shard_id, at, retry=ONCE)
+
+    async def read(self, iterator: str, records_max: int) -> ReadPage:
+        """GetRecords."""
+        page = await self._client.get_records(iterator, limit=records_max, stream=self._stream, retry=ONCE)
+        return ReadPage(
+            page.records,
+            page.millis_behind_latest,
+            next_iterator=page.next_shard_iterator,
+            children=_children(page.child_shards),
+        )
+
+    async def register(self, consumer: str) -> str:
+        """RegisterStreamConsumer, and wait until it is active. Raises UnavailableError when that takes too long."""
+        named = {"StreamARN": await self._stream_arn(), "ConsumerName": consumer}
+        try:
+            answer = await self._client.call("RegisterStreamConsumer", named)
+            found = answer["Consumer"]
+        except InUseError:  # it is registered
+            found = await self._described(named)
+        give_up_s = time.monotonic() + ACTIVE_WAIT_S
+        while found.get("ConsumerStatus") != "ACTIVE":
+            if time.monotonic() > give_up_s:
+                raise UnavailableError(
+                    "ConsumerNotActive",
+                    f"{consumer} of {self.stream} is still {found.get('ConsumerStatus')} after {ACTIVE_WAIT_S:.0f} s",
+                    operation="RegisterStreamConsumer",
+                )
+            await asyncio.sleep(ACTIVE_POLL_S)
+            found = await self._described(named)
+        return str(found["ConsumerARN"])
+
+    async def deregister(self, consumer_arn: str) -> None:
+        """DeregisterStreamConsumer."""
+        try:
+            await self._client.call("DeregisterStreamConsumer", {"ConsumerARN": consumer_arn})
+        except NotFoundError:
+            return
+
+    async def subscribe(self, consumer_arn: str, shard_id: str, at: IteratorAt) -> AsyncGenerator[ReadPage, None]:
+        """SubscribeToShard, over HTTP/1.1. Close the iterator to end it early."""
+        start: dict[str, Any] = {"Type": at.type}
+        if at.sequence_number is not None:
+            start["SequenceNumber"] = str(at.sequence_number)
+        if at.timestamp_s is not None:
+            start["Timestamp"] = at.timestamp_s
+        body = msgspec.json.encode({"ConsumerARN": consumer_arn, "ShardId": shard_id, "StartingPosition": start})
+        parts = self._client.wire.stream("kinesis", OPERATION, body, stream_arn=await self._stream_arn())
+        decoder = EventStreamDecoder()
+        try:
+            async for part in parts:
+                for message in decoder.feed(part):
+                    page = self._page(message, shard_id)
+                    if page is not None:
+                        yield page
+        finally:
+            await parts.aclose()
+        if decoder.waiting_bytes:
+            raise TransportError(f"{OPERATION} to {self.stream}, {shard_id}: the answer broke off inside of an event")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.wire.close()
+
+    def _page(self, message: Message, shard_id: str) -> ReadPage | None:
+        if message.kind == "event":
+            if message.name != "SubscribeToShardEvent":
+                return None  # the initial response, and what may come one day
+            try:
+                event = _events.decode(message.payload)
+            except msgspec.MsgspecError as error:
+                raise TransportError(f"{OPERATION} to {self.stream}, {shard_id}: no event: {error}") from error
+            return ReadPage(
+                event.records,
+                event.millis_behind_latest,
+                continuation=event.continuation_sequence_number,
+                children=_children(event.child_shards),
+            )
+        code = message.name or "an error without a name"
+        text = str(message.headers.get(":error-message", "")) or _message_of(message.payload)
+        raise error_class(code, 400)(code, text, operation=OPERATION)
+
+    async def _described(self, named: dict[str, str]) -> dict[str, Any]:
+        answer = await self._client.call("DescribeStreamConsumer", named)
+        found: dict[str, Any] = answer["ConsumerDescription"]
+        return found
+
+    async def _stream_arn(self) -> str:
+        if self._arn is None:
+            await self.describe()
+        assert self._arn is not None
+        return self._arn
+
+
+def _children(found: Iterable[WireChild] | None) -> tuple[ChildShard, ...]:
+    return tuple(
+        ChildShard(
+            child.shard_id,
+            tuple(child.parent_shards),
+            int(child.hash_key_range.starting_hash_key),
+            int(child.hash_key_range.ending_hash_key),
+        )
+        for child in found or ()
+    )
+
+
+def _message_of(payload: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(payload).get("message", "no message"))
+    except (msgspec.MsgspecError, AttributeError):
+        return "no message"

@@ -1,0 +1,9 @@
+"""Feeds: the records of one shard, in order, from a place on; by polling, or by enhanced fan-out.
+
+A feed holds nothing back: who asks for the next page decides by that how much is fetched ahead.
+"""
+
+from penstock.runtime.feeds.fan_out import FanOutFeed, FanOutTimes, SubscriptionGate
+from penstock.runtime.feeds.polling import PollingFeed
+
+__all__ = ["FanOutFeed", "FanOutTimes", "PollingFeed", "SubscriptionGate"]

@@ -1,0 +1,220 @@
+"""Reading a shard by SubscribeToShard (enhanced fan-out), and by polling where that does not work.
+
+AWS ends a subscription after five minutes; refuses a second one to the same shard within five seconds of the first,
+and lets a later one take the shard over from it. A connection can fall silent without an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.core.pacing import Backoff
+from penstock.errors import (
+    AccessDeniedError,
+    InUseError,
+    NotFoundError,
+    PenstockError,
+    ServiceError,
+    ThrottledError,
+    TransportError,
+    UnavailableError,
+)
+from penstock.events import FanOutLeft, FanOutReturned, ReadFailed
+from penstock.runtime.feeds.polling import PollingFeed, tell
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from random import Random
+
+    from penstock.core.feeding.cursor import FeedCursor, Taken
+    from penstock.core.feeding.pages import ReadPage
+    from penstock.core.feeding.poll_pace import PollTimes
+    from penstock.events import FeedEvent
+    from penstock.ports import RecordSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class FanOutTimes:
+    """When a subscription is renewed, given up, and tried again."""
+
+    renew_after_s: float = 280.0
+    """AWS ends one after 300 s; it is renewed before that, at a time of one's own choice."""
+    renew_jitter_s: float = 60.0
+    """Up to so much earlier, so that a thousand shards are not renewed in one moment."""
+    again_after_s: float = 5.0
+    """AWS: not within five seconds after one that succeeded."""
+    silence_max_s: float = 15.0
+    """A shard without records sends an event each five seconds: after this the connection counts as dead."""
+    failures_max: int = 3
+    """In a row; then the shard is polled."""
+    return_after_s: float = 60.0
+    """So long it is polled before the next try, and up to double that."""
+    backoff_max_s: float = 5.0
+
+
+class SubscriptionGate:
+    """Lets so many subscriptions start per second, of all shards of a process together."""
+
+    def __init__(self, per_s: float = 10.0) -> None:
+        if per_s <= 0:
+            raise ValueError("per_s must be above zero")
+        self._interval_s = 1 / per_s
+        self._next_s = float("-inf")
+
+    async def wait(self) -> None:
+        """Wait for one's turn."""
+        loop = asyncio.get_running_loop()
+        at_s = max(self._next_s, loop.time())
+        self._next_s = at_s + self._interval_s
+        if at_s > loop.time():
+            await asyncio.sleep(at_s - loop.time())
+
+
+class FanOutFeed:
+    """Pages of one shard as they are pushed. Of one task; a cancelled `next` loses nothing."""
+
+    def __init__(
+        self,
+        source: RecordSource,
+        consumer_arn: str,
+        cursor: FeedCursor,
+        *,
+        gate: SubscriptionGate,
+        rng: Random,
+        on_event: Callable[[FeedEvent], None],
+        times: FanOutTimes | None = None,
+        poll_times: PollTimes | None = None,
+        horizon_s: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self.times = times or FanOutTimes()
+        self._source = source
+        self._consumer_arn = consumer_arn
+        self._cursor = cursor
+        self._gate = gate
+        self._rng = rng
+        self._on_event = on_event
+        self._horizon_s = horizon_s
+        self._backoff = Backoff(base_s=0.1, cap_s=self.times.backoff_max_s, rng=rng)
+        self._polling = PollingFeed(source, cursor, rng=rng, on_event=on_event, times=poll_times, horizon_s=horizon_s)
+        self._subscription: AsyncGenerator[ReadPage, None] | None = None
+        self._waiting: asyncio.Task[ReadPage] | None = None
+        self._is_over = False  # the subscription has nothing more to give
+        self._subscribed_s = float("-inf")
+        self._renew_at_s = 0.0
+        self._poll_until_s: float | None = None
+
+    @property
+    def shard_id(self) -> str:
+        """The shard that is read."""
+        return self._cursor.shard_id
+
+    @property
+    def is_subscribed(self) -> bool:
+        """False while the shard is polled, or a subscription is under way."""
+        return self._subscription is not None and self._poll_until_s is None
+
+    async def next(self) -> Taken:
+        """As `PollingFeed.next`."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._poll_until_s is not None and loop.time() < self._poll_until_s:
+                return await self._polling.next()
+            try:
+                page = await self._pushed()
+            except PenstockError as error:
+                await self._failed(error)
+                continue
+            if page is None:
+                continue
+            if self._poll_until_s is not None:
+                self._poll_until_s = None
+                self._on_event(FanOutReturned(self._source.stream, self.shard_id))
+            self._backoff.reset()
+            taken = self._cursor.take(page, horizon_s=self._horizon_s())
+            # No pause between the page and its reader: whoever is cancelled there would lose it.
+            self._is_over = taken is None or taken.ended
+            if taken is not None:
+                tell(self._source.stream, self.shard_id, taken, self._on_event)
+                return taken
+
+    async def close(self) -> None:
+        """End the subscription."""
+        await self._unsubscribe()
+
+    async def _pushed(self) -> ReadPage | None:
+        """The next event; None when the subscription has ended, or is due to be renewed."""
+        loop = asyncio.get_running_loop()
+        if self._is_over or (self._subscription is not None and self._renew_at_s <= loop.time()):
+            await self._unsubscribe()  # what it still holds comes again from the next one
+        if self._subscription is None:
+            await self._subscribe()
+        assert self._subscription is not None
+        if self._waiting is None:
+            # A task of its own: a caller who is cancelled leaves it, and what it brings is there for the next one.
+            self._waiting = loop.create_task(anext(self._subscription))
+        renew_in_s = self._renew_at_s - loop.time()
+        done, _ = await asyncio.wait((self._waiting,), timeout=max(0.0, min(self.times.silence_max_s, renew_in_s)))
+        if not done:
+            await self._unsubscribe()
+            if renew_in_s > self.times.silence_max_s:
+                raise TransportError(f"{self._source.stream}, {self.shard_id}: the subscription has fallen silent")
+            return None
+        waiting, self._waiting = self._waiting, None
+        try:
+            page = waiting.result()
+        except StopAsyncIteration:
+            self._subscription = None  # AWS has ended it
+            return None
+        self._cursor.continues_at(page.continuation)
+        return page
+
+    async def _subscribe(self) -> None:
+        loop, times = asyncio.get_running_loop(), self.times
+        if (wait_s := self._subscribed_s + times.again_after_s - loop.time()) > 0:
+            await asyncio.sleep(wait_s)
+        await self._gate.wait()
+        at = self._cursor.start(self._source.now_s)
+        self._subscribed_s = loop.time()
+        self._renew_at_s = loop.time() + times.renew_after_s - self._rng.uniform(0, times.renew_jitter_s)
+        self._subscription = self._source.subscribe(self._consumer_arn, self.shard_id, at)
+
+    async def _unsubscribe(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        subscription, self._subscription = self._subscription, None
+        self._is_over = False
+        if waiting is not None:
+            waiting.cancel()
+            await asyncio.wait((waiting,))
+        if subscription is not None:
+            with contextlib.suppress(PenstockError):
+                await subscription.aclose()
+
+    async def _failed(self, error: PenstockError) -> None:
+        """Wait, or go over to polling for a while. Raises what does not pass."""
+        await self._unsubscribe()
+        if not isinstance(error, InUseError | ThrottledError | UnavailableError | TransportError):
+            if not isinstance(error, NotFoundError | AccessDeniedError):
+                raise error
+            # The consumer may be gone, or not allowed. Whether the stream is, polling finds out.
+            self._poll(error)
+            return
+        code = error.code if isinstance(error, ServiceError) else type(error).__name__
+        wait_s = self._backoff.next_s()
+        if self._backoff.attempt >= self.times.failures_max or self._poll_until_s is not None:
+            self._poll(error)
+            return
+        if isinstance(error, InUseError):
+            wait_s = max(wait_s, self.times.again_after_s * (1 + self._rng.random() / 2))
+        self._on_event(ReadFailed(self._source.stream, self.shard_id, code, wait_s))
+        await asyncio.sleep(wait_s)
+
+    def _poll(self, error: PenstockError) -> None:
+        self._backoff.reset()
+        wait_s = self.times.return_after_s * (1 + self._rng.random())
+        self._poll_until_s = asyncio.get_running_loop().time() + wait_s
+        self._polling.forget_iterator()
+        reason = error.code if isinstance(error, ServiceError) else type(error).__name__
+        self._on_event(FanOutLeft(self._source.stream, self.shard_id, reason, wait_s))

@@ -1,0 +1,121 @@
+"""Reading a shard by GetRecords."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.core.feeding.poll_pace import PollPace, PollTimes
+from penstock.errors import (
+    ExpiredIteratorError,
+    InvalidArgumentError,
+    ServiceError,
+    ThrottledError,
+    TransportError,
+    UnavailableError,
+)
+from penstock.events import AggregatesOutside, CheckpointTrimmed, ReadFailed, ReadRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from penstock.core.feeding.cursor import FeedCursor, Taken
+    from penstock.events import FeedEvent
+    from penstock.ports import RecordSource
+
+RECORDS_MAX = 10_000
+"""Of one GetRecords (AWS API reference)."""
+
+
+class PollingFeed:
+    """Pages of one shard, as its cursor wants them. Of one task; a cancelled `next` loses nothing."""
+
+    def __init__(
+        self,
+        source: RecordSource,
+        cursor: FeedCursor,
+        *,
+        rng: Random,
+        on_event: Callable[[FeedEvent], None],
+        times: PollTimes | None = None,
+        records_max: int = RECORDS_MAX,
+        horizon_s: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """``horizon_s``: the oldest arrival time that the retention covers (epoch seconds), if it is known."""
+        self.pace = PollPace(times or PollTimes(), rng)
+        self._source = source
+        self._cursor = cursor
+        self._on_event = on_event
+        self._records_max = records_max
+        self._horizon_s = horizon_s
+        self._iterator: str | None = None
+
+    async def next(self) -> Taken:
+        """The next page: maybe an empty one, and after the last one (``ended``) none.
+
+        What may pass is repeated without end, each time told. Raises what does not: NotFoundError when the stream is
+        gone, AccessDeniedError, CredentialsError, InvalidArgumentError; and AggregateError, if asked for.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            if wait_s := self.pace.wait_s(loop.time()):
+                await asyncio.sleep(wait_s)
+            try:
+                taken = await self._read()
+            except ExpiredIteratorError:
+                self._iterator = None
+            except ThrottledError:
+                self.pace.refused(now_s := loop.time())
+                self._on_event(
+                    ReadRefused(self._source.stream, self.shard_id, self.pace.calls_per_s, self.pace.wait_s(now_s))
+                )
+            except (UnavailableError, TransportError) as error:
+                self.pace.failed(now_s := loop.time())
+                code = error.code if isinstance(error, ServiceError) else type(error).__name__
+                self._on_event(ReadFailed(self._source.stream, self.shard_id, code, self.pace.wait_s(now_s)))
+            else:
+                if taken is not None:
+                    tell(self._source.stream, self.shard_id, taken, self._on_event)
+                    return taken
+
+    @property
+    def shard_id(self) -> str:
+        """The shard that is read."""
+        return self._cursor.shard_id
+
+    def forget_iterator(self) -> None:
+        """The cursor was moved by others: ask for an iterator there."""
+        self._iterator = None
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    async def _read(self) -> Taken | None:
+        if self._iterator is None:
+            self._iterator = await self._ask()
+        sent_s = asyncio.get_running_loop().time()
+        page = await self._source.read(self._iterator, self._records_max)
+        at_tip = not page.millis_behind_latest
+        size = sum([len(raw.data) for raw in page.records])
+        self.pace.answered(sent_s=sent_s, payload_bytes=size, at_tip=at_tip)
+        taken = self._cursor.take(page, horizon_s=self._horizon_s())
+        self._iterator = None if taken is None else page.next_iterator
+        return taken
+
+    async def _ask(self) -> str:
+        source, cursor = self._source, self._cursor
+        try:
+            return await source.iterator(cursor.shard_id, cursor.start(source.now_s))
+        except InvalidArgumentError:
+            if not cursor.refused():
+                raise
+        return await source.iterator(cursor.shard_id, cursor.start(source.now_s))
+
+
+def tell(stream: str, shard_id: str, taken: Taken, on_event: Callable[[FeedEvent], None]) -> None:
+    """Tell what was noticed in a page."""
+    if taken.outside:
+        on_event(AggregatesOutside(stream, shard_id, taken.outside, taken.dropped))
+    if (trimmed := taken.trimmed) is not None:
+        on_event(CheckpointTrimmed(stream, shard_id, trimmed.position, trimmed.resumes_at, trimmed.surely_nothing_lost))

@@ -1,0 +1,96 @@
+"""What the tests of feeds share: a stream of one shard, a source over the real wire, a reader that stops in time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from penstock.aws.record_source import KinesisSource
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.core.feeding.cursor import FeedCursor
+from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.user_records import ShardView
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.model import HASH_KEY_MAX, StreamName
+from penstock.runtime.feeds import FanOutFeed, FanOutTimes, PollingFeed, SubscriptionGate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from penstock.core.feeding.cursor import Taken
+    from penstock.events import FeedEvent
+    from penstock.local import LocalKinesis
+
+STREAM = "orders"
+SHARD_ID = "shardId-000000000000"
+SHARD = ShardView(STREAM, SHARD_ID, 0, HASH_KEY_MAX)
+POLL = PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
+FAN_OUT = FanOutTimes(again_after_s=0.1, failures_max=2, return_after_s=0.3, backoff_max_s=0.1)
+DEADLINE_S = 20.0
+"""Far more than anything here takes."""
+
+
+@asynccontextmanager
+async def source_of(local: LocalKinesis, **changes: Any) -> AsyncIterator[KinesisSource]:
+    settings = WireSettings(
+        endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local"), **changes
+    )
+    source = KinesisSource(StreamName(STREAM), settings)
+    try:
+        yield source
+    finally:
+        await source.close()
+
+
+def polling(
+    source: KinesisSource, events: list[FeedEvent], after: Checkpoint = Checkpoint.TRIM_HORIZON, **options: Any
+) -> PollingFeed:
+    cursor = FeedCursor(SHARD, after)
+    return PollingFeed(source, cursor, rng=random.Random(1), on_event=events.append, **{"times": POLL, **options})
+
+
+def fan_out(
+    source: KinesisSource,
+    consumer_arn: str,
+    events: list[FeedEvent],
+    after: Checkpoint = Checkpoint.TRIM_HORIZON,
+    times: FanOutTimes = FAN_OUT,
+) -> FanOutFeed:
+    return FanOutFeed(
+        source,
+        consumer_arn,
+        FeedCursor(SHARD, after),
+        gate=SubscriptionGate(100.0),
+        rng=random.Random(1),
+        on_event=events.append,
+        times=times,
+        poll_times=POLL,
+    )
+
+
+async def read(feed: PollingFeed | FanOutFeed, count: int) -> list[bytes]:
+    """So many records, or what came up to the shard's end."""
+    found: list[bytes] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while len(found) < count:
+            taken = await feed.next()
+            found += taken.records.datas
+            if taken.ended:
+                break
+    return found
+
+
+async def read_to_end(feed: PollingFeed | FanOutFeed) -> tuple[list[bytes], Taken]:
+    found: list[bytes] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            taken = await feed.next()
+            found += taken.records.datas
+            if taken.ended:
+                return found, taken
+
+
+def kinds(events: list[FeedEvent]) -> set[str]:
+    return {type(event).__name__ for event in events}

@@ -1,0 +1,179 @@
+"""A shard read by SubscribeToShard: every record once, over renewals, breaks, takeovers, and polling in between."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from feeding_kit import DEADLINE_S, FAN_OUT, SHARD_ID, STREAM, fan_out, kinds, read, read_to_end, source_of
+
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.events import FanOutLeft, FanOutReturned
+from penstock.local import Fault
+from penstock.model import Position
+from penstock.runtime.feeds import FanOutTimes, SubscriptionGate
+
+if TYPE_CHECKING:
+    from penstock.events import FeedEvent
+    from penstock.local import LocalKinesis
+
+
+def put(kinesis: Any, *datas: bytes) -> list[int]:
+    return [int(kinesis.put_record(StreamName=STREAM, PartitionKey="k", Data=data)["SequenceNumber"]) for data in datas]
+
+
+async def test_records_are_pushed_from_the_checkpoint_on(local: LocalKinesis, kinesis: Any) -> None:
+    numbers = put(kinesis, b"0", b"1", b"2")
+    async with source_of(local) as source:
+        arn = await source.register("billing")
+        assert await source.register("billing") == arn
+        feed = fan_out(source, arn, [], Checkpoint.at(Position(numbers[0])))
+        assert await read(feed, 2) == [b"1", b"2"]
+        put(kinesis, b"3")
+        assert await read(feed, 1) == [b"3"]
+        assert feed.is_subscribed
+        await feed.close()
+        await source.deregister(arn)
+        await source.deregister(arn)
+
+
+async def test_subscriptions_are_renewed_without_a_gap_or_a_repeat(local: LocalKinesis, kinesis: Any) -> None:
+    events: list[FeedEvent] = []
+    times = FanOutTimes(renew_after_s=0.15, renew_jitter_s=0.05, again_after_s=0.1)
+    wanted = [b"%d" % number for number in range(40)]
+
+    async def putting() -> None:
+        for data in wanted:
+            await asyncio.to_thread(put, kinesis, data)
+            await asyncio.sleep(0.02)
+
+    # The service refuses a second subscription within 5 s: its clock is what counts there.
+    async with source_of(local) as source:
+        feed = fan_out(source, await source.register("billing"), events, times=times)
+        task = asyncio.create_task(putting())
+        ticking = asyncio.create_task(tick(local))
+        assert await read(feed, len(wanted)) == wanted
+        await task
+        ticking.cancel()
+        await feed.close()
+    assert local.stats().operations["SubscribeToShard"].calls >= 3
+    assert "FanOutLeft" not in kinds(events)
+
+
+async def tick(local: LocalKinesis) -> None:
+    while True:
+        local.clock.advance(10)
+        await asyncio.sleep(0.05)
+
+
+async def test_a_closed_shard_ends_with_its_children(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, b"0", b"1")
+    kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_ID, NewStartingHashKey=str(2**127))
+    async with source_of(local) as source:
+        found, last = await read_to_end(fan_out(source, await source.register("billing"), []))
+    assert found == [b"0", b"1"]
+    assert {child.shard_id for child in last.children} == {"shardId-000000000001", "shardId-000000000002"}
+
+
+async def test_fall_back_from_fan_out_to_polling_and_return(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, b"0", b"1")
+    events: list[FeedEvent] = []
+    async with source_of(local) as source:
+        feed = fan_out(source, await source.register("billing"), events)
+        fault = local.faults.add(Fault(how="server_error", operation="SubscribeToShard"))
+        assert await read(feed, 2) == [b"0", b"1"]
+        assert not feed.is_subscribed
+        assert [event.reason for event in events if isinstance(event, FanOutLeft)] == ["InternalFailureException"]
+        fault.clear()
+        async with asyncio.timeout(DEADLINE_S):
+            while not any(isinstance(event, FanOutReturned) for event in events):
+                assert len((await feed.next()).records) == 0
+        put(kinesis, b"2")
+        assert await read(feed, 1) == [b"2"]
+        assert feed.is_subscribed
+        await feed.close()
+
+
+@pytest.mark.parametrize("code", ["ResourceNotFoundException", "AccessDeniedException"])
+async def test_a_consumer_that_is_gone_or_not_allowed_means_polling_at_once(
+    local: LocalKinesis, kinesis: Any, code: str
+) -> None:
+    put(kinesis, b"0")
+    events: list[FeedEvent] = []
+    local.faults.add(Fault(how="error", operation="SubscribeToShard", code=code, message="no"))
+    async with source_of(local) as source:
+        assert await read(fan_out(source, await source.register("billing"), events), 1) == [b"0"]
+    assert [event.reason for event in events if isinstance(event, FanOutLeft)] == [code]
+
+
+@pytest.mark.parametrize("how", ["reset", "truncate", "throttle"])
+async def test_a_subscription_that_breaks_off_goes_on_where_it_was(local: LocalKinesis, kinesis: Any, how: Any) -> None:
+    events: list[FeedEvent] = []
+    wanted = [b"%d" % number for number in range(12)]
+    async with source_of(local) as source:
+        feed = fan_out(source, await source.register("billing"), events)
+        ticking = asyncio.create_task(tick(local))
+        found: list[bytes] = []
+        for start in range(0, 12, 3):
+            local.faults.add(Fault(how=how, operation="SubscribeToShardEvent", count=1))
+            await asyncio.to_thread(put, kinesis, *wanted[start : start + 3])
+            found += await read(feed, 3)
+        ticking.cancel()
+        await feed.close()
+    assert found == wanted
+
+
+async def test_a_connection_that_falls_silent_is_left(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, b"0")
+    events: list[FeedEvent] = []
+    times = FanOutTimes(silence_max_s=0.3, again_after_s=0.1, failures_max=1, return_after_s=60)
+    async with source_of(local) as source:
+        feed = fan_out(source, await source.register("billing"), events, times=times)
+        assert await read(feed, 1) == [b"0"]
+        local.faults.add(Fault(how="delay", operation="SubscribeToShardEvent", delay_s=5, count=1))
+        put(kinesis, b"1")
+        assert await read(feed, 1) == [b"1"]
+        assert [event.reason for event in events if isinstance(event, FanOutLeft)] == ["TransportError"]
+        await feed.close()
+
+
+async def test_somebody_else_takes_the_subscription_over(local: LocalKinesis, kinesis: Any) -> None:
+    """Two that subscribe to one shard in turn: both get all records, by polling while the other has it."""
+    events: list[FeedEvent] = []
+    async with source_of(local) as source:
+        arn = await source.register("billing")
+        feed, other = fan_out(source, arn, events), fan_out(source, arn, events)
+        put(kinesis, b"0")
+        ticking = asyncio.create_task(tick(local))
+        assert await read(feed, 1) == [b"0"]
+        assert await read(other, 1) == [b"0"]
+        put(kinesis, b"1")
+        assert await asyncio.gather(read(feed, 1), read(other, 1)) == [[b"1"], [b"1"]]
+        ticking.cancel()
+        await feed.close()
+        await other.close()
+
+
+async def test_a_caller_who_is_cancelled_loses_nothing(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = [b"%d" % number for number in range(8)]
+    async with source_of(local) as source:
+        feed = fan_out(source, await source.register("billing"), [], times=FAN_OUT)
+        found: list[bytes] = []
+        for number, wait_s in enumerate((0.0, 0.001, 0.01, 0.05) * 2):
+            await asyncio.to_thread(put, kinesis, wanted[number])
+            reading = asyncio.create_task(feed.next())
+            await asyncio.sleep(wait_s)
+            reading.cancel()
+            done = (await asyncio.gather(reading, return_exceptions=True))[0]
+            found += [] if isinstance(done, BaseException) else list(done.records.datas)
+        found += await read(feed, 8 - len(found)) if len(found) < 8 else []
+        await feed.close()
+    assert found == wanted
+
+
+async def test_so_many_subscriptions_start_in_a_second() -> None:
+    gate, loop = SubscriptionGate(50.0), asyncio.get_running_loop()
+    began_s = loop.time()
+    await asyncio.gather(*(gate.wait() for _ in range(11)))
+    assert loop.time() - began_s >= 0.19
