@@ -19,6 +19,7 @@ from penstock.errors import (
     AccessDeniedError,
     ConditionFailedError,
     ExpiredIteratorError,
+    InUseError,
     InvalidArgumentError,
     NotFoundError,
     ServiceError,
@@ -56,7 +57,7 @@ TABLE = [
     ("ExpiredNextTokenException", 400, InvalidArgumentError),
     ("Unknown", 413, InvalidArgumentError),
     ("ConditionalCheckFailedException", 400, ConditionFailedError),
-    ("ResourceInUseException", 400, ServiceError),
+    ("ResourceInUseException", 400, InUseError),
     ("DryRunOperationException", 400, ServiceError),
     ("Unknown", 400, ServiceError),
 ]
@@ -73,7 +74,7 @@ def test_every_error_of_kinesis_has_its_class() -> None:
     codes = {shape.name for shape in model.error_shapes}
     assert len(codes) > 10
     plain = {code for code in codes if error_class(code, 400) is ServiceError}
-    assert plain == {"ResourceInUseException", "DryRunOperationException"}
+    assert plain == {"DryRunOperationException"}
 
 
 def test_what_may_be_mended_at_once_is_denied_otherwise() -> None:
