@@ -78,8 +78,9 @@ def test_a_take_that_was_applied_and_answered_with_an_error_is_a_take() -> None:
     assert driver.lose_answer(apply=True) == []
     assert driver.tell(Tick(), after_s=TIMES.retry_s) == []
     assert driver.waiting == [writes.take(FREE, "w1")], "it is repeated as it was"
-    assert driver.answer() == [Began(4, driver.row)]
-    assert driver.tenure.lease_s == 100.0, "it may have been applied when it was sent first"
+    assert driver.answer() == [], "it may be a take of a former life: that says nothing of the time"
+    assert [write.kind for write in driver.waiting] == [Kind.RENEW]
+    assert driver.answer() == [Began(5, driver.row)]
 
 
 def test_a_take_that_is_never_answered_is_given_up() -> None:
@@ -91,11 +92,19 @@ def test_a_take_that_is_never_answered_is_given_up() -> None:
     assert driver.now_s <= 100.0 + TIMES.unconfirmed_max_s + TIMES.retry_s
 
 
-def test_an_answer_that_comes_after_the_fence_begins_fenced() -> None:
+def test_an_answer_that_comes_after_the_fence_does_not_begin_it() -> None:
     driver = Driver()
-    assert driver.answer(after_s=F) == [Began(4, driver.row), Fenced()]
-    assert driver.waiting, "a renewal is due"
-    assert driver.answer() == [Lifted()]
+    assert driver.answer(after_s=F) == []
+    assert [write.kind for write in driver.waiting] == [Kind.RENEW]
+    assert driver.answer() == [Began(5, driver.row)]
+
+
+def test_a_take_that_was_taken_over_before_its_answer_came_never_began() -> None:
+    driver = Driver()
+    outcome = driver.cell.write(driver.waiting.pop())
+    driver.others(owner="w2", counter=5)
+    assert driver.tell(Answered(outcome), after_s=F) == []
+    assert driver.answer() == [NotTaken(driver.row)]
 
 
 def test_a_lease_that_has_ones_own_name_already_is_taken_anew() -> None:

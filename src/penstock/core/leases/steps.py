@@ -184,13 +184,13 @@ def _confirmed(tenure: Tenure, sent: Sent, row: LeaseRow, since_s: float, lifts:
             return _over(after, *commands, Ended(row))
         after = replace(after, token=after.token or row.counter)
         return _and_work(after, commands, now_s)
-    if tenure.state is State.CLAIMING:
+    if tenure.state is State.CLAIMING and lifts and now_s < after.fence_s:
         after = replace(after, state=State.HELD, token=row.counter)
-        after, fallen = _fence(after, now_s)
-        return _and_work(after, (Began(after.token, row), *commands, *fallen), now_s)
+        return _and_work(after, (Began(after.token, row), *commands), now_s)
     if tenure.state is State.FENCED and lifts and now_s < after.fence_s:
         return _and_work(replace(after, state=State.HELD), (*commands, Lifted()), now_s)
-    if tenure.state is State.FENCED and now_s < after.alive_fence_s:
+    if tenure.state in (State.CLAIMING, State.FENCED) and now_s < after.alive_fence_s:
+        # It comes too late: another may have the lease already. A new write tells.
         after, more = _send(after, _next_write(after), now_s)
         return after, commands + more
     return _and_work(after, commands, now_s)
@@ -198,8 +198,10 @@ def _confirmed(tenure: Tenure, sent: Sent, row: LeaseRow, since_s: float, lifts:
 
 def _refused(tenure: Tenure, sent: Sent, row: LeaseRow | None, now_s: float) -> Result:
     if row is not None and writes.applied(sent.write, row):
-        # Applied, and answered with an error: at some time since it was first sent.
-        return _confirmed(tenure, sent, row, sent.first_s, sent.first_lifts, now_s)
+        # Applied, and answered with an error: at some time since it was first sent. A take may be a former life's of
+        # the same name, which came late: it proves nothing of the time, so a renewal has to.
+        lifts = sent.first_lifts and sent.write.kind is not Kind.TAKE
+        return _confirmed(tenure, sent, row, sent.first_s, lifts, now_s)
     known = tenure.row
     if row is not None and row.counter == known.counter and row.actual_owner == known.actual_owner:
         if row.handoff_to == known.handoff_to:  # refused for nothing that can be seen

@@ -30,7 +30,9 @@ class State(StrEnum):
     """Where a tenure is."""
 
     CLAIMING = "claiming"
-    """The take is under way. Nothing is delivered."""
+    """The take is under way, or was answered so late, or so badly, that a renewal has to follow. Nothing is
+    delivered.
+    """
     HELD = "held"
     """Records may be delivered, while `Tenure.may_deliver` says so."""
     FENCED = "fenced"

@@ -1,0 +1,390 @@
+"""All that can happen to one lease among a few workers, searched through with the real machine's code.
+
+A world is the row, and for each worker its tenure, its writes under way and what it last saw. From each world every
+step that is possible is taken: time passes, a process is told the time (or not: then it sleeps), a write is applied,
+answered, lost, answered with an error, or arrives late, a process dies, a lease is settled, given, received, freed.
+Times are small whole numbers before now, which is always 0; counters are bounded. What steps a worker has depends on
+the row and on itself alone, so each is computed once, and worlds are made of numbers. Workers are interchangeable:
+each calls itself ``me`` and whoever else ``other``, which of them does not matter to it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from leasing import at
+
+from penstock.core.leases import Done, LeaseRow, Refused, Unknown, Write, lease_row, writes
+from penstock.core.leases import observed as observing
+from penstock.core.leases import steps as machine
+from penstock.core.leases.tenure import (
+    Answered,
+    Began,
+    End,
+    Fenced,
+    Lifted,
+    Loss,
+    Lost,
+    Send,
+    Settled,
+    State,
+    Tenure,
+    Tick,
+)
+from penstock.core.leases.times import LeaseTimes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TIMES = LeaseTimes(failover_s=2, renew_interval_s=1, margin_s=0, retry_s=0, unconfirmed_max_s=100)
+"""A tenure is not given up for its age: that a process may die at any time says the same."""
+FENCE_AGE = 2
+TAKE_AGE = 3
+"""Of what is older nothing depends any more: a fence has fallen, a lease that did not move may be taken."""
+UNKNOWN = Unknown("?")
+
+
+class Under(NamedTuple):
+    """A write under way: a request (``outcome`` None) or an answer. ``fresh``: sent since the fence fell last."""
+
+    write: Write
+    fresh: bool
+    outcome: Any = None
+
+
+class Seen(NamedTuple):
+    """What a worker saw: the row, when it first and when it last looked like that."""
+
+    row: LeaseRow
+    since_s: float
+    last_s: float
+
+
+class Worker(NamedTuple):
+    tenure: Tenure | None = None
+    under: Under | None = None
+    late: Under | None = None
+    """A request that counts as unanswered, and may arrive yet."""
+    seen: Seen | None = None
+
+
+class Table(NamedTuple):
+    """What is not one worker's."""
+
+    row: LeaseRow
+    fresh: bool = True
+    """Of the request that made the row what it is."""
+    token: int = 0
+    """The highest that was given out."""
+    faults: int = 0
+    """Answers that were lost, requests too, and deaths."""
+    ends: int = 0
+    """Leases that were given or freed."""
+
+
+class BrokenRuleError(AssertionError):
+    """A world that must not be. The steps that lead to it are in the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far the search goes: the counter, the last position that is settled, faults and ends on each path."""
+
+    workers: int = 3
+    counter: int = 2
+    position: int = 0
+    faults: int = 1
+    ends: int = 0
+    """With two workers only: of three a lease would have to be given to one by name."""
+
+
+World = tuple[int, tuple[int, ...]]
+"""Numbers of the table as its owner sees it, and of each worker: the owner first, the others in rising order."""
+
+
+class Numbers:
+    """Values and their numbers."""
+
+    def __init__(self) -> None:
+        self.of: dict[Any, int] = {}
+        self.values: list[Any] = []
+
+    def __call__(self, value: Any) -> int:
+        number = self.of.get(value)
+        if number is None:
+            number = self.of[value] = len(self.values)
+            self.values.append(value)
+        return number
+
+
+@dataclass
+class Search:
+    """Breadth first, so what is found is found in the fewest steps."""
+
+    bounds: Bounds
+    states: int = 0
+    moves: int = 0
+    tokens: set[int] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
+    """Tokens that tenures began with, and kinds of what they said: show that the search gets somewhere."""
+
+    def run(self) -> Search:
+        """Raise BrokenRuleError for the first world that breaks a rule."""
+        assert not self.bounds.ends or self.bounds.workers <= 2
+        self._tables, self._workers = Numbers(), Numbers()
+        self._steps: dict[tuple[int, int, bool], list[tuple[str, int, int, str | None]]] = {}
+        self._older: dict[int, int] = {}
+        self._honoured: dict[tuple[int, int, bool], bool] = {}
+        self._useful: dict[tuple[int, int, bool], int] = {}
+        nobody = self._workers(Worker())
+        first = self._tables(Table(LeaseRow(key="a", checkpoint=at(0)))), (nobody,) * self.bounds.workers
+        came_from: dict[World, tuple[World, str] | None] = {first: None}
+        queue = deque([first])
+        while queue:
+            world = queue.popleft()
+            self.states += 1
+            try:
+                for step, after in self._moves(world):
+                    self.moves += 1
+                    if after not in came_from:
+                        self._check(after)
+                        came_from[after] = (world, step)
+                        queue.append(after)
+            except BrokenRuleError as broken:
+                raise BrokenRuleError(f"{broken}; after {_path(came_from, world)}") from None
+        return self
+
+    def _moves(self, world: World) -> Iterator[tuple[str, World]]:
+        table, workers = world
+        owned = self._tables.values[table].row.owner is not None
+        yield "time passes", self._world(table, [self._later(worker) for worker in workers], owned)
+        for place, worker in enumerate(workers):
+            if place > owned and worker == workers[place - 1]:
+                continue  # does the same as the one before it
+            for step, after, changed, owner in self._steps_of(table, worker, owned and place == 0):
+                rest = [*workers[:place], *workers[place + 1 :]]
+                if owner == "me":
+                    moved = self._world(after, [changed, *rest], True)
+                elif owner is None:
+                    moved = self._world(after, [changed, *rest], False)
+                elif place == 0:  # given, and there is one other
+                    moved = self._world(after, [*rest, changed], True)
+                else:
+                    moved = self._world(after, [rest[0], changed, *rest[1:]], True)
+                yield f"{'owner' if owned and place == 0 else place} {step}", moved
+
+    def _steps_of(self, table: int, worker: int, owns: bool) -> list[tuple[str, int, int, str | None]]:
+        """All steps: the table and the worker as they are then, and whom it calls the owner."""
+        found = self._steps.get((table, worker, owns))
+        if found is None:
+            seen = _as_seen(self._tables.values[table], owns)
+            found = self._steps[table, worker, owns] = [
+                (step, self._tables(_as_seen(after, True)), self._workers(changed), after.row.owner)
+                for step, after, changed in self._of_worker(seen, self._workers.values[worker])
+                if after.row.counter <= self.bounds.counter
+            ]
+        return found
+
+    def _world(self, table: int, workers: list[int], owned: bool) -> World:
+        useful = [self._use(worker, table, owned and place == 0) for place, worker in enumerate(workers)]
+        return table, (*useful[:owned], *sorted(useful[owned:]))
+
+    # --- rules ------------------------------------------------------------------------------------
+
+    def _check(self, world: World) -> None:
+        table, workers = world
+        owned = self._tables.values[table].row.owner is not None
+        honoured = 0
+        for place, worker in enumerate(workers):
+            owns = owned and place == 0
+            known = self._honoured.get((table, worker, owns))
+            if known is None:
+                row = _as_seen(self._tables.values[table], owns).row
+                known = self._honoured[table, worker, owns] = _is_honoured(row, self._workers.values[worker])
+            honoured += known
+        if honoured > 1:
+            raise BrokenRuleError("the table honours two tenures")
+
+    def _said(self, table: Table, result: tuple[Tenure, tuple[Any, ...]], worker: Worker) -> tuple[Table, Worker]:
+        """Do what a machine says, and check it."""
+        tenure, commands = result
+        worker = worker._replace(tenure=tenure, seen=None)
+        for command in commands:
+            self.told.add(type(command).__name__)
+            match command:
+                case Send(write):
+                    worker = worker._replace(under=Under(write, True))
+                case Fenced():
+                    worker = worker._replace(under=_stale(worker.under), late=_stale(worker.late))
+                case Lifted() if not table.fresh:
+                    raise BrokenRuleError("a fence was lifted by a write that is older than its fall")
+                case Began(token) if token <= table.token:
+                    raise BrokenRuleError("a token does not grow")
+                case Began(token):
+                    table = table._replace(token=token)
+                    self.tokens.add(token)
+                case Lost(Loss.TAKEN) if table.row.actual_owner == "me" and table.token <= tenure.token:
+                    raise BrokenRuleError("a healthy owner lost its lease")
+        return (table, _dead(worker)) if tenure.state is State.OVER else (table, worker)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _of_worker(self, table: Table, worker: Worker) -> Iterator[tuple[str, Table, Worker]]:
+        late = worker.late
+        fault = table._replace(faults=table.faults + 1)
+        if worker.under is not None:
+            yield from self._network(table, worker, worker.under)
+        if late is not None:
+            yield "late write arrives", _applied(table, late)[0], worker._replace(late=None)
+        if worker.tenure is None:
+            yield from self._looking(table, worker)
+        else:
+            yield from self._holding(table, worker, worker.tenure)
+        if fault.faults <= self.bounds.faults and (worker.tenure is not None or worker.seen is not None):
+            yield "dies", fault, _dead(worker)
+
+    def _looking(self, table: Table, worker: Worker) -> Iterator[tuple[str, Table, Worker]]:
+        row, seen = table.row, worker.seen
+        same = seen is not None and (seen.row.counter, seen.row.owner) == (row.counter, row.owner)
+        yield "looks", table, worker._replace(seen=Seen(row, seen.since_s if same and seen is not None else 0, 0))
+        if seen is None:
+            return
+        watch = observing.Observed()
+        watch.look("a", seen.row.counter, seen.since_s, owner=seen.row.owner)
+        if watch.may_take(seen.row, 0, TIMES.failover_s) or seen.row.actual_owner == "me":
+            yield "claims", *self._said(table, machine.claim(seen.row, "me", TIMES, 0), worker)
+        if row.owner == "me" and seen.row.counter < row.counter and seen.row.owner != "me":
+            yield "receives", *self._said(table, machine.receive(row, "me", TIMES, 0, seen.last_s), worker)
+
+    def _holding(self, table: Table, worker: Worker, tenure: Tenure) -> Iterator[tuple[str, Table, Worker]]:
+        def tell(given: Any, to: Table = table) -> tuple[Table, Worker]:
+            return self._said(to, machine.step(tenure, given, 0), worker)
+
+        yield "is told the time", *tell(Tick())
+        if tenure.may_deliver(0):
+            settled = (tenure.wish.checkpoint or tenure.row.checkpoint).position.sequence_number
+            if settled < self.bounds.position:
+                yield "settles", *tell(Settled(at(settled + 1), at_once=True))
+        if tenure.state is State.HELD and table.ends < self.bounds.ends:
+            ended = table._replace(ends=table.ends + 1)
+            yield "frees", *tell(End(), ended)
+            if self.bounds.workers == 2:
+                yield "gives", *tell(End("other"), ended)
+
+    def _network(self, table: Table, worker: Worker, under: Under) -> Iterator[tuple[str, Table, Worker]]:
+        gone, fault = worker._replace(under=None), table._replace(faults=table.faults + 1)
+        assert worker.tenure is not None
+        lost = machine.step(worker.tenure, Answered(UNKNOWN), 0)
+        if under.outcome is None:
+            after, outcome = _applied(table, under)
+            yield "write arrives", after, worker._replace(under=under._replace(outcome=outcome))
+            if fault.faults <= self.bounds.faults:
+                yield "write is lost", *self._said(fault, lost, gone)
+                yield "write stays away", *self._said(fault, lost, gone._replace(late=under))
+        else:
+            yield "is answered", *self._said(table, machine.step(worker.tenure, Answered(under.outcome), 0), gone)
+            if fault.faults <= self.bounds.faults:
+                yield "is answered with an error", *self._said(fault, lost, gone)
+
+    # --- one world for all that mean the same -----------------------------------------------------
+
+    def _later(self, worker: int) -> int:
+        found = self._older.get(worker)
+        if found is None:
+            found = self._older[worker] = self._workers(_older(self._workers.values[worker]))
+        return found
+
+    def _use(self, worker: int, table: int, owns: bool) -> int:
+        found = self._useful.get((worker, table, owns))
+        if found is None:
+            row = _as_seen(self._tables.values[table], owns).row
+            found = self._useful[worker, table, owns] = self._workers(_useful(self._workers.values[worker], row))
+        return found
+
+
+def _as_seen(table: Table, by_owner: bool) -> Table:
+    """With whoever owns the lease called ``me`` or ``other``."""
+    if table.row.owner is None:
+        return table
+    return table._replace(row=replace(table.row, owner="me" if by_owner else "other"))
+
+
+def _is_honoured(row: LeaseRow, worker: Worker) -> bool:
+    tenure = worker.tenure
+    if tenure is None or not tenure.token:
+        return False
+    if tenure.may_deliver(0) and row.actual_owner != "me":
+        raise BrokenRuleError("who does not own the lease delivers")
+    return writes.renew(tenure.row).allowed_on(row.attributes())
+
+
+def _path(came_from: dict[World, tuple[World, str] | None], world: World) -> str:
+    path: list[str] = []
+    while (found := came_from[world]) is not None:
+        world, step = found
+        path.append(step)
+    return ", ".join(reversed(path))
+
+
+def _applied(table: Table, under: Under) -> tuple[Table, Any]:
+    attributes = table.row.attributes()
+    if not under.write.allowed_on(attributes):
+        return table, Refused(table.row)
+    row = lease_row(under.write.onto(attributes))
+    if row.checkpoint < table.row.checkpoint:
+        raise BrokenRuleError("a checkpoint went back")
+    return table._replace(row=row, fresh=under.fresh), Done(row)
+
+
+def _dead(worker: Worker) -> Worker:
+    """Without a tenure: a request that is under way may still arrive, nobody waits for an answer."""
+    under = worker.under
+    return Worker(late=under if under is not None and under.outcome is None else worker.late)
+
+
+def _stale(under: Under | None) -> Under | None:
+    return None if under is None else under._replace(fresh=False)
+
+
+def _useful(worker: Worker, row: LeaseRow) -> Worker:
+    """Without what can have no effect any more, and without times that nothing is compared with."""
+    tenure, late, seen = worker.tenure, worker.late, worker.seen
+    if late is not None and dict(late.write.expects).get("leaseCounter", row.counter) < row.counter:
+        late = None
+    if late is not None and tenure is None:
+        late = late._replace(fresh=True)
+    if tenure is not None:
+        tenure = _without_times(tenure)
+    if seen is not None:
+        old = seen.row.counter != row.counter
+        given = row.owner == "me" if old else seen.row.owner == "other"
+        seen = Seen(seen.row, 0 if old else seen.since_s, seen.last_s if given else 0)
+    return worker._replace(tenure=tenure, late=late, seen=seen)
+
+
+def _without_times(tenure: Tenure) -> Tenure:
+    sent = tenure.sent
+    if tenure.state is State.ENDING:
+        sent = None if sent is None else replace(sent, first_s=0, last_s=0, first_lifts=True, last_lifts=True)
+        return replace(tenure, lease_s=0, sent=sent)
+    if tenure.state is State.CLAIMING:
+        return replace(tenure, lease_s=0)
+    return tenure
+
+
+def _age(time_s: float, age_max: float = FENCE_AGE) -> float:
+    return max(time_s - 1, -age_max)
+
+
+def _older(worker: Worker) -> Worker:
+    tenure, seen = worker.tenure, worker.seen
+    if tenure is not None:
+        sent = tenure.sent
+        if sent is not None:
+            sent = replace(sent, first_s=_age(sent.first_s), last_s=_age(sent.last_s))
+        tenure = replace(tenure, lease_s=_age(tenure.lease_s), sent=sent)
+    if seen is not None:
+        seen = Seen(seen.row, _age(seen.since_s, TAKE_AGE), _age(seen.last_s))
+    return worker._replace(tenure=tenure, seen=seen)

@@ -1,0 +1,144 @@
+"""The search finds no world that must not be, and finds one for each rule that is taken away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from lease_search import Bounds, BrokenRuleError, Search
+
+from penstock.core.leases import Kind, writes
+from penstock.core.leases import steps as machine
+from penstock.core.leases.observed import Observed
+from penstock.core.leases.row import CHECKPOINT
+from penstock.core.leases.tenure import Began, Tenure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+THREE = Bounds(workers=3, counter=2, position=0, faults=1, ends=0)
+TWO = Bounds(workers=2, counter=3, position=1, faults=1, ends=1)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        THREE,
+        TWO,
+        pytest.param(Bounds(workers=2, counter=3, position=1, faults=2, ends=1), marks=pytest.mark.slow),
+        pytest.param(Bounds(workers=3, counter=3, position=0, faults=0, ends=0), marks=pytest.mark.slow),
+    ],
+    ids=["3-workers", "2-workers", "2-workers-2-faults", "3-workers-3-tenures"],
+)
+def test_no_order_of_events_breaks_a_rule(bounds: Bounds, capsys: pytest.CaptureFixture[str]) -> None:
+    found = Search(bounds).run()
+    with capsys.disabled():
+        print(f"\n  {bounds}: {found.states:,} states, {found.moves:,} moves")
+    assert found.states > 100_000, "the search does not get anywhere"
+    assert found.tokens == set(range(1, bounds.counter + 1)), "not every tenure began that could"
+    expected = {"Began", "Fenced", "Lifted", "Lost", "NotTaken", "Send"}
+    expected |= {"Ended"} if bounds.ends else set()
+    expected |= {"Stored"} if bounds.position else set()
+    assert found.told == expected
+
+
+# --- each rule, taken away ------------------------------------------------------------------------
+
+confirmed = machine._confirmed
+applied = writes.applied
+
+
+def no_self_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tenure, "fence_s", property(lambda tenure: float("inf")))
+
+
+def conditions_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writes, "_as_seen", lambda row: ())
+
+
+def fence_counts_from_the_answer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        machine, "_confirmed", lambda t, sent, row, since, lifts, now: confirmed(t, sent, row, now, lifts, now)
+    )
+
+
+def a_repeated_write_counts_from_the_last_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        machine, "_confirmed", lambda t, sent, row, since, lifts, now: confirmed(t, sent, row, sent.last_s, lifts, now)
+    )
+
+
+def an_older_write_lifts_the_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(machine, "_from_before", lambda sent: sent)
+
+
+def a_take_that_is_found_made_is_trusted(patch: pytest.MonkeyPatch) -> None:
+    def trusting(t: Any, sent: Any, row: Any, since: float, lifts: bool, now: float) -> Any:
+        return confirmed(t, sent, row, since, lifts or sent.write.kind is Kind.TAKE, now)
+
+    patch.setattr(machine, "_confirmed", trusting)
+
+
+def nobody_waits_for_the_failover_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Observed, "may_take", lambda self, row, now_s, failover_s: True)
+
+
+def a_quarter_of_the_failover_time_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    real = Observed.may_take
+    patch.setattr(Observed, "may_take", lambda self, row, now_s, failover_s: real(self, row, now_s, failover_s / 4))
+
+
+def the_same_counter_is_ones_own(patch: pytest.MonkeyPatch) -> None:
+    def careless(write: Any, row: Any) -> bool:
+        return row is not None and all(row.attributes().get(name) == value for name, value in write.changes)
+
+    patch.setattr(writes, "applied", careless)
+
+
+def a_write_that_was_answered_with_an_error_was_not_made(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writes, "applied", lambda write, row: False)
+
+
+def a_lease_that_was_received_counts_from_now(patch: pytest.MonkeyPatch) -> None:
+    real = machine.receive
+    patch.setattr(machine, "receive", lambda row, me, times, now_s, unmoved_s: real(row, me, times, now_s, now_s))
+
+
+def who_gives_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tenure, "may_deliver", lambda tenure, now_s: tenure.token > 0 and now_s < tenure.fence_s)
+
+
+def the_token_does_not_grow(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(machine, "Began", lambda token, row: Began(1, row))
+
+
+def the_second_checkpoint_is_an_older_one(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writes, "_checkpointed", lambda row, to: {CHECKPOINT: str(to.position.sequence_number % 2)})
+
+
+DELIVERS = "who does not own the lease delivers"
+FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
+    (no_self_fence, DELIVERS),
+    (conditions_ignored, DELIVERS),
+    (fence_counts_from_the_answer, DELIVERS),
+    (a_repeated_write_counts_from_the_last_time, DELIVERS),
+    (an_older_write_lifts_the_fence, "lifted by a write that is older"),
+    (a_take_that_is_found_made_is_trusted, DELIVERS),
+    (nobody_waits_for_the_failover_time, DELIVERS),
+    (a_quarter_of_the_failover_time_is_waited_for, DELIVERS),
+    (the_same_counter_is_ones_own, DELIVERS),
+    (a_write_that_was_answered_with_an_error_was_not_made, "a healthy owner lost its lease"),
+    (a_lease_that_was_received_counts_from_now, DELIVERS),
+    (who_gives_goes_on_delivering, DELIVERS),
+    (the_token_does_not_grow, "a token does not grow"),
+    (the_second_checkpoint_is_an_older_one, "a checkpoint went back"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), FAULTS, ids=[spoil.__name__ for spoil, _ in FAULTS])
+def test_a_rule_that_is_taken_away_is_missed(
+    monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None], message: str
+) -> None:
+    spoil(monkeypatch)
+    with pytest.raises(BrokenRuleError, match=message):
+        Search(Bounds(workers=2, counter=3, position=2, faults=1, ends=1)).run()
