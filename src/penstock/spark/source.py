@@ -65,6 +65,10 @@ except ImportError:
         """Stands in where Spark has no such trigger for Python sources."""
 
 
+READING = "while reading stream"
+"""How a note begins on each error of a task that reads."""
+
+
 class PenstockDataSource(DataSource):
     """Reads and writes an Amazon Kinesis stream. Options: the reference pages, ``penstock.spark.options``,
     ``penstock.spark.sink_options``.
@@ -300,7 +304,14 @@ def _rows(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
     from penstock.spark.reading import read_partition
 
     with plain_errors():
-        yield from read_partition(partition)
+        try:
+            yield from read_partition(partition)
+        except PenstockError as error:
+            # Whoever runs the query tells a stream that cannot be read from a sink that fails by this: without the
+            # stack, Spark says only that a task failed.
+            if not any(note.startswith(READING) for note in getattr(error, "__notes__", ())):
+                error.add_note(f"{READING} {partition.stream}")
+            raise
 
 
 def _sink_settings(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkSettings:

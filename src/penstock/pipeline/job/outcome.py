@@ -9,6 +9,7 @@ from typing import Any
 from penstock.errors import OptionError, PenstockError
 from penstock.pipeline.job.faults import JobFileError
 from penstock.pipeline.job.steps import MissingPackageError
+from penstock.spark.source import READING
 
 
 class ExitCode(IntEnum):
@@ -53,13 +54,17 @@ def code_of(error: BaseException) -> ExitCode:
 
 _OURS = re.compile(r"penstock\.(?:[\w.]+\.)?(\w+Error): ([^\n]*)")
 _SOURCE_SAYS = re.compile(
-    r"PYTHON_DATA_SOURCE_ERROR|PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR|penstock\.spark\.reading"
+    rf"PYTHON_DATA_SOURCE_ERROR|PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR|penstock\.spark\.reading|{READING} "
 )
 _JAVA_CLASS = re.compile(r"^(?:(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error|Throwable)?: ?)+")
 _TASK_FAILED = re.compile(r"most recent failure: Lost task [^:]*: (.*)", re.DOTALL)
 _PYTHON_TRACE = re.compile(r"Traceback \(most recent call last\):.*?\n(?=\S)([^\n]*)", re.DOTALL)
+_FRAME = re.compile(r'File "(?:[^"\n]*/)?([^"/\n]+)", line (\d+), in (\S+)')
 _DATA_EXCEPTION = re.compile(r"SQLSTATE: 22")
+_PYTHON_WORKER = re.compile(r"PythonException|thrown from the Python worker")
+_PYTHON_WRITER = re.compile(r"write_into_data_source|python_data_source_write")
 _QUOTED = re.compile(r"'[^'\n]*'")
+_QUOTED_IN_PYTHON = re.compile(r"""'[^'\n]*'|"[^"\n]*\"""")
 _CAUSES_MAX = 20
 MESSAGE_CHARS_MAX = 2_000
 
@@ -70,15 +75,22 @@ def source_failed(error: BaseException) -> bool:
 
 
 def by_the_data(error: BaseException) -> bool:
-    """True when rows could not be computed: a value that an expression does not take, or a Python function's error."""
+    """True when rows could not be computed: a value that an expression does not take, or a Python function's error.
+
+    What a writer in Python raises in a task is not: ours, or that of another Python data source.
+    """
     whole = _whole(error)
-    return _DATA_EXCEPTION.search(whole) is not None or "PythonException" in whole
+    if _DATA_EXCEPTION.search(whole) is not None:
+        return True
+    of_a_writer = _OURS.search(whole) is not None or _PYTHON_WRITER.search(whole) is not None
+    return _PYTHON_WORKER.search(whole) is not None and not of_a_writer
 
 
 def message_of(error: BaseException) -> str:
     """The one message that says what happened: the deepest cause that says anything, without stacks.
 
-    A value that Spark quotes from the data (its error classes of SQLSTATE 22) is left out.
+    A value that Spark quotes from the data (its error classes of SQLSTATE 22) is left out, and what an error of a
+    Python function on the executors quotes; in its place it is told where that was.
     """
     if isinstance(error, PenstockError):
         return str(error)
@@ -122,7 +134,12 @@ def _first_line(text: str) -> str:
         text = task[1]
     python = _PYTHON_TRACE.search(text)
     if python is not None:
-        return python[1].strip()
+        said = python[1].strip()
+        if _PYTHON_WORKER.search(text) is None:
+            return said
+        frames = _FRAME.findall(python[0])
+        where = " ({}, line {}, in {})".format(*frames[-1]) if frames else ""
+        return _QUOTED_IN_PYTHON.sub("'…'", said) + where
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     stripped = _JAVA_CLASS.sub("", line)
     return (stripped or line).rstrip(";")
