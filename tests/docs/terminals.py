@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-WAIT_S = 200.0
+WAIT_S = 400.0
 _POLL_S = 0.1
 _DONE = "penstock-docs-done"
 

@@ -17,7 +17,7 @@ from terminals import Terminal, masked, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PAGE = DOCS / "guides" / "first-pipeline.md"
 HERE = str(Path(sys.executable).parent)
@@ -80,7 +80,7 @@ def test_from_an_empty_folder_to_a_pipeline_that_was_killed(
     until(lambda: "batch 0: 1,002 records" in log.read_text(), "the first batch")
     until(lambda: log.read_text().endswith("\n"), "the whole line of it")
     told = [line for line in log.read_text().splitlines() if line.startswith(("job orders", "batch "))]
-    assert [masked(line) for line in told] == masked(shown("job orders runs")).splitlines()
+    assert [masked(line) for line in told[:2]] == masked(shown("job orders runs")).splitlines()
     (look,) = commands("python look.py")
     assert second.type(look) == shown("1000 rows")
     (cat,) = commands("cat ")

@@ -27,7 +27,7 @@ from penstock.testing import LocalKinesis
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PAGE = DOCS / "guides" / "deploy" / "standalone.md"
 NAMED = f"python3.{sys.version_info.minor}"
