@@ -1,0 +1,1 @@
+"""Workers that share the shards of a stream through a lease table."""

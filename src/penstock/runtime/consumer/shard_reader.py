@@ -1,0 +1,178 @@
+"""One shard in one tenure: fetched into its ledger, handed out from there, and checkpointed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING
+
+from penstock.core.leases.tenure import Fenced, Lifted, Lost, Stored
+from penstock.core.ledger.checkpoints import Checkpoints, Riding
+from penstock.core.ledger.ledger import Ledger
+from penstock.runtime.consumer.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from penstock.core.feeding.pages import ChildShard
+    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.leases.tenure import Command
+    from penstock.core.ledger.checkpoints import Cadence
+    from penstock.core.ledger.settings import LedgerSettings
+    from penstock.events import LedgerEvent
+    from penstock.model import Record
+    from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+    from penstock.runtime.feeds import FanOutFeed, PollingFeed
+
+BATCH_RECORDS_MAX = 10_000
+
+
+class ShardReader:
+    """Hands out the records of a shard while its lease is held, and no longer.
+
+    `next_batch` may be asked by several tasks at once. `run` fetches; it ends when the tenure does.
+    """
+
+    def __init__(
+        self,
+        keeper: TenureKeeper,
+        feed: PollingFeed | FanOutFeed,
+        *,
+        stream: str,
+        shard_id: str,
+        settings: LedgerSettings,
+        cadence: Cadence | None = None,
+        rng: Random,
+        on_event: Callable[[LedgerEvent], None],
+        batch_records_max: int = BATCH_RECORDS_MAX,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._keeper = keeper
+        self._feed = feed
+        self._stream = stream
+        self.shard_id = shard_id
+        checkpoint = keeper.row.checkpoint
+        self.ledger: Ledger[Record] = Ledger(
+            stream, shard_id, checkpoint, settings, rng=rng, on_event=on_event, size_of=lambda record: len(record.data)
+        )
+        self._checkpoints = Checkpoints(cadence or Riding(), checkpoint, self._loop.time())
+        self._batch_records_max = batch_records_max
+        self._behind_ms: int | None = None
+        self.children: tuple[ChildShard, ...] = ()
+        """Of a shard that has ended."""
+        self.is_over = False
+        """Nothing more is handed out: the shard is done, or the lease is gone."""
+        self._stirred = asyncio.Event()
+        self._told = checkpoint  # what the keeper knows to be safe
+        self._writing: Checkpoint | None = None  # what it was told to write by itself
+
+    # --- for those who read ---------------------------------------------------------------------
+
+    async def next_batch(self) -> Batch[Record] | None:
+        """The next records; None when there will be none in this tenure."""
+        while not self.is_over:
+            now_s = self._loop.time()
+            if self._keeper.may_deliver():
+                delivery = self.ledger.deliver(now_s, self._batch_records_max)
+                if delivery is not None:
+                    return Batch(
+                        self.ledger,
+                        delivery,
+                        stream=self._stream,
+                        shard_id=self.shard_id,
+                        token=self._keeper.token,
+                        millis_behind_latest=self._behind_ms,
+                        clock=self._loop.time,
+                        on_settled=self._on_settled,
+                    )
+            self.ledger.check(now_s)
+            await self._pause(self.ledger.next_at_s() - now_s)
+        return None
+
+    # --- for the worker -------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Fetch, as far as there is room, until the shard ends or the tenure does. Raises what reading raises."""
+        try:
+            while not self.is_over:
+                if not self.ledger.has_room or not self._keeper.may_deliver():
+                    await self._pause(1.0)
+                    continue
+                taken = await self._feed.next()
+                self._behind_ms = taken.millis_behind_latest
+                if len(taken.records) or taken.ends_at is not None:
+                    self.ledger.admit(
+                        taken.records,
+                        self._loop.time(),
+                        ends_at=taken.ends_at,
+                        payload_bytes=taken.records.payload_bytes,
+                    )
+                if taken.ended:
+                    self.children = taken.children
+                    self.ledger.end()
+                    self._on_settled()
+                    return
+                if len(taken.records):
+                    self._stir()
+        finally:
+            await self._feed.close()
+
+    def heard(self, command: Command) -> None:
+        """What the tenure says."""
+        if isinstance(command, Stored):
+            if self._writing is not None and self._writing <= command.checkpoint:
+                self._writing = None
+                self._checkpoints.wrote(self._loop.time())
+            if command.checkpoint.is_end:
+                self.stop("the shard has ended")
+            else:
+                self._on_settled()
+        elif isinstance(command, Lost):
+            self.stop(f"the lease was lost: {command.why.value}")
+        elif isinstance(command, Fenced | Lifted):
+            self._stir()
+
+    def stop(self, reason: str) -> None:
+        """Hand out nothing more. What is settled by now is the last checkpoint; what is not is told."""
+        if not self.is_over:
+            self.is_over = True
+            self.ledger.close(reason)
+            self._stir()
+
+    async def drain(self, deadline_s: float) -> bool:
+        """Hand out nothing more, and wait until all that is out is settled. False when the deadline came first."""
+        self.ledger.draining = True
+        end_s = self._loop.time() + deadline_s
+        while not self.ledger.drained and self._loop.time() < end_s:
+            await self._pause(end_s - self._loop.time())
+        return self.ledger.drained
+
+    # --- parts ----------------------------------------------------------------------------------
+
+    def _on_settled(self) -> None:
+        """Tell the keeper how far it is safe: to ride on the next renewal, or by a write of its own if that is due."""
+        safe, records = self.ledger.safe, self.ledger.settled_records
+        riding = self._checkpoints.riding(safe)
+        if riding is not None:
+            due = safe.is_end or self._checkpoints.due(safe, records, self._loop.time())
+            if due and self._writing is None:
+                self._checkpoints.writing(riding, records)
+                self._writing = riding
+            if due or riding != self._told:
+                self._told = riding
+                self._keeper.settled(riding, at_once=due)
+        self._stir()
+
+    def _stir(self) -> None:
+        self._stirred.set()
+
+    async def _pause(self, seconds: float) -> None:
+        """Until something has happened, so long at most."""
+        self._stirred.clear()
+        wait_s = None if math.isinf(seconds) else max(0.0, seconds)
+        try:
+            async with asyncio.timeout(1.0 if wait_s is None else min(1.0, wait_s)):
+                await self._stirred.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,145 @@
+"""Keeps one lease: runs the machine of its tenure on the event loop, and carries its writes to the table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from penstock.core.leases.steps import step
+from penstock.core.leases.tenure import (
+    Abandon,
+    Alive,
+    Answered,
+    Began,
+    End,
+    Ended,
+    Fenced,
+    Lifted,
+    Lost,
+    NotTaken,
+    Send,
+    Settled,
+    State,
+    Stored,
+    Tick,
+)
+from penstock.core.leases.writes import Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.core.leases import LeaseRow, Write
+    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.leases.steps import Result
+    from penstock.core.leases.tenure import Command, Input
+    from penstock.ports import LeaseTable
+
+
+class TenureKeeper:
+    """One tenure. ``run`` lives as long as it does; whoever reads the shard asks `may_deliver` before each delivery."""
+
+    def __init__(self, table: LeaseTable, begun: Result, on_command: Callable[[Command], None]) -> None:
+        """``begun``: what `claim` or `receive` returned just now. ``on_command`` hears all but the writes."""
+        self.tenure, first = begun
+        self._table = table
+        self._on_command = on_command
+        self._commands = deque(first)
+        self._inputs: deque[Input] = deque()
+        self._more = asyncio.Event()
+        self._writing: asyncio.Task[None] | None = None
+        self.began: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """True once the lease is held, False when it is not to be had."""
+
+    @property
+    def row(self) -> LeaseRow:
+        """The lease as it was last confirmed."""
+        return self.tenure.row
+
+    @property
+    def token(self) -> int:
+        """Grows with every owner of the lease; 0 before the tenure has begun."""
+        return self.tenure.token
+
+    def may_deliver(self) -> bool:
+        """True while nobody else can have the lease."""
+        return self.tenure.may_deliver(asyncio.get_running_loop().time())
+
+    def tell(self, given: Input) -> None:
+        """Hand the machine an input; what it leads to happens soon."""
+        self._inputs.append(given)
+        self._more.set()
+
+    def settled(self, checkpoint: Checkpoint, *, at_once: bool = False) -> None:
+        """All up to the checkpoint is settled; stored with the next renewal, or at once."""
+        self.tell(Settled(checkpoint, at_once=at_once))
+
+    def alive(self, sent_s: float) -> None:
+        """A write to the worker's own row was confirmed, sent at this time of the loop's clock."""
+        self.tell(Alive(sent_s))
+
+    async def end(self, to: str | None = None) -> None:
+        """Give the lease to a worker, or free it, and wait until the tenure is over."""
+        self.tell(End(to))
+        await self.over()
+
+    async def over(self) -> None:
+        """Wait until the tenure is over."""
+        while self.tenure.state is not State.OVER:
+            self._more.set()
+            await asyncio.sleep(0.005)
+
+    async def run(self) -> None:
+        """Until the tenure is over. If this is cancelled, the lease is abandoned: others wait for its failover time."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._do()
+            while self.tenure.state is not State.OVER:
+                now_s, wake_at_s = loop.time(), self.tenure.wake_at_s
+                wait_s = None if wake_at_s is None else max(0.0, wake_at_s - now_s)
+                if not self._inputs and wait_s != 0.0:
+                    self._more.clear()
+                    await _wait(self._more, wait_s)
+                self._take(self._inputs.popleft() if self._inputs else Tick())
+        finally:
+            if self.tenure.state is not State.OVER:
+                self._take(Abandon())
+            if self._writing is not None:
+                self._writing.cancel()
+            if not self.began.done():
+                self.began.set_result(False)
+
+    def _take(self, given: Input) -> None:
+        self.tenure, commands = step(self.tenure, given, asyncio.get_running_loop().time())
+        self._commands += commands
+        self._do()
+
+    def _do(self) -> None:
+        while self._commands:
+            command = self._commands.popleft()
+            if isinstance(command, Send):
+                self._writing = asyncio.get_running_loop().create_task(self._write(command.write))
+                continue
+            if isinstance(command, Began | NotTaken) and not self.began.done():
+                self.began.set_result(isinstance(command, Began))
+            self._on_command(command)
+
+    async def _write(self, write: Write) -> None:
+        try:
+            outcome = await self._table.write(write)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # denied, no such table: the machine goes on trying until its time is over
+            outcome = Unknown(type(error).__name__)
+        self.tell(Answered(outcome))
+
+
+async def _wait(event: asyncio.Event, timeout_s: float | None) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+__all__ = ["Began", "Ended", "Fenced", "Lifted", "Lost", "NotTaken", "Stored", "TenureKeeper"]

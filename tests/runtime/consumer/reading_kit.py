@@ -1,0 +1,122 @@
+"""A shard read in one tenure, with all parts real: the local service, a lease table, the machine, the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.aws.record_source import KinesisSource
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.core.feeding.cursor import FeedCursor
+from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.user_records import ShardView
+from penstock.core.leases.row import LeaseRow
+from penstock.core.leases.steps import claim
+from penstock.core.leases.times import LeaseTimes
+from penstock.core.ledger.settings import LedgerSettings
+from penstock.model import HASH_KEY_MAX, StreamName
+from penstock.runtime.consumer.shard_reader import ShardReader
+from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+from penstock.runtime.feeds import PollingFeed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from penstock.core.leases.tenure import Command
+    from penstock.core.ledger.checkpoints import Cadence
+    from penstock.local import LocalKinesis
+    from penstock.ports import LeaseTable
+
+STREAM = "orders"
+SHARD_ID = "shardId-000000000000"
+POLL = PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
+DEADLINE_S = 20.0
+
+
+@dataclass
+class Reading:
+    """A worker's one shard."""
+
+    keeper: TenureKeeper
+    reader: ShardReader
+    events: list[Any] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+
+    async def take(self, count: int) -> list[bytes]:
+        """So many records, each batch settled at once; fewer when the tenure ends before."""
+        found: list[bytes] = []
+        async with asyncio.timeout(DEADLINE_S):
+            while len(found) < count:
+                batch = await self.reader.next_batch()
+                if batch is None:
+                    break
+                async with batch:
+                    found += [record.data for record in batch.records]
+        return found
+
+
+async def lease_of(table: LeaseTable, key: str = SHARD_ID) -> LeaseRow:
+    row = await table.get(key)
+    assert row is not None
+    return row
+
+
+@asynccontextmanager
+async def reading(
+    local: LocalKinesis,
+    table: LeaseTable,
+    worker: str = "worker-1",
+    *,
+    failover_s: float = 2.0,
+    cadence: Cadence | None = None,
+    settings: LedgerSettings | None = None,
+) -> AsyncIterator[Reading]:
+    """Claim the lease, and read while the context lasts; at its end the tenure is abandoned, as by a crash."""
+    loop = asyncio.get_running_loop()
+    source = KinesisSource(
+        StreamName(STREAM),
+        WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")),
+    )
+    await table.create(LeaseRow(key=SHARD_ID))
+    events: list[Any] = []
+    commands: list[Command] = []
+    readers: list[ShardReader] = []
+
+    def heard(command: Command) -> None:
+        commands.append(command)
+        for reader in readers:
+            reader.heard(command)
+
+    keeper = TenureKeeper(table, claim(await lease_of(table), worker, LeaseTimes.of(failover_s), loop.time()), heard)
+    keeping = asyncio.create_task(keeper.run())
+    assert await asyncio.wait_for(keeper.began, DEADLINE_S)
+    shard = ShardView(STREAM, SHARD_ID, 0, HASH_KEY_MAX)
+    feed = PollingFeed(
+        source,
+        FeedCursor(shard, keeper.row.checkpoint),
+        rng=random.Random(1),
+        on_event=events.append,
+        times=POLL,
+    )
+    reader = ShardReader(
+        keeper,
+        feed,
+        stream=STREAM,
+        shard_id=SHARD_ID,
+        settings=settings or LedgerSettings(),
+        cadence=cadence,
+        rng=random.Random(2),
+        on_event=events.append,
+    )
+    readers.append(reader)
+    fetching = asyncio.create_task(reader.run())
+    try:
+        yield Reading(keeper, reader, events, commands)
+    finally:
+        for task in (fetching, keeping):
+            task.cancel()
+        await asyncio.gather(fetching, keeping, return_exceptions=True)
+        await source.close()

@@ -1,0 +1,194 @@
+"""A shard read under a lease: what is settled is checkpointed, what is not comes again, and nothing after the lease."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from reading_kit import DEADLINE_S, SHARD_ID, STREAM, lease_of, reading
+
+from penstock.core.leases import writes
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.tenure import Loss, Lost
+from penstock.core.leases.writes import Done, Unknown
+from penstock.core.ledger.checkpoints import Prompt
+from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.model import Position
+from penstock.stores.memory import MemoryLeaseTable
+
+if TYPE_CHECKING:
+    from penstock.core.leases import Outcome, Write
+    from penstock.local import LocalKinesis
+
+
+def put(kinesis: Any, *datas: bytes) -> list[int]:
+    return [int(kinesis.put_record(StreamName=STREAM, PartitionKey="k", Data=data)["SequenceNumber"]) for data in datas]
+
+
+async def until_stored(table: MemoryLeaseTable, checkpoint: Checkpoint) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while (await lease_of(table)).checkpoint != checkpoint:
+            await asyncio.sleep(0.01)
+
+
+async def test_what_is_settled_rides_on_the_renewals_and_the_next_owner_goes_on_behind_it(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    numbers = put(kinesis, b"0", b"1", b"2")
+    table = MemoryLeaseTable()
+    async with reading(local, table, failover_s=0.4) as first:
+        assert await first.take(3) == [b"0", b"1", b"2"]
+        await until_stored(table, Checkpoint.at(Position(numbers[-1])))
+        token = first.keeper.token
+    put(kinesis, b"3")
+    async with reading(local, table, "worker-2") as second:
+        assert await second.take(1) == [b"3"]
+        assert second.keeper.token > token
+
+
+async def test_what_is_not_settled_comes_again_to_the_next_owner(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, b"0", b"1")
+    table = MemoryLeaseTable()
+    async with reading(local, table, cadence=Prompt()) as first:
+        batch = await first.reader.next_batch()
+        assert batch is not None
+        assert [record.data for record in batch] == [b"0", b"1"]
+        batch.ack(0)
+        await until_stored(table, Checkpoint.at(Position(batch.records[0].sequence_number)))
+    async with reading(local, table, "worker-2") as second:
+        assert await second.take(1) == [b"1"]
+
+
+async def test_a_prompt_checkpoint_is_written_at_once_and_follows_what_comes_meanwhile(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    numbers = put(kinesis, *[b"%d" % number for number in range(6)])
+    table = MemoryLeaseTable()
+    async with reading(local, table, failover_s=60, cadence=Prompt()) as one:
+        batch = await one.reader.next_batch()
+        assert batch is not None
+        for index in (0, 1, 2, 4):
+            batch.ack(index)
+        await until_stored(table, Checkpoint.at(Position(numbers[2])))
+        batch.ack(3)
+        await until_stored(table, Checkpoint.at(Position(numbers[4])))
+
+
+async def test_a_shard_that_ends_is_told_with_its_children_and_checkpointed_as_ended(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    put(kinesis, b"0")
+    kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_ID, NewStartingHashKey=str(2**127))
+    table = MemoryLeaseTable()
+    async with reading(local, table, failover_s=60) as one:
+        assert await one.take(2) == [b"0"]
+        assert one.reader.is_over
+        assert {child.shard_id for child in one.reader.children} == {"shardId-000000000001", "shardId-000000000002"}
+    assert (await lease_of(table)).ended
+
+
+async def test_a_lease_that_another_took_is_lost_once_and_nothing_is_handed_out_after_it(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    put(kinesis, b"0")
+    table = MemoryLeaseTable()
+    async with reading(local, table, failover_s=0.4) as one:
+        batch = await one.reader.next_batch()
+        assert batch is not None
+        stolen = await table.write(writes.take(await lease_of(table), "thief"))
+        assert isinstance(stolen, Done)
+        async with asyncio.timeout(DEADLINE_S):
+            assert await one.reader.next_batch() is None
+        assert [command.why for command in one.commands if isinstance(command, Lost)] == [Loss.TAKEN]
+        assert batch.ack() is False
+    assert (await lease_of(table)).owner == "thief"
+
+
+class DeafTable(MemoryLeaseTable):
+    """Applies writes, and then answers nothing of use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deaf = False
+        self.cut = False
+
+    async def write(self, write: Write) -> Outcome:
+        if self.cut:
+            return Unknown("no connection")
+        outcome = await super().write(write)
+        return Unknown("the answer was lost") if self.deaf else outcome
+
+
+async def test_an_update_that_was_applied_but_failed_costs_nobody_the_lease(local: LocalKinesis, kinesis: Any) -> None:
+    numbers = put(kinesis, b"0", b"1")
+    table = DeafTable()
+    async with reading(local, table, failover_s=0.8) as one:
+        table.deaf = True
+        batch = await one.reader.next_batch()
+        assert batch is not None
+        batch.ack()
+        await until_stored(table, Checkpoint.at(Position(numbers[-1])))
+        await asyncio.sleep(0.2)
+        table.deaf = False
+        put(kinesis, b"2")
+        assert await one.take(1) == [b"2"]
+        assert not any(isinstance(command, Lost) for command in one.commands)
+
+
+async def test_an_owner_whose_writes_are_not_confirmed_stops_delivering_and_goes_on_when_they_are(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    table = DeafTable()
+    async with reading(local, table, failover_s=0.6) as one:
+        table.cut = True
+        async with asyncio.timeout(DEADLINE_S):
+            while one.keeper.may_deliver():
+                await asyncio.sleep(0.01)
+        put(kinesis, b"0")
+        asking = asyncio.create_task(one.reader.next_batch())
+        await asyncio.sleep(0.15)
+        assert not asking.done()
+        table.cut = False
+        batch = await asyncio.wait_for(asking, DEADLINE_S)
+        assert batch is not None
+        assert [record.data for record in batch] == [b"0"]
+
+
+async def test_a_batch_that_fails_comes_again_and_is_halved_until_the_bad_record_is_alone(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    put(kinesis, *[b"%d" % number for number in range(8)])
+    table = MemoryLeaseTable()
+    settings = LedgerSettings(retry=Retry(batch_tries_max=1, tries_max=2, base_s=0.001, cap_s=0.002))
+    done: list[bytes] = []
+    async with reading(local, table, settings=settings) as one:
+        async with asyncio.timeout(DEADLINE_S):
+            while len(done) < 7:
+                batch = await one.reader.next_batch()
+                assert batch is not None
+                async with batch:
+                    if any(record.data == b"5" for record in batch):
+                        raise ValueError("no fives")
+                    done += [record.data for record in batch]
+        letters = one.reader.ledger.dead_letters(asyncio.get_running_loop().time())
+    assert done == [b"0", b"1", b"2", b"3", b"4", b"6", b"7"]
+    assert [(letter.record.data, letter.error_type) for letter in letters] == [(b"5", "ValueError")]
+
+
+async def test_a_drain_waits_for_what_is_out_and_a_handover_carries_the_last_checkpoint(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    numbers = put(kinesis, b"0", b"1")
+    table = MemoryLeaseTable()
+    async with reading(local, table, failover_s=60) as one:
+        batch = await one.reader.next_batch()
+        assert batch is not None
+        draining = asyncio.create_task(one.reader.drain(DEADLINE_S))
+        await asyncio.sleep(0.05)
+        assert not draining.done()
+        batch.ack()
+        assert await draining
+        await one.keeper.end(to="worker-2")
+        row = await lease_of(table)
+        assert (row.owner, row.checkpoint) == ("worker-2", Checkpoint.at(Position(numbers[-1])))
+        assert await one.reader.drain(0.01)
