@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import postgres_server
 import pytest
 
 from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.local.embedded import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
+from penstock.stores.postgres import PostgresLeaseTable
 from penstock.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
@@ -39,7 +41,25 @@ def dynamodb(local: LocalKinesis) -> Iterator[LocalKinesis]:
     local.faults.clear()
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("dynamodb", marks=pytest.mark.xdist_group("stores"))])
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[dict[str, Any]]:
+    """What to connect to a PostgreSQL server with."""
+    pytest.importorskip("asyncpg")
+    try:
+        with postgres_server.running() as connect:
+            yield connect
+    except postgres_server.UnavailableError as reason:
+        pytest.skip(str(reason))
+
+
+TABLES = [
+    "memory",
+    "sqlite",
+    *(pytest.param(name, marks=pytest.mark.xdist_group("stores")) for name in ("dynamodb", "postgres")),
+]
+
+
+@pytest.fixture(params=TABLES)
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], LeaseTable]:
     """Opens the same table each time, as another process would. Nothing is made yet."""
     name = f"leases-{uuid.uuid4().hex[:8]}"
@@ -52,6 +72,9 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Lease
         # moto is slow to start, and answers 32 writers one after the other
         options = LeaseTableOptions(answer_timeout_s=30.0)
         return lambda: DynamoLeaseTable(name, settings, options)
+    if request.param == "postgres":
+        connect = request.getfixturevalue("postgres")
+        return lambda: PostgresLeaseTable(name=name, answer_timeout_s=30.0, **connect)
     assert request.param == "sqlite"
     return lambda: SqliteLeaseTable(tmp_path / "leases.sqlite", name)
 

@@ -127,12 +127,13 @@ class Statements:
     def write(self, write: Write) -> Statement:
         """Make a conditional write; returns the row (of a delete: as it was), or nothing."""
         values: list[Any] = []
-        conditions = [(names.KEY, write.key), *((name, value) for name, value in write.expects if name != names.KEY)]
-        if write.kind is Kind.DELETE:
-            where = self._pairs(conditions, f" {self._dialect.same} ", " AND ", values)
-            return Statement(f"DELETE FROM {self._leases} WHERE {where} RETURNING *", values)  # noqa: S608
         changes = self._pairs(write.changes, " = ", ", ", values)
-        where = self._pairs(conditions, f" {self._dialect.same} ", " AND ", values)
+        # The key by a plain equality: only that finds the row by the index.
+        key = self._pairs(((names.KEY, write.key),), " = ", "", values)
+        expects = [(name, value) for name, value in write.expects if name != names.KEY]
+        where = " AND ".join([key, self._pairs(expects, f" {self._dialect.same} ", " AND ", values) or "TRUE"])
+        if write.kind is Kind.DELETE:
+            return Statement(f"DELETE FROM {self._leases} WHERE {where} RETURNING *", values)  # noqa: S608
         return Statement(f"UPDATE {self._leases} SET {changes} WHERE {where} RETURNING *", values)  # noqa: S608
 
     def get(self, key: str) -> Statement:

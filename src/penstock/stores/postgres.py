@@ -1,0 +1,191 @@
+"""A lease table in PostgreSQL, over asyncpg (``pip install penstock[postgres]``).
+
+Leases are as safe as what the server says it has committed: with asynchronous replication a failover can take back
+writes that were confirmed, and with them a lease that was renewed or a checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
+from penstock.core.leases.listing import Listing, listing_of
+from penstock.core.leases.membership import WorkerRow, worker_rows
+from penstock.errors import (
+    AccessDeniedError,
+    InvalidArgumentError,
+    NotFoundError,
+    OptionError,
+    ServiceError,
+    ThrottledError,
+    TransportError,
+    UnavailableError,
+)
+from penstock.stores.sql import POSTGRES, Statement, Statements, lease_attributes, worker_attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+CONNECTIONS_MAX = 4
+READ_ATTEMPTS_MAX = 5
+READ_PAUSE_S = 0.1
+"""Before the first repetition; doubles with each."""
+CLOSE_TIMEOUT_S = 2.0
+
+_PASSING = ("08", "40", "53", "55", "57", "58", "25006")
+"""Beginnings of SQLSTATE after which repeating makes sense: connection, rollback, resources, locks, operator, system,
+and a server that only reads, as after a failover. Whether a write was made is unknown (PostgreSQL, Appendix A).
+"""
+_RACES = ("23505", "42P07", "42710")
+"""What CREATE TABLE IF NOT EXISTS answers to whoever comes at the same time as another."""
+_KINDS: dict[str, type[ServiceError]] = {
+    "42P01": NotFoundError,
+    "3D000": NotFoundError,
+    "42501": AccessDeniedError,
+    "28000": AccessDeniedError,
+    "28P01": AccessDeniedError,
+    "53": ThrottledError,
+}
+
+
+class PostgresLeaseTable:
+    """Leases in the tables ``name`` and ``name-Workers`` of the first schema that the server looks into.
+
+    ``dsn`` is a URL, or empty: then libpq's environment variables count (PGHOST, PGUSER, ...). Further arguments go to
+    ``asyncpg.create_pool``, such as ``ssl`` or ``statement_cache_size=0`` behind a pooler. Belongs to one event loop.
+    """
+
+    def __init__(self, dsn: str = "", name: str = "leases", *, answer_timeout_s: float = 2.0, **connect: Any) -> None:
+        try:
+            import asyncpg
+        except ImportError as fault:
+            raise OptionError("PostgreSQL needs the package asyncpg: pip install 'penstock[postgres]'") from fault
+        if answer_timeout_s <= 0:
+            raise OptionError("answer_timeout_s must be more than 0")
+        self.name = name
+        self._statements = Statements(name, POSTGRES)
+        self._answer_timeout_s = answer_timeout_s
+        self._driver = asyncpg
+        self._connect = {"dsn": dsn or None, "min_size": 0, "max_size": CONNECTIONS_MAX, **connect}
+        self._pool: Any = None
+        self._opening = asyncio.Lock()
+
+    async def ensure(self) -> None:
+        """See `penstock.ports.LeaseTable`."""
+        for text in self._statements.make():
+            try:
+                await self._read(Statement(text, []))
+            except ServiceError as fault:
+                if fault.code not in _RACES:
+                    raise
+                await self._read(Statement(text, []))  # the other has made it by now
+
+    async def create(self, row: LeaseRow) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+        return await self._outcome(self._change(self._statements.create(row), row.key))
+
+    async def write(self, write: Write) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+        deletes = write.kind is Kind.DELETE
+        return await self._outcome(self._change(self._statements.write(write), write.key, deletes))
+
+    async def get(self, key: str) -> LeaseRow | None:
+        """See `penstock.ports.LeaseTable`."""
+        return _row(await self._read(self._statements.get(key)))
+
+    async def scan(self, *, consistent: bool = False) -> Listing:
+        """See `penstock.ports.LeaseTable`."""
+        return listing_of(lease_attributes(one) for one in await self._read(self._statements.scan()))
+
+    async def put_worker(self, row: WorkerRow) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+
+        async def put() -> Outcome:
+            await self._once(self._statements.put_worker(row))
+            return Done(None)
+
+        return await self._outcome(put())
+
+    async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
+        """See `penstock.ports.LeaseTable`."""
+        return worker_rows(worker_attributes(one) for one in await self._read(self._statements.workers()))
+
+    async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
+        """See `penstock.ports.LeaseTable`."""
+
+        async def delete() -> Outcome:
+            await self._once(self._statements.delete_worker(worker_id, counter))
+            return Refused(None) if await self._once(self._statements.get_worker(worker_id)) else Done(None)
+
+        return await self._outcome(delete())
+
+    async def close(self) -> None:
+        """See `penstock.ports.LeaseTable`."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await pool.close()
+        pool.terminate()
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    async def _change(self, statement: Statement, key: str, deletes: bool = False) -> Outcome:
+        found = await self._once(statement)
+        if not found:
+            return Refused(_row(await self._once(self._statements.get(key))))
+        return Done(None if deletes else _row(found))
+
+    async def _outcome(self, change: Awaitable[Outcome]) -> Outcome:
+        try:
+            async with asyncio.timeout(self._answer_timeout_s):
+                return await change
+        except TimeoutError:
+            return Unknown(f"no answer within {self._answer_timeout_s:g} s")
+        except (ServiceError, TransportError) as fault:
+            if not fault.retryable:
+                raise
+            return Unknown(fault.code if isinstance(fault, ServiceError) else type(fault).__name__)
+
+    async def _read(self, statement: Statement) -> list[Any]:
+        pause_s = READ_PAUSE_S
+        for _ in range(READ_ATTEMPTS_MAX - 1):
+            try:
+                return await self._once(statement)
+            except (ServiceError, TransportError) as fault:
+                if not fault.retryable:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s *= 2
+        return await self._once(statement)
+
+    async def _once(self, statement: Statement) -> list[Any]:
+        try:
+            pool = await self._opened()
+            async with asyncio.timeout(self._answer_timeout_s), pool.acquire() as connection:
+                return list(await connection.fetch(statement.text, *statement.values))
+        except self._driver.PostgresError as fault:
+            raise _service_error(fault) from fault
+        except (self._driver.InterfaceError, OSError, TimeoutError) as fault:
+            raise TransportError(f"PostgreSQL, table {self.name}: {fault or type(fault).__name__}") from fault
+
+    async def _opened(self) -> Any:
+        async with self._opening:
+            if self._pool is None:
+                self._pool = await self._driver.create_pool(timeout=self._answer_timeout_s, **self._connect)
+            return self._pool
+
+
+def _row(found: list[Any]) -> LeaseRow | None:
+    return lease_row(lease_attributes(found[0])) if found else None
+
+
+def _service_error(fault: Any) -> ServiceError:
+    code = fault.sqlstate or ""
+    kind = _KINDS.get(code) or _KINDS.get(code[:2])
+    if kind is None:
+        kind = UnavailableError if code.startswith(_PASSING) else InvalidArgumentError
+    return kind(code, str(fault), operation="PostgreSQL")

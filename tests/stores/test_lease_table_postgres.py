@@ -1,0 +1,156 @@
+"""What only PostgreSQL has: connections that break, servers that stop, statements that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.core.leases import Done, LeaseRow, Refused, Unknown, writes
+from penstock.errors import AccessDeniedError, NotFoundError, OptionError, TransportError
+from penstock.stores.postgres import PostgresLeaseTable
+from penstock.stores.sql import POSTGRES, SQLITE, Statements
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+asyncpg = pytest.importorskip("asyncpg")
+
+ROW = LeaseRow(key="a", counter=3, owner="w1")
+pytestmark = pytest.mark.xdist_group("stores")
+
+
+@pytest.fixture
+async def table(postgres: dict[str, Any]) -> AsyncIterator[PostgresLeaseTable]:
+    made = PostgresLeaseTable(name=f"l{uuid.uuid4().hex[:8]}", answer_timeout_s=10.0, **postgres)
+    await made.ensure()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def other(postgres: dict[str, Any]) -> AsyncIterator[Any]:
+    """Another connection, that of a person who looks after the server."""
+    connection = await asyncpg.connect(**postgres)
+    yield connection
+    await connection.close()
+
+
+async def test_workers_that_start_together_make_one_table(postgres: dict[str, Any]) -> None:
+    name = f"l{uuid.uuid4().hex[:8]}"
+    tables = [PostgresLeaseTable(name=name, answer_timeout_s=20.0, **postgres) for _ in range(8)]
+    await asyncio.gather(*(one.ensure() for one in tables))
+    assert isinstance(await tables[0].create(ROW), Done)
+    assert await tables[1].get("a") == ROW
+    await asyncio.gather(*(one.close() for one in tables))
+
+
+async def test_a_connection_that_is_cut_while_a_write_waits_leaves_its_outcome_unknown(
+    table: PostgresLeaseTable, other: Any
+) -> None:
+    await table.create(ROW)
+    async with other.transaction():
+        await other.execute(f'UPDATE "{table.name}" SET lease_counter = lease_counter')  # holds the row's lock
+        write = asyncio.create_task(table.write(writes.renew(ROW)))
+        cut = 0
+        while not cut:
+            await asyncio.sleep(0.01)
+            cut = await other.fetchval(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            )
+    outcome = await write
+    assert isinstance(outcome, Unknown)
+    assert outcome.reason == "57P01"
+    assert isinstance(await table.write(writes.renew(ROW)), Done), "the pool opens another connection"
+
+
+async def test_a_write_that_waits_too_long_is_not_waited_for(
+    table: PostgresLeaseTable, other: Any, postgres: dict[str, Any]
+) -> None:
+    await table.create(ROW)
+    hasty = PostgresLeaseTable(name=table.name, answer_timeout_s=0.3, **postgres)
+    await hasty.get("a")
+    async with other.transaction():
+        await other.execute(f'UPDATE "{table.name}" SET lease_counter = lease_counter')
+        assert await hasty.write(writes.renew(ROW)) == Unknown("no answer within 0.3 s")
+    await hasty.close()
+
+
+async def test_who_waits_for_a_rows_lock_looks_at_its_condition_again(table: PostgresLeaseTable, other: Any) -> None:
+    await table.create(ROW)
+    async with other.transaction():
+        await other.execute(f'UPDATE "{table.name}" SET lease_counter = 4, lease_owner = $1', "w2")
+        write = asyncio.create_task(table.write(writes.renew(ROW)))
+        waiting = 0
+        while not waiting:
+            await asyncio.sleep(0.01)
+            waiting = await other.fetchval("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    assert await write == Refused(LeaseRow(key="a", counter=4, owner="w2"))
+
+
+async def test_a_server_that_only_reads_leaves_the_outcome_unknown(
+    table: PostgresLeaseTable, postgres: dict[str, Any]
+) -> None:
+    await table.create(ROW)
+    standby = PostgresLeaseTable(
+        name=table.name, server_settings={"default_transaction_read_only": "on"}, answer_timeout_s=10.0, **postgres
+    )
+    assert await standby.write(writes.renew(ROW)) == Unknown("25006")
+    assert await standby.get("a") == ROW
+    await standby.close()
+
+
+async def test_columns_of_others_are_left_alone(table: PostgresLeaseTable, other: Any) -> None:
+    await other.execute(f'ALTER TABLE "{table.name}" ADD COLUMN cost_centre TEXT DEFAULT $$x$$')
+    assert await table.create(ROW) == Done(ROW)
+    await other.execute(f'UPDATE "{table.name}" SET cost_centre = $$y$$')
+    assert isinstance(await table.write(writes.renew(ROW)), Done)
+    assert await other.fetchval(f'SELECT cost_centre FROM "{table.name}"') == "y"
+
+
+async def test_a_write_finds_its_row_by_the_index(table: PostgresLeaseTable, other: Any) -> None:
+    statement = Statements(table.name, POSTGRES).write(writes.renew(ROW))
+    async with other.transaction():
+        await other.execute("SET LOCAL enable_seqscan = off")
+        plan = await other.fetch(f"EXPLAIN {statement.text}", *statement.values)
+    assert any("Index Scan" in line[0] for line in plan)
+
+
+async def test_without_a_table_nothing_is_hidden(postgres: dict[str, Any]) -> None:
+    table = PostgresLeaseTable(name="nowhere", answer_timeout_s=10.0, **postgres)
+    with pytest.raises(NotFoundError, match="nowhere"):
+        await table.write(writes.renew(ROW))
+    with pytest.raises(NotFoundError, match="nowhere"):
+        await table.scan()
+    await table.close()
+
+
+async def test_without_permission_nothing_is_hidden(
+    table: PostgresLeaseTable, other: Any, postgres: dict[str, Any]
+) -> None:
+    await other.execute("CREATE ROLE nobody_in_particular LOGIN")
+    stranger = PostgresLeaseTable(
+        name=table.name, answer_timeout_s=10.0, **{**postgres, "user": "nobody_in_particular"}
+    )
+    with pytest.raises(AccessDeniedError):
+        await stranger.write(writes.renew(ROW))
+    await stranger.close()
+
+
+async def test_a_server_that_is_not_there(tmp_path: Any) -> None:
+    table = PostgresLeaseTable(host=str(tmp_path), user="penstock", database="postgres", answer_timeout_s=1.0)
+    assert await table.write(writes.renew(ROW)) == Unknown("TransportError")
+    with pytest.raises(TransportError, match="table leases"):
+        await table.get("a")
+    await table.close()
+
+
+def test_names_that_would_not_do() -> None:
+    for name in ("", 'a"; DROP TABLE b; --', "1st", "x" * 56, "a b"):
+        for dialect in (SQLITE, POSTGRES):
+            with pytest.raises(OptionError, match="cannot name a lease table"):
+                Statements(name, dialect)
+    with pytest.raises(OptionError, match="answer_timeout_s"):
+        PostgresLeaseTable(answer_timeout_s=0)
