@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import postgres_server
 import pytest
+from lease_kit import CREDENTIALS
 
 from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import WireSettings
 from penstock.local.embedded import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.stores.postgres import PostgresLeaseTable
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.ports import LeaseTable
-
-
-CREDENTIALS = Credentials("AKIAIOSFODNN7EXAMPLE", "secret")
 
 
 @pytest.fixture(scope="session")

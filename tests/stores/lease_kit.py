@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.aws.settings import Credentials
 from penstock.core.leases import Checkpoint, Done, LeaseRow, Outcome
 from penstock.model import HASH_KEY_MAX, Position
 
 if TYPE_CHECKING:
     from penstock.ports import LeaseTable
 
+CREDENTIALS = Credentials("AKIAIOSFODNN7EXAMPLE", "secret")
 SEQUENCE = 49680422878816985956712234883511993830675535596124897330
 
 

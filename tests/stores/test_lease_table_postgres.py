@@ -62,7 +62,7 @@ async def test_a_connection_that_is_cut_while_a_write_waits_leaves_its_outcome_u
             )
     outcome = await write
     assert isinstance(outcome, Unknown)
-    assert outcome.reason == "57P01"
+    assert outcome.reason in ("57P01", "08003"), "the server's last word, or that there was none"
     assert isinstance(await table.write(writes.renew(ROW)), Done), "the pool opens another connection"
 
 
