@@ -118,12 +118,19 @@ REACH_OPTIONS = (
         "The stream's ARN: reaches streams of other accounts through a resource policy. It gives the region too.",
         any_text,
     ),
-    Option("region", "string", "the SDK's chain", "AWS region. With `streamARN` it must agree.", _region),
+    Option(
+        "region",
+        "string",
+        "the SDK's chain",
+        "AWS region. With `streamARN` it must agree. Tasks take the one that the driver finds.",
+        _region,
+    ),
     Option(
         "endpointUrl",
         "URL",
         "the SDK's rules",
-        "Where Kinesis is (a local one, a VPC endpoint). Else `AWS_ENDPOINT_URL_KINESIS` and its like, then AWS's.",
+        "Where Kinesis is (a local one, a VPC endpoint). Else `AWS_ENDPOINT_URL_KINESIS` and its like, of the driver "
+        "for tasks too, then AWS's.",
         _url,
     ),
     Option("roleArn", "ARN", "-", "Role to assume on the driver and in tasks, refreshed before it expires.", any_text),

@@ -315,6 +315,7 @@ def _rows(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
 
 
 def _sink_settings(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkSettings:
+    from penstock.spark.reach import as_the_driver_finds_it
     from penstock.spark.sink import SinkSettings
     from penstock.wiring import WireSettings
 
@@ -331,16 +332,17 @@ def _sink_settings(given: Mapping[str, str], schema: StructType, overwrite: bool
         sts_endpoint_url=options.sts_endpoint_url,
         user_agent_tag="sink",
     )
-    return SinkSettings(options, columns, wire)
+    return SinkSettings(options, columns, as_the_driver_finds_it(wire))
 
 
 def _read_settings(options: ReadOptions, schema: StructType) -> ReadSettings:
     from penstock.spark.columns import asked_columns
     from penstock.spark.driver import wire_settings
+    from penstock.spark.reach import as_the_driver_finds_it
 
     columns, not_null = asked_columns(schema)
     return ReadSettings(
-        wire=wire_settings(options, "task"),
+        wire=as_the_driver_finds_it(wire_settings(options, "task")),
         columns=columns,
         columns_not_null=not_null,
         aggregates_outside=options.aggregates_outside,

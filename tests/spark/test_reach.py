@@ -1,0 +1,46 @@
+"""Tasks look for the stream where the driver found it, whatever their own machine says."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.sql.types import StructType
+
+from penstock.aws.settings import WireSettings
+from penstock.spark.reach import as_the_driver_finds_it
+from penstock.spark.source import PenstockDataSource
+
+RECORDS = StructType().add("data", "binary")
+SINK = StructType().add("partition_key", "string").add("data", "binary")
+
+
+def test_region_and_endpoint_of_the_driver_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", "http://127.0.0.1:4567")
+    source = PenstockDataSource({"streamName": "orders"})
+    made = [
+        source.reader(RECORDS),
+        source.streamReader(RECORDS),
+        source.writer(SINK, False),
+        source.streamWriter(SINK, False),
+    ]
+    sent = [pickle.loads(pickle.dumps(one))._settings.wire for one in made]
+    assert {(one.region, one.endpoint_url, one.credentials) for one in sent} == {
+        ("eu-west-1", "http://127.0.0.1:4567", None)
+    }
+
+
+def test_what_is_given_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:4567")
+    given = WireSettings(region="us-west-2", endpoint_url="http://127.0.0.1:9")
+    assert as_the_driver_finds_it(given) == given
+
+
+def test_what_the_driver_does_not_find_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name)
+    assert as_the_driver_finds_it(WireSettings()) == WireSettings()
+    monkeypatch.setenv("AWS_PROFILE", "not-there")
+    assert as_the_driver_finds_it(WireSettings()) == WireSettings()
