@@ -313,7 +313,7 @@ def test_outputs_written_at_the_same_time_leave_the_querys_settings(spark: Any, 
     request.addfinalizer(lambda: spark.conf.unset("spark.sql.adaptive.enabled"))
     for before in ("false", "true"):
         spark.conf.set("spark.sql.adaptive.enabled", before)
-        one, other = parquet_folder._few_files(spark), parquet_folder._few_files(spark)
+        one, other = parquet_folder.few_files(spark), parquet_folder.few_files(spark)
         one.__enter__()
         other.__enter__()
         assert spark.conf.get("spark.sql.adaptive.enabled") == "true"

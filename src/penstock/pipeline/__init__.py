@@ -1,10 +1,12 @@
-"""Steps of a pipeline: functions from DataFrame to DataFrame, for the records of ``format("penstock")``, and a sink.
+"""Steps of a pipeline: functions from DataFrame to DataFrame, for the records of ``format("penstock")``, and sinks.
 
 They are plain PySpark and mix with any other step.
 """
 
 from penstock.pipeline.batches import read_once
 from penstock.pipeline.decode import decode_bytes, decode_json, decode_text, explain_json, split
+from penstock.pipeline.delta_sink import DeltaSink, delta_settings
+from penstock.pipeline.iceberg_sink import IcebergSink
 from penstock.pipeline.parquet_folder import BatchFolder, ParquetFolder
 from penstock.pipeline.positions import POSITION, position_order, sort_by_key
 from penstock.pipeline.repeats import deduplicate, late_rows
@@ -13,11 +15,14 @@ from penstock.pipeline.stamps import drop_repeats, open_stamps
 __all__ = [
     "POSITION",
     "BatchFolder",
+    "DeltaSink",
+    "IcebergSink",
     "ParquetFolder",
     "decode_bytes",
     "decode_json",
     "decode_text",
     "deduplicate",
+    "delta_settings",
     "drop_repeats",
     "explain_json",
     "late_rows",

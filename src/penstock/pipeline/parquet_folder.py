@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 HOUR = "hour"
 """The column that the folder is partitioned by, ``yyyy-MM-dd-HH`` in UTC: text, as any reader finds it in the path."""
 
-_ARRIVAL = "approximate_arrival_timestamp"
+ARRIVAL = "approximate_arrival_timestamp"
 _CONTAINERS = ("parquet", "orc")
 """Formats whose compression is inside of the file: its name does not have to tell it."""
 
@@ -73,7 +73,7 @@ class BatchFolder:
         *,
         format: str = "parquet",
         partition_by: Sequence[str] = (),
-        time: str = _ARRIVAL,
+        time: str = ARRIVAL,
         key: str | None = None,
         options: Mapping[str, str] | None = None,
         writer: str | None = None,
@@ -140,8 +140,8 @@ class BatchFolder:
         return "*=*/" * len(self._partition_by)
 
     def _stage(self, batch: DataFrame, staging: str) -> None:
-        rows = batch.withColumn(HOUR, _hour_of(fn.col(self._time))) if self._makes_hour(batch) else batch
-        with _few_files(batch.sparkSession):
+        rows = batch.withColumn(HOUR, hour_of(fn.col(self._time))) if self._makes_hour(batch) else batch
+        with few_files(batch.sparkSession):
             if self._key:
                 rows = sort_by_key(rows, self._key, first=self._partition_by)
             else:
@@ -172,7 +172,7 @@ class ParquetFolder(BatchFolder):
         self,
         path: str,
         *,
-        time: str = _ARRIVAL,
+        time: str = ARRIVAL,
         key: str | None = None,
         writer: str | None = None,
         staging: str | None = None,
@@ -186,7 +186,7 @@ class ParquetFolder(BatchFolder):
         super().check(batch)
 
 
-def _hour_of(time: Column) -> Column:
+def hour_of(time: Column) -> Column:
     """``yyyy-MM-dd-HH`` in UTC, whatever the session's time zone is."""
     hours = fn.floor(fn.unix_micros(time) / (_SECONDS_PER_HOUR * 1_000_000))
     day = fn.date_add(fn.lit("1970-01-01").cast("date"), fn.floor(hours / 24).cast("int"))
@@ -194,7 +194,7 @@ def _hour_of(time: Column) -> Column:
 
 
 @contextmanager
-def _few_files(spark: SparkSession) -> Iterator[None]:
+def few_files(spark: SparkSession) -> Iterator[None]:
     """Let Spark choose the number of partitions, and so of files, by their size.
 
     It does by default, but not in the session of a query with state, where every batch would be written in

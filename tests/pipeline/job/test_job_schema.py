@@ -58,7 +58,7 @@ def test_the_page_has_each_part_and_exit_code() -> None:
 
 
 def test_the_pages_example_and_its_faults(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+    example, *_ = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
     path = tmp_path / "job.toml"
     path.write_text(example)
     assert load_job(path, {"LAKE": "lake"}).job.name == "orders"
@@ -69,7 +69,7 @@ def test_the_pages_example_and_its_faults(tmp_path: Path) -> None:
     assert [fault.split(": ", 1)[1] for fault in caught.value.faults] == told
 
 
-@pytest.mark.parametrize("example", ["orders", "totals"])
+@pytest.mark.parametrize("example", ["orders", "orders_delta", "orders_iceberg", "totals"])
 def test_the_examples_are_right(example: str) -> None:
     job_file = load_job(ROOT / "examples" / "jobs" / f"{example}.toml", {"STREAM": "orders", "LAKE": "lake"})
-    assert job_file.job.name == example
+    assert job_file.job.name == example.replace("_", "-")

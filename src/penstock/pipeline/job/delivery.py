@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.pipeline.job import packages
 from penstock.pipeline.job.faults import nearest
 
 if TYPE_CHECKING:
@@ -11,6 +12,12 @@ if TYPE_CHECKING:
 
 FOLDER_FORMATS = ("parquet", "json", "orc", "csv")
 """Written as a folder of files that carry the batch's number."""
+
+TABLE_FORMATS = {
+    "delta": "its commit carries the batch's number (txnVersion): a batch that runs again writes nothing",
+    "iceberg": "its snapshot carries the batch's number: a batch that runs again writes nothing",
+}
+"""Written as a table whose commits carry the batch's number; what that says of a batch that runs again."""
 
 EXACTLY_ONCE, AT_LEAST_ONCE, NOT_KEPT = "exactly once", "at least once", "not kept"
 
@@ -36,13 +43,13 @@ class Delivery(NamedTuple):
 
 def deliveries(job: Job) -> list[Delivery]:
     """One for each sink, in order, and one for the dead letters."""
-    found = [_of_sink(number, sink) for number, sink in enumerate(job.sinks)]
+    found = [_of_sink(number, sink, job) for number, sink in enumerate(job.sinks)]
     if job.dead_letters is not None:
         found.append(_of_dead_letters(job.dead_letters))
     return found
 
 
-def _of_sink(number: int, sink: Sink) -> Delivery:
+def _of_sink(number: int, sink: Sink, job: Job) -> Delivery:
     name = f"sinks[{number}] {sink.label}"
     if sink.function is not None:
         return Delivery(
@@ -52,6 +59,8 @@ def _of_sink(number: int, sink: Sink) -> Delivery:
     assert sink.format is not None
     if is_folder(sink):
         return Delivery(name, EXACTLY_ONCE, "its files carry the batch's number: a batch that runs again replaces them")
+    if is_table(sink):
+        return Delivery(name, EXACTLY_ONCE, TABLE_FORMATS[sink.format], packages.missing(sink.format, job.spark))
     if sink.format == "penstock":
         return _of_stream(name, sink.options)
     if sink.format == "console":
@@ -88,3 +97,8 @@ def _of_stream(name: str, options: dict[str, Any]) -> Delivery:
 def is_folder(sink: Sink) -> bool:
     """True for a sink that is a folder of files, each batch once."""
     return sink.format in FOLDER_FORMATS and sink.table is None and sink.path is not None
+
+
+def is_table(sink: Sink) -> bool:
+    """True for a sink that is a table of a format with transactions, each batch once."""
+    return sink.format in TABLE_FORMATS and sink.mode == "append"

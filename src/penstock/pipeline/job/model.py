@@ -88,13 +88,18 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     format: Annotated[
         Text | None,
-        Meta(description="parquet, json, orc, csv, console, penstock (another stream), or any other format of Spark."),
+        Meta(
+            description="parquet, json, orc, csv, delta, iceberg, console, penstock (another stream), or any other "
+            "format of Spark."
+        ),
     ] = None
     function: Annotated[
         Function | None, Meta(description="In place of a format: module:function, called with (batch, batch_id).")
     ] = None
     path: Annotated[Text | None, Meta(description="The folder of files, or what the format takes for a path.")] = None
-    table: Annotated[Text | None, Meta(description="A table of Spark's catalog, in place of a path.")] = None
+    table: Annotated[
+        Text | None, Meta(description="A table of Spark's catalog, in place of a path. iceberg needs one.")
+    ] = None
     partition_by: Annotated[
         tuple[Text, ...],
         Meta(description="Columns that folders are made of. `hour` is made of `time` where rows have no such column."),

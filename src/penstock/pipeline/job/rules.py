@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import OptionError
 from penstock.pipeline.job.ddl import ddl_faults, field_names
-from penstock.pipeline.job.delivery import FOLDER_FORMATS
+from penstock.pipeline.job.delivery import FOLDER_FORMATS, is_table
 from penstock.pipeline.job.faults import Fault, nearest
 from penstock.pipeline.job.functions import load_function
 from penstock.pipeline.job.options import as_options
+from penstock.pipeline.job.tables import reserved_options
 from penstock.spark.columns import SPARK_TYPES
 from penstock.spark.options import parse_read_options
 from penstock.spark.sink_options import parse_sink_options
@@ -205,6 +206,7 @@ def _sink(sink: Sink, folder: FilePath) -> list[Fault]:
         faults.append(Fault((), f"path is missing: where the {sink.format} files go"))
     if sink.path is not None and sink.table is not None:
         faults.append(Fault(("table",), "is given beside path: give one of them"))
+    faults += _table(sink)
     unused = {
         "path": sink.path is not None and (sink.function is not None or sink.format in ("console", "penstock")),
         "table": sink.table is not None and (sink.function is not None or sink.format in ("console", "penstock")),
@@ -224,11 +226,28 @@ def _sink(sink: Sink, folder: FilePath) -> list[Fault]:
     return faults
 
 
+def _table(sink: Sink) -> list[Fault]:
+    """What Delta and Iceberg need, where each batch is to be there once."""
+    if not is_table(sink):
+        return []
+    faults = [
+        Fault(("options", name), "is set by the sink itself: it is what makes a batch known again")
+        for name in reserved_options(sink)
+    ]
+    if sink.format == "iceberg" and sink.table is None:
+        what = 'a table of a catalog, which stands under [spark] as "spark.sql.catalog.NAME"'
+        faults.append(Fault(("path",) if sink.path is not None else (), f"table is missing: {what}"))
+    if sink.format == "delta" and sink.table is None and sink.path is None:
+        faults.append(Fault((), "path or table is missing: where the Delta table is"))
+    return faults
+
+
 def _places(job: Job) -> list[Fault]:
-    """Two writers of one folder would take each other's files away."""
+    """Two writers of one folder would take each other's files away; a table takes one write of a batch."""
     taken: dict[str, str] = {job.checkpoint.rstrip("/"): "the Spark checkpoint directory"}
     faults = []
     places: list[tuple[Path, str | None]] = [(("sinks", at, "path"), sink.path) for at, sink in enumerate(job.sinks)]
+    places += [(("sinks", at, "table"), sink.table) for at, sink in enumerate(job.sinks) if is_table(sink)]
     if job.dead_letters is not None:
         places.append((("dead_letters", "path"), job.dead_letters.path))
     for path, place in places:

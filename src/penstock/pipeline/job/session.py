@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from penstock.pipeline.job.functions import file_to_send
 from penstock.pipeline.job.options import as_options
 from penstock.pipeline.job.outcome import ExitCode, StepError, message_of
+from penstock.pipeline.job.tables import with_tables
 
 if TYPE_CHECKING:
     from penstock.pipeline.job.files import JobFile
@@ -43,9 +44,9 @@ def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
         if submitted():
             SparkContext._ensure_initialized()
             given = SparkConf()
-            settings = {name: value for name, value in settings.items() if not given.contains(name)}
+            settings = {name: value for name, value in with_tables(job, settings).items() if not given.contains(name)}
         else:
-            settings = {**_LOCAL, **settings}
+            settings = {**_LOCAL, **with_tables(job, settings)}
             if not _has_master(settings):
                 settings["spark.master"] = "local[*]"
             if log_level is not None:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError, PenstockError
 from penstock.pipeline.decode import REASON, VALUE, decode_bytes, decode_json, decode_text, explain_json
+from penstock.pipeline.job import packages
 from penstock.pipeline.job.functions import load_function
 from penstock.pipeline.job.options import as_options
 from penstock.pipeline.positions import POSITION
@@ -116,13 +117,12 @@ def require_package(spark: SparkSession, name: str) -> None:
         found = getattr(found, part)
     if type(found).__name__ == "JavaClass":  # what is not there is taken for a package
         return
-    raise MissingPackageError(
-        f"Spark has no {name} functions here: give it org.apache.spark:spark-{name}_{_scala(jvm)}:{spark.version}, "
-        f'as "spark.jars.packages" under [spark] or with spark-submit --packages'
-    )
+    package = packages.hint(name, packages.Spark(spark.version, scala_of(jvm)))
+    raise MissingPackageError(f"Spark has no {name} functions here: {package}")
 
 
-def _scala(jvm: Any) -> str:
+def scala_of(jvm: Any) -> str:
+    """The version of Scala that Spark is of: its first two numbers."""
     version: str = jvm.scala.util.Properties.versionNumberString()
     return ".".join(version.split(".")[:2])
 

@@ -7,11 +7,13 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from penstock.errors import OptionError
-from penstock.pipeline.job.delivery import FOLDER_FORMATS, KNOWN_FORMATS, is_folder
+from penstock.pipeline.job import packages
+from penstock.pipeline.job.delivery import FOLDER_FORMATS, KNOWN_FORMATS, is_folder, is_table
 from penstock.pipeline.job.faults import nearest
 from penstock.pipeline.job.functions import load_function
 from penstock.pipeline.job.options import as_options, check_stream_columns
-from penstock.pipeline.job.steps import ROWS, MissingPackageError, queried
+from penstock.pipeline.job.steps import ROWS, MissingPackageError, queried, scala_of
+from penstock.pipeline.job.tables import table_sink_of
 from penstock.pipeline.parquet_folder import HOUR, BatchFolder
 
 if TYPE_CHECKING:
@@ -20,14 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.pipeline.job.model import DeadLetters, Sink
+    from penstock.pipeline.table_sink import TableSink
 
 CONSOLE_ROWS = 20
-_COORDINATES = {
-    "delta": "io.delta:delta-spark_{scala}:VERSION",
-    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-{spark}_{scala}:VERSION",
-    "avro": "org.apache.spark:spark-avro_{scala}:{version}",
-    "kafka": "org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}",
-}
 
 
 class Target(Protocol):
@@ -60,6 +57,8 @@ def target_of(sink: Sink, folder: Path, out: TextIO) -> Target:
             options=options,
         )
         return FolderTarget(made, sink.sql)
+    if is_table(sink):
+        return TableTarget(table_sink_of(sink), sink.sql)
     if sink.format == "console":
         return ConsoleTarget(options, sink.sql, out)
     return FormatTarget(sink, options)
@@ -83,15 +82,9 @@ def require_format(spark: SparkSession, name: str) -> None:
     try:
         jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(name, conf)
     except Exception as error:
-        scala = ".".join(jvm.scala.util.Properties.versionNumberString().split(".")[:2])
-        coordinates = _COORDINATES.get(name.lower())
-        if coordinates is not None:
-            short = ".".join(spark.version.split(".")[:2])
-            package = coordinates.format(scala=scala, spark=short, version=spark.version)
-            hint = f': give it {package}, as "spark.jars.packages" under [spark] or with spark-submit --packages'
-        else:
-            near = nearest(name, KNOWN_FORMATS)
-            hint = near if "did you mean" in near else ": is its package on the class path?"
+        package = packages.hint(name.lower(), packages.Spark(spark.version, scala_of(jvm)))
+        near = nearest(name, KNOWN_FORMATS)
+        hint = f": {package}" if package else near if "did you mean" in near else ": is its package on the class path?"
         raise MissingPackageError(f"Spark finds no format {name}{hint}") from error
 
 
@@ -130,6 +123,26 @@ class FolderTarget(_Queried):
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
         """Takes away what an earlier run of the batch wrote."""
         self._folder.write_nothing(batch, batch_id)
+
+
+class TableTarget(_Queried):
+    """A table of Delta or Iceberg: exactly once."""
+
+    def __init__(self, table: TableSink, sql: str | None) -> None:
+        super().__init__(sql)
+        self._table = table
+
+    def check(self, batch: DataFrame) -> None:
+        """All columns are there."""
+        self._table.check(self._rows(batch))
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Unless an earlier run of the batch did."""
+        self._table.write(self._rows(batch), batch_id)
+
+    def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
+        """Nothing, and the next batch follows this one."""
+        self._table.write_nothing(batch, batch_id)
 
 
 class FunctionTarget(_Queried):

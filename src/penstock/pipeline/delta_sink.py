@@ -1,0 +1,135 @@
+"""A Delta table, each batch in it once.
+
+The commit of a batch is a Delta transaction of the application ``QUERY/PLACE`` with the version ``BATCH``: the table
+keeps the newest version of each application, and takes no commit of one that is not newer. It decides that in the
+commit itself. So of two drivers that write one batch at the same time one commits, and the other fails.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
+
+from penstock.errors import OptionError
+from penstock.pipeline.parquet_folder import ARRIVAL, few_files
+from penstock.pipeline.table_sink import Commit, History, TableSink, newest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+HISTORY_MAX = 1_000
+"""Commits that are looked through for those of a writer."""
+TRIES_MAX = 5
+
+_NO_TABLE = (
+    "DELTA_TABLE_ONLY_OPERATION", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST",
+    "TABLE_OR_VIEW_NOT_FOUND", "PATH_NOT_FOUND",
+)  # fmt: skip
+_OTHERS_COMMIT = (
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "DELTA_CONCURRENT_APPEND",
+    "DELTA_CONCURRENT_WRITE",
+)
+"""Another writer made the table, or changed its columns, meanwhile. A second try is safe: a batch commits once."""
+_KEY = "penstock"
+
+
+class DeltaSink(TableSink):
+    """Appends batches of a streaming query to a Delta table, each batch exactly once. For ``foreachBatch``.
+
+    ``path`` or ``table``: the one or the other. The table is made if it is not there. ``partition_by``: columns that a
+    new table is partitioned by, and an existing one must be; ``hour``, if the batch has no such column, is made of the
+    TIMESTAMP column ``time``, in UTC. ``options``: of Delta's writer; columns that the table does not have are an error
+    unless ``mergeSchema`` is true. ``writer``: names who writes, in the table's log; by default the id of the
+    streaming query, which stays with its checkpoint directory, and the table. Two sinks that write one batch into one
+    table need two names.
+
+    Spark needs Delta's package and settings (``delta_settings``). A table that has a
+    ``delta.setTransactionRetentionDuration`` forgets a writer after that time.
+    """
+
+    RESERVED = ("txnappid", "txnversion", "usermetadata", "path")
+
+    def __init__(
+        self,
+        path: str | None = None,
+        *,
+        table: str | None = None,
+        partition_by: Sequence[str] = (),
+        time: str = ARRIVAL,
+        options: Mapping[str, str] | None = None,
+        writer: str | None = None,
+    ) -> None:
+        place = path if table is None else table
+        if place is None or (path is not None and table is not None):
+            raise OptionError("give either a path or a table")
+        super().__init__(place.rstrip("/"), partition_by=partition_by, time=time, options=options, writer=writer)
+        self._table = table
+
+    def _append(self, rows: DataFrame, commit: Commit) -> None:
+        if self._table is not None and not rows.sparkSession.catalog.tableExists(self._table):
+            # What makes a table of the catalog does not carry what the commit says of itself.
+            writing = rows.limit(0).write.format("delta").mode("ignore")
+            writing.partitionBy(*self._partition_by).saveAsTable(self._table)
+        for left in reversed(range(TRIES_MAX)):
+            try:
+                self._commit(rows, commit)
+                return
+            except PySparkException as error:
+                if not left or not (error.getCondition() or "").startswith(_OTHERS_COMMIT):
+                    raise
+
+    def _commit(self, rows: DataFrame, commit: Commit) -> None:
+        about = {"writer": commit.writer, "batch": commit.batch_id, "bounds": commit.bounds}
+        with few_files(rows.sparkSession):
+            writing = rows.hint("rebalance", *self._partition_by).write.format("delta").mode("append")
+            writing = writing.partitionBy(*self._partition_by).options(**self._options)
+            writing = writing.option("txnAppId", commit.writer).option("txnVersion", str(commit.batch_id))
+            writing = writing.option("userMetadata", json.dumps({_KEY: about}))
+            if self._table is None:
+                writing.save(self._place)
+            else:
+                writing.saveAsTable(self._table)
+
+    def _history(self, spark: SparkSession, writer: str) -> History:
+        name = self._table or f"delta.`{_qualified(spark, self._place).replace('`', '``')}`"
+        try:
+            rows = spark.sql(f"DESCRIBE HISTORY {name} LIMIT {HISTORY_MAX}").select("userMetadata").collect()
+        except AnalysisException as error:
+            if (error.getCondition() or "").startswith(_NO_TABLE):
+                return History({})
+            raise
+        commits = (_told(row["userMetadata"]) for row in rows)
+        return History(newest_of(one for one in commits if one is not None and one.writer == writer))
+
+
+def delta_settings() -> dict[str, str]:
+    """What a Spark session needs beside Delta's package, as settings for its builder."""
+    return {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+
+
+def _told(text: str | None) -> Commit | None:
+    """What a commit says of itself; None for one of somebody else."""
+    try:
+        about = json.loads(text or "")[_KEY]
+        return Commit(str(about["writer"]), int(about["batch"]), about["bounds"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _qualified(spark: Any, path: str) -> str:
+    """The path with its file system, as Spark's writer takes it: SQL would look for a relative one elsewhere."""
+    try:
+        found = spark._jvm.org.apache.hadoop.fs.Path(path)
+        return str(found.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).makeQualified(found))
+    except (Py4JError, AttributeError, PySparkException):  # a Connect session
+        return path

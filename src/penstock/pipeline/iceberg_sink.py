@@ -1,0 +1,107 @@
+"""An Iceberg table, each batch in it once.
+
+The snapshot of a batch carries, in its summary, who wrote it and the batch's number. A batch is there when a snapshot
+that the table's current one descends from says so: a rollback takes a batch out of the table and out of this.
+
+Why not MERGE: it would need columns for it in the table, and read it in each batch. Why not the newest snapshot alone:
+another writer, or a compaction, may have come after. Why not simply "none found": maintenance expires old snapshots.
+Where the history begins later than the batch, the answer is an error and no second copy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as fn
+
+from penstock.pipeline.parquet_folder import ARRIVAL, few_files
+from penstock.pipeline.table_sink import Commit, History, TableSink, newest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_PREFIX = "snapshot-property."
+_WRITER, _BATCH, _BOUNDS = "penstock.writer", "penstock.batch", "penstock.bounds"
+_BRANCH = "branch"
+
+
+class IcebergSink(TableSink):
+    """Appends batches of a streaming query to an Iceberg table, each batch exactly once. For ``foreachBatch``.
+
+    ``table``: as Spark names it, with its catalog. It is made if it is not there. ``partition_by``: columns that a new
+    table is partitioned by; one that is there keeps its own partitions. ``hour``, if the batch has no such column, is
+    made of the TIMESTAMP column ``time``, in UTC. ``options``: of Iceberg's writer; a column that the table does not
+    have is an error unless the table (``write.spark.accept-any-schema``) and the options (``merge-schema``) allow it.
+    ``writer``: names who writes, in the snapshots; by default the id of the streaming query, which stays with its
+    checkpoint directory, and the table. Two sinks that write one batch into one table need two names.
+
+    One driver at a time: of two that write one batch at the same moment both could commit.
+    """
+
+    RESERVED = tuple(_PREFIX + name for name in (_WRITER, _BATCH, _BOUNDS))
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        partition_by: Sequence[str] = (),
+        time: str = ARRIVAL,
+        options: Mapping[str, str] | None = None,
+        writer: str | None = None,
+    ) -> None:
+        super().__init__(table, partition_by=partition_by, time=time, options=options, writer=writer)
+        named = {name.lower(): value for name, value in self._options.items()}
+        self._ref = named.get(_BRANCH, "main")
+
+    def _append(self, rows: DataFrame, commit: Commit) -> None:
+        spark = rows.sparkSession
+        if not spark.catalog.tableExists(self._place):
+            self._make(rows)
+        about = {_WRITER: commit.writer, _BATCH: str(commit.batch_id)}
+        about |= {} if commit.bounds is None else {_BOUNDS: commit.bounds}
+        with few_files(spark):
+            # A table with partitions distributes rows by them itself.
+            writing = (rows if self._partition_by else rows.hint("rebalance")).writeTo(self._place)
+            writing = writing.options(**self._options)
+            for name, value in about.items():
+                writing = writing.option(_PREFIX + name, value)
+            writing.append()
+
+    def _make(self, rows: DataFrame) -> None:
+        making = rows.limit(0).writeTo(self._place).using("iceberg")
+        if self._partition_by:
+            making = making.partitionedBy(*[fn.col(name) for name in self._partition_by])
+        try:
+            making.create()
+        except AnalysisException as error:
+            if not (error.getCondition() or "").startswith("TABLE_OR_VIEW_ALREADY_EXISTS"):
+                raise
+
+    def _history(self, spark: SparkSession, writer: str) -> History:
+        if not spark.catalog.tableExists(self._place):
+            return History({})
+        spark.sql(f"REFRESH TABLE {self._place}")  # catalogs keep a table for a while
+        heads = spark.sql(f"SELECT name, snapshot_id FROM {self._place}.refs").collect()  # noqa: S608
+        snapshots = spark.sql(
+            f"SELECT snapshot_id, parent_id, unix_millis(committed_at) AS at_ms, summary FROM {self._place}.snapshots"  # noqa: S608
+        ).collect()
+        head = next((row["snapshot_id"] for row in heads if row["name"] == self._ref), None)
+        return _descent({row["snapshot_id"]: row for row in snapshots}, head, writer)
+
+
+def _descent(snapshots: Mapping[int, Any], head: int | None, writer: str) -> History:
+    """A writer's commits among a snapshot and those it descends from."""
+    commits: list[Commit] = []
+    at, since_s = head, None
+    while at is not None:
+        snapshot = snapshots.get(at)
+        if snapshot is None:  # expired
+            return History(newest_of(commits), since_s)
+        summary = snapshot["summary"] or {}
+        if summary.get(_WRITER) == writer:
+            commits.append(Commit(writer, int(summary[_BATCH]), summary.get(_BOUNDS)))
+        at, since_s = snapshot["parent_id"], snapshot["at_ms"] / 1000
+    return History(newest_of(commits))

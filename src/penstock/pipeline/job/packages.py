@@ -1,0 +1,115 @@
+"""Packages that Spark needs for a format: their coordinates, and whether this machine's Spark is given them.
+
+A package is of one version of Spark (its first two numbers) and of Scala. The newest that was published for each, and
+that our tests run with, is written down here; what a later one is called can be seen from these.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyspark
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.pipeline.job.model import Scalar
+
+TABLE_PACKAGES: dict[str, dict[str, str]] = {
+    "delta": {
+        "4.0": "io.delta:delta-spark_4.0_{scala}:4.4.0",
+        "4.1": "io.delta:delta-spark_4.1_{scala}:4.4.0",
+        "4.2": "io.delta:delta-spark_4.2_{scala}:4.4.0",
+    },
+    "iceberg": {
+        "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_{scala}:1.11.0",
+        "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_{scala}:1.12.0",
+    },
+}
+"""By format, and by the version of Spark."""
+
+_OWN = {
+    "avro": "org.apache.spark:spark-avro_{scala}:{version}",
+    "protobuf": "org.apache.spark:spark-protobuf_{scala}:{version}",
+    "kafka": "org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}",
+}
+"""Spark's own packages, of Spark's own version."""
+
+HOW = 'as "spark.jars.packages" under [spark] or with spark-submit --packages'
+_GIVEN = ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")
+_FOR_SPARK = {
+    "delta": re.compile(r"delta-spark_(\d+\.\d+)_"),
+    "iceberg": re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_"),
+}
+_NAMED = {"delta": "delta-spark", "iceberg": "iceberg-spark-runtime"}
+
+
+class Spark(NamedTuple):
+    """A Spark as far as packages go."""
+
+    version: str
+    scala: str
+
+    @property
+    def short(self) -> str:
+        """Its first two numbers."""
+        return ".".join(self.version.split(".")[:2])
+
+
+def hint(name: str, spark: Spark) -> str:
+    """What to give Spark for a format: a sentence's end, empty for one that is not known here."""
+    if name in TABLE_PACKAGES:
+        by_spark = TABLE_PACKAGES[name]
+        if spark.short in by_spark:
+            return f"give it {by_spark[spark.short].format(scala=spark.scala)}, {HOW}"
+        newest = max(by_spark, key=lambda short: [int(part) for part in short.split(".")])
+        package = by_spark[newest].format(scala=spark.scala)
+        return f"none is known for Spark {spark.short}; the newest is for Spark {newest}: {package}, {HOW}"
+    if name in _OWN:
+        return f"give it {_OWN[name].format(scala=spark.scala, version=spark.version)}, {HOW}"
+    return ""
+
+
+def missing(name: str, settings: Mapping[str, Scalar], spark: Spark | None = None) -> str:
+    """What is wrong with the package of a table's format, as far as can be told without Spark; empty: nothing.
+
+    Looked at: the job's settings, ``PYSPARK_SUBMIT_ARGS``, Spark's folder of jars and its file of defaults. A cluster
+    may have the package elsewhere: so this is a note, and no fault.
+    """
+    spark = here() if spark is None else spark
+    given = " ".join([*(str(settings.get(name, "")) for name in _GIVEN), *_given_here()])
+    if _NAMED[name] not in given:
+        return f"Spark needs its package, which is not named here: {hint(name, spark)}"
+    found = _FOR_SPARK[name].search(given)
+    if found is not None and found[1] != spark.short:
+        return f"its package here is for Spark {found[1]}, and this is Spark {spark.version}: {hint(name, spark)}"
+    return ""
+
+
+def here() -> Spark:
+    """The Spark that ``penstock run`` starts on this machine."""
+    names = [path.name for path in _jars().glob("scala-library-*.jar")]
+    scala = re.search(r"scala-library-(\d+\.\d+)", " ".join(names))
+    return Spark(pyspark.__version__, scala[1] if scala else "2.13")
+
+
+def _home() -> Path:
+    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+
+
+def _jars() -> Path:
+    return _home() / "jars"
+
+
+def _given_here() -> list[str]:
+    found = [os.environ.get("PYSPARK_SUBMIT_ARGS", "")]
+    found += [path.name for path in _jars().glob("*.jar")]
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or _home() / "conf") / "spark-defaults.conf"
+    try:
+        found.append(defaults.read_text("utf-8", errors="replace"))
+    except OSError:
+        found.append("")
+    return found

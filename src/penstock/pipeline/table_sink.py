@@ -1,0 +1,200 @@
+"""A table of a format with transactions, that each batch of a query is appended to once.
+
+Such a table takes all rows of a write in one commit, or none. The commit carries who wrote it, and the batch's number;
+so a batch that runs again finds its own commit and writes nothing. What a kill can leave behind is either all or
+nothing: files of a write that was never committed belong to no version of the table, and its upkeep removes them.
+
+The table is asked only where the answer can be yes: for the first batch of a process, and after a batch that failed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql import functions as fn
+
+from penstock.errors import OptionError
+from penstock.pipeline.batch_run import batch_run
+from penstock.pipeline.parquet_folder import ARRIVAL, HOUR, hour_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.pipeline.batch_run import BatchRun
+
+_WRITER = re.compile(r"[A-Za-z0-9_./:-]{1,128}")
+_WRITTEN_MAX = 1_000
+
+
+class Commit(NamedTuple):
+    """What a commit in a table's history says of itself."""
+
+    writer: str
+    batch_id: int
+    bounds: str | None = None
+
+
+class History(NamedTuple):
+    """The commits of one writer that a table still knows of."""
+
+    commits: dict[int, Commit]
+    """By batch."""
+    since_s: float | None = None
+    """The history may lack commits from before this, in seconds since 1970; None: it lacks none that matter."""
+
+
+class TableSink(ABC):
+    """What Delta and Iceberg share. One object serves one query."""
+
+    RESERVED: tuple[str, ...] = ()
+    """Options that the sink sets itself, in lower case."""
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        partition_by: Sequence[str] = (),
+        time: str = ARRIVAL,
+        options: Mapping[str, str] | None = None,
+        writer: str | None = None,
+    ) -> None:
+        if writer is not None and not _WRITER.fullmatch(writer):
+            raise OptionError("writer: 1 to 128 letters, digits and _ . / : - are wanted")
+        self._place = place
+        self._partition_by = list(partition_by)
+        self._time = time
+        self._options = dict(options or {})
+        self._writer = writer
+        self._finished: tuple[str, int] | None = None
+        """Who wrote last through this object, and the batch; None before the first and while one is under way."""
+        faults = [
+            f"option {name} is set by the sink itself: it is what makes a batch known again"
+            for name in self._options
+            if name.lower() in self.RESERVED
+        ]
+        if faults:
+            raise OptionError(faults)
+
+    def write(self, batch: DataFrame, batch_id: int) -> bool:
+        """Append a batch, unless the table has it: then nothing is written. True when it was written.
+
+        Raises OptionError when a column is missing, when the table's history says that it has other rows under this
+        number, or cannot say whether it has them. The table is then as before.
+        """
+        self.check(batch)
+        run = batch_run(batch, batch_id)
+        writer = self._writer_of(run)
+        _refuse_second(self._place, writer, run, batch_id)
+        follows, self._finished = self._finished == (writer, batch_id - 1), None
+        bounds = None if run is None else run.bounds
+        there = not follows and self._has(batch.sparkSession, Commit(writer, batch_id, bounds), run)
+        if not there:
+            self._append(self._with_hour(batch), Commit(writer, batch_id, bounds))
+        self._finished = (writer, batch_id)
+        _note(self._place, writer, run, batch_id)
+        return not there
+
+    def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
+        """As ``write``, for a batch known to have no rows: nothing is written or looked up."""
+        writer = self._writer_of(batch_run(batch, batch_id))
+        if self._finished == (writer, batch_id - 1):
+            self._finished = (writer, batch_id)
+
+    def check(self, batch: DataFrame) -> None:
+        """Raises OptionError when a column that is needed is missing."""
+        makes_hour = HOUR in self._partition_by and HOUR not in batch.columns
+        needed = set(self._partition_by) - ({HOUR} if makes_hour else set())
+        needed |= {self._time} if makes_hour else set()
+        faults = [f"the batch has no column {name}" for name in sorted(needed - set(batch.columns))]
+        if faults:
+            raise OptionError(faults)
+
+    @abstractmethod
+    def _append(self, rows: DataFrame, commit: Commit) -> None:
+        """Append rows in one commit that says what it is."""
+
+    @abstractmethod
+    def _history(self, spark: SparkSession, writer: str) -> History:
+        """What the table knows of a writer's commits; none where there is no table yet."""
+
+    def _has(self, spark: SparkSession, commit: Commit, run: BatchRun | None) -> bool:
+        history = self._history(spark, commit.writer)
+        if commit.batch_id in history.commits:
+            _same(self._place, history.commits[commit.batch_id], commit)
+            return True
+        newest = max(history.commits, default=-1)
+        if newest > commit.batch_id:
+            raise OptionError(
+                f"{self._place}: batch {commit.batch_id} comes after batch {newest} of the same query, and the table "
+                "does not know it: another run of the query is writing, or the checkpoint directory was set back. "
+                "Nothing was written. Start the query with a new checkpoint directory, at the position to go on from"
+            )
+        planned_at_s = None if run is None else run.planned_at_s
+        if history.since_s is not None and planned_at_s is not None and planned_at_s < history.since_s:
+            raise OptionError(
+                f"{self._place}: nobody can tell whether batch {commit.batch_id} is in the table: it was begun before "
+                "the oldest snapshot that the table keeps. Nothing was written. Look for its rows; then start the "
+                "query with a new checkpoint directory, behind them or at them"
+            )
+        return False
+
+    def _writer_of(self, run: BatchRun | None) -> str:
+        if self._writer is not None:
+            return self._writer
+        if run is None:
+            raise OptionError(
+                f"write() was called outside of foreachBatch: name the writer, {type(self).__name__}(..., writer=...)"
+            )
+        # Two sinks of a query may name one table in two ways. Taken for one writer, the second would write nothing.
+        return f"{run.query_id}/{hashlib.sha256(self._place.encode()).hexdigest()[:8]}"
+
+    def _with_hour(self, batch: DataFrame) -> DataFrame:
+        if HOUR not in self._partition_by or HOUR in batch.columns:
+            return batch
+        return batch.withColumn(HOUR, hour_of(fn.col(self._time)))
+
+
+def newest_of(commits: Iterable[Commit]) -> dict[int, Commit]:
+    """By batch; of two commits of a batch the one that comes first."""
+    found: dict[int, Commit] = {}
+    for commit in commits:
+        found.setdefault(commit.batch_id, commit)
+    return found
+
+
+def _same(place: str, there: Commit, now: Commit) -> None:
+    """Raises OptionError where a batch has other bounds than the one that was written under its number."""
+    if there.bounds is not None and now.bounds is not None and there.bounds != now.bounds:
+        raise OptionError(
+            f"{place}: the table has a batch {now.batch_id} of this writer, of other records: the checkpoint directory "
+            "has lost its newest entries, or is not the one that the table was written with. Nothing was written. "
+            "Start the query with a new checkpoint directory, at the position it is to go on from"
+        )
+
+
+_written: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
+"""By table and writer: the run and the batch that were written last in this process."""
+
+
+def _refuse_second(place: str, writer: str, run: BatchRun | None, batch_id: int) -> None:
+    """Raises OptionError for a second write of a batch under the same name: its rows would be taken for a repeat."""
+    if run is not None and _written.get((place, writer)) == (run.run_id, batch_id):
+        raise OptionError(
+            f"{place}: batch {batch_id} was written to this table before in the same run: one commit takes a batch. "
+            "Write all its rows at once, or give each write a name of its own, writer=..."
+        )
+
+
+def _note(place: str, writer: str, run: BatchRun | None, batch_id: int) -> None:
+    if run is None:
+        return
+    _written[place, writer] = (run.run_id, batch_id)
+    _written.move_to_end((place, writer))
+    while len(_written) > _WRITTEN_MAX:
+        _written.popitem(last=False)

@@ -1,0 +1,368 @@
+"""Scenes with a real table in one Spark of a process of its own; what each found goes to a file as JSON.
+
+Run by test_tables_real.py: ``table_scenes.py delta|iceberg PACKAGE FOLDER``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
+
+from penstock.errors import OptionError
+from penstock.pipeline import DeltaSink, IcebergSink, delta_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",  # by default 50 tasks for each look at a table
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "OFF",
+    "spark.driver.memory": "1g",
+}
+ICEBERG = {
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.lake.type": "hadoop",
+}
+DDL = "id BIGINT, kind STRING, at TIMESTAMP"
+
+
+class Scene:
+    """A table, streams of files into it, and what it holds. Each scene has names of its own."""
+
+    def __init__(self, spark: SparkSession, kind: str, folder: Path, name: str) -> None:
+        self.spark = spark
+        self.kind = kind
+        self.folder = folder / name
+        self.folder.mkdir()
+        self.name = f"lake.shop.{name}" if kind == "iceberg" else name
+        self.path = str(self.folder / "table")
+
+    def sink(self, **given: Any) -> DeltaSink | IcebergSink:
+        if self.kind == "iceberg":
+            return IcebergSink(self.name, **given)
+        return DeltaSink(self.path, **given)
+
+    def add(self, first: int, last: int, stream: str = "in", *, columns: tuple[str, ...] = ()) -> None:
+        """A file: one batch, of two tasks or more."""
+        at = fn.timestamp_seconds(fn.lit(1795255200) + fn.col("id") * 1200)
+        rows = self.spark.range(first, last).select(
+            "id", fn.concat(fn.lit("kind-"), fn.col("id") % 2).alias("kind"), at.alias("at")
+        )
+        for name in columns:
+            rows = rows.withColumn(name, fn.lit(name))
+        rows.coalesce(1).write.mode("append").json(str(self.folder / stream))
+
+    def run(
+        self, write: Callable[[DataFrame, int], object], stream: str = "in", *, ddl: str = DDL, checkpoint: str = ""
+    ) -> str:
+        """A query over all files that are there, in its checkpoint directory; what it failed of."""
+        source = self.spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1).json(str(self.folder / stream))
+        writing = source.writeStream.foreachBatch(write)
+        place = str(self.folder / (checkpoint or f"checkpoint-{stream}"))
+        query = writing.option("checkpointLocation", place).trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+            return ""
+        except Exception as error:
+            return str(error)
+        finally:
+            query.stop()
+
+    def forget(self, *numbers: int, offsets: bool = False, stream: str = "in") -> None:
+        """Take entries out of the checkpoint directory: as if the driver had died before it wrote them."""
+        for number in numbers:
+            for part in ("commits", "offsets") if offsets else ("commits",):
+                for name in (f"{number}", f".{number}.crc"):
+                    (self.folder / f"checkpoint-{stream}" / part / name).unlink(missing_ok=True)
+
+    def table(self) -> DataFrame:
+        self.spark.catalog.clearCache()
+        if self.kind == "iceberg":
+            self.spark.sql(f"REFRESH TABLE {self.name}")
+            return self.spark.table(self.name)
+        return self.spark.read.format("delta").load(self.path)
+
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in self.table().collect())
+
+    def commits(self) -> int:
+        """How many commits with rows the table has."""
+        if self.kind == "iceberg":
+            said = self.spark.sql(f"SELECT summary['added-records'] AS n FROM {self.name}.snapshots").collect()
+            return sum(int(row["n"] or 0) > 0 for row in said)
+        said = self.spark.sql(f"DESCRIBE HISTORY delta.`{self.path}`").select("operation").collect()
+        return sum(row["operation"] == "WRITE" for row in said)
+
+
+def appended_by_partition(scene: Scene) -> dict[str, Any]:
+    """Partitions, also by the hour; and a restart goes on where the former run ended."""
+    scene.add(0, 6)
+    partitions = {"partition_by": ["hour", "kind"], "time": "at"}
+    failed = [scene.run(scene.sink(**partitions).write)]
+    scene.add(6, 9)
+    written: list[bool] = []
+    sink = scene.sink(**partitions)
+    failed.append(scene.run(lambda batch, number: written.append(sink.write(batch, number))))
+    table = scene.table()
+    hours = sorted({(row["hour"], row["kind"]) for row in table.select("hour", "kind").collect()})
+    if scene.kind == "iceberg":
+        spec = scene.spark.sql(f"SELECT DISTINCT partition FROM {scene.name}.files").collect()
+        folders = len(spec)
+    else:
+        folders = len(list(Path(scene.path).glob("hour=*/kind=*")))
+    return {"failed": failed, "ids": scene.ids(), "hours": hours, "folders": folders, "written": written}
+
+
+def repeated(scene: Scene) -> dict[str, Any]:
+    """The newest batch runs again, also after somebody else's commits and the table's own upkeep."""
+    scene.add(0, 4)
+    scene.add(4, 8)
+    failed = [scene.run(scene.sink().write)]
+    before = scene.commits()
+    written: list[bool] = []
+
+    def again() -> None:
+        scene.forget(1)
+        sink = scene.sink()
+        failed.append(scene.run(lambda batch, number: written.append(sink.write(batch, number))))
+
+    again()
+    after = scene.commits()
+    other = scene.table().limit(0).unionByName(scene.spark.range(100, 102).selectExpr("id", "'other' kind", "null at"))
+    if scene.kind == "iceberg":
+        other.writeTo(scene.name).append()
+        scene.spark.sql(
+            f"CALL lake.system.rewrite_data_files(table => '{scene.name}', options => map('rewrite-all', 'true'))"
+        )
+    else:
+        other.write.format("delta").mode("append").save(scene.path)
+        scene.spark.sql(f"OPTIMIZE delta.`{scene.path}`")
+    again()
+    scene.add(8, 10)
+    again()
+    return {"failed": failed, "ids": scene.ids(), "grown": after - before, "written": written}
+
+
+def an_older_one_again(scene: Scene) -> dict[str, Any]:
+    """The checkpoint is a copy from before: batches that the table has run again, the older one first."""
+    for first in range(0, 9, 3):
+        scene.add(first, first + 3)
+    failed = [scene.run(scene.sink().write)]
+    before = scene.commits()
+    scene.forget(1, 2)
+    scene.forget(2, offsets=True)
+    written: list[bool] = []
+    sink = scene.sink()
+    failed.append(scene.run(lambda batch, number: written.append(sink.write(batch, number))))
+    return {"failed": failed, "ids": scene.ids(), "grown": scene.commits() - before, "written": written}
+
+
+def broken_off(scene: Scene) -> dict[str, Any]:
+    """A task fails when others have written their files; then it goes well."""
+    scene.add(0, 3)
+    scene.run(scene.sink().write)
+    scene.add(10, 20)
+
+    def failing(batch: DataFrame, number: int) -> None:
+        last = fn.col("id") == 19
+        broken = batch.repartition(5, "id").withColumn(
+            "id", fn.when(last, fn.raise_error(fn.lit("half-way")).cast("bigint")).otherwise(fn.col("id"))
+        )
+        scene.sink().write(broken, number)
+
+    failed = scene.run(failing)
+    between = scene.ids()
+    again = scene.run(scene.sink().write)
+    return {"failed": "half-way" in failed, "between": between, "again": again, "ids": scene.ids()}
+
+
+def two_pipelines(scene: Scene) -> dict[str, Any]:
+    """Two queries make one table and append to it at the same time; then each repeats its last batch."""
+    for number in range(3):
+        scene.add(number * 10, number * 10 + 5, "one")
+        scene.add(1000 + number * 10, 1000 + number * 10 + 5, "two")
+    failed: list[str] = []
+
+    def both() -> None:
+        started = threading.Barrier(2)
+
+        def pipeline(stream: str) -> None:
+            sink, first = scene.sink(), True
+
+            def write(batch: DataFrame, number: int) -> None:
+                nonlocal first
+                if first:
+                    first = False
+                    started.wait(60)
+                sink.write(batch, number)
+
+            failed.append(scene.run(write, stream))
+
+        threads = [threading.Thread(target=pipeline, args=(stream,)) for stream in ("one", "two")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    both()
+    scene.forget(2, stream="one")
+    scene.forget(2, stream="two")
+    both()
+    return {"failed": failed, "ids": scene.ids()}
+
+
+def new_columns(scene: Scene) -> dict[str, Any]:
+    """A column that the table has not: refused, unless the format's options allow it."""
+    scene.add(0, 3)
+    scene.run(scene.sink().write)
+    scene.add(3, 6, columns=("colour",))
+    wider = DDL + ", colour STRING"
+    refused = scene.run(scene.sink().write, ddl=wider)
+    between = scene.ids()
+    if scene.kind == "iceberg":
+        scene.spark.sql(f"ALTER TABLE {scene.name} SET TBLPROPERTIES ('write.spark.accept-any-schema' = 'true')")
+        options = {"merge-schema": "true", "check-ordering": "false"}
+    else:
+        options = {"mergeSchema": "true"}
+    taken = scene.run(scene.sink(options=options).write, ddl=wider)
+    colours = sorted(str(row["colour"]) for row in scene.table().select("colour").collect())
+    return {"refused": bool(refused), "between": between, "taken": taken, "ids": scene.ids(), "colours": colours}
+
+
+def two_writes_of_a_batch(scene: Scene) -> dict[str, Any]:
+    """Under one name the second is an error, not a repeat; under two both are there, once."""
+    scene.add(0, 4)
+
+    def twice(batch: DataFrame, number: int) -> None:
+        scene.sink().write(batch.where("id < 2"), number)
+        scene.sink().write(batch.where("id >= 2"), number)
+
+    refused = scene.run(twice, checkpoint="checkpoint-refused")
+    refused_ids = scene.ids()
+
+    def named(batch: DataFrame, number: int) -> None:
+        scene.sink(writer="low").write(batch.where("id < 2"), number)
+        scene.sink(writer="high").write(batch.where("id >= 2"), number)
+
+    failed = [scene.run(named)]
+    scene.forget(0)
+    failed.append(scene.run(named))
+    return {"refused": refused, "refused_ids": refused_ids, "failed": failed, "ids": scene.ids()}
+
+
+def by_hand(scene: Scene) -> dict[str, Any]:
+    """Outside of a query: by the writer's name and the number alone."""
+    rows = scene.spark.range(2)
+    try:
+        scene.sink().write(rows, 0)
+        unnamed = ""
+    except OptionError as error:
+        unnamed = str(error)
+    written = [scene.sink(writer="me").write(rows, number) for number in (0, 0, 2, 2, 0)]
+    try:
+        scene.sink(writer="me").write(rows, 1)
+        older = ""
+    except OptionError as error:
+        older = str(error)
+    return {"unnamed": unnamed, "written": written, "older": older, "ids": scene.ids()}
+
+
+def of_the_catalog(scene: Scene) -> dict[str, Any]:
+    """Delta: a table by name, whose first batch makes it; partitioned, and that batch runs again."""
+    scene.add(0, 4)
+    name, written = f"{scene.name}_by_name", []
+    failed = []
+    for _ in range(2):
+        sink = DeltaSink(table=name, partition_by=["kind"])
+        failed.append(scene.run(lambda batch, number, to=sink: written.append(to.write(batch, number))))
+        scene.forget(0)
+    ids = sorted(row["id"] for row in scene.spark.table(name).collect())
+    return {"failed": failed, "written": written, "ids": ids}
+
+
+def two_drivers(scene: Scene) -> dict[str, Any]:
+    """Delta: one that was paused writes a batch that another has written meanwhile. Delta refuses it by itself."""
+    rows = scene.spark.range(2)
+    paused, other = scene.sink(writer="me"), scene.sink(writer="me")
+    paused.write(rows, 0)
+    other.write(rows, 1)
+    paused.write(rows, 1)
+    return {"ids": scene.ids()}
+
+
+def expired(scene: Scene) -> dict[str, Any]:
+    """Iceberg: the snapshots from the batch's time are gone: it stops; a new query goes on."""
+    scene.add(0, 4)
+    failed = [scene.run(scene.sink().write)]
+    scene.spark.range(100, 101).selectExpr("id", "'other' kind", "cast(null as timestamp) at").writeTo(
+        scene.name
+    ).append()
+    older = "older_than => current_timestamp(), retain_last => 1"
+    scene.spark.sql(f"CALL lake.system.expire_snapshots(table => '{scene.name}', {older})")
+    scene.forget(0)
+    stopped = scene.run(scene.sink().write)
+    between = scene.ids()
+    failed.append(scene.run(scene.sink().write, checkpoint="checkpoint-new"))
+    return {"failed": failed, "stopped": stopped, "between": between, "ids": scene.ids()}
+
+
+def rolled_back(scene: Scene) -> dict[str, Any]:
+    """Iceberg: a batch that a rollback took out of the table is written when it runs again."""
+    scene.add(0, 3)
+    scene.add(3, 6)
+    failed = [scene.run(scene.sink().write)]
+    first = scene.spark.sql(f"SELECT snapshot_id FROM {scene.name}.snapshots WHERE summary['penstock.batch'] = '0'")
+    scene.spark.sql(f"CALL lake.system.rollback_to_snapshot('{scene.name}', {first.collect()[0][0]})")
+    between = scene.ids()
+    scene.forget(1)
+    failed.append(scene.run(scene.sink().write))
+    return {"failed": failed, "between": between, "ids": scene.ids()}
+
+
+BOTH = (
+    appended_by_partition, repeated, an_older_one_again, broken_off, two_pipelines, new_columns,
+    two_writes_of_a_batch, by_hand,
+)  # fmt: skip
+OF = {"delta": (*BOTH, of_the_catalog, two_drivers), "iceberg": (*BOTH, expired, rolled_back)}
+
+
+def main(kind: str, package: str, place: str, *only: str) -> None:
+    folder = Path(place)
+    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", package)
+    more = delta_settings() if kind == "delta" else ICEBERG
+    more |= {"spark.sql.catalog.lake.warehouse": str(folder / "warehouse")} if kind == "iceberg" else {}
+    more |= {"spark.sql.warehouse.dir": str(folder / "spark-warehouse")}
+    for name, value in {**SETTINGS, **more}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    found: dict[str, Any] = {"spark": spark.version}
+    for scene in OF[kind]:
+        if only and scene.__name__ not in only:
+            continue
+        try:
+            found[scene.__name__] = scene(Scene(spark, kind, folder, scene.__name__))
+        except Exception:
+            found[scene.__name__] = {"raised": traceback.format_exc()}
+        (folder / "found.json").write_text(json.dumps(found))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
