@@ -256,7 +256,8 @@ def test_a_living_workers_lease_is_asked_for_until_he_must_have_let_go():
     assert (mine.take, len(mine.ask)) == ((), 1)
     leases = [replace(one, unmoved_s=60.1) for one in leases]
     mine = plan(leases, workers, "w01", EQUAL, failover_s=F)
-    assert (len(mine.take), mine.ask) == (1, ())
+    assert (len(mine.take), mine.ask) == (2, ()), "none goes to one that cannot write"
+    assert len(plan(leases, workers[:1], "w00", EQUAL, failover_s=F).unread) == 0
 
 
 def test_a_worker_that_is_warm_for_a_lease_whose_owner_died_takes_it():

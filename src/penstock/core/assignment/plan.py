@@ -47,14 +47,15 @@ def plan(
     """What worker ``me`` does now.
 
     A lease whose owner is no Penstock worker and whose counter moves is left alone. Leases that wait for a parent are
-    nobody's yet, but for those that a worker holds all the same.
+    nobody's yet, but for those that a worker holds all the same. A worker whose writes to leases fail is to show
+    itself as leaving for a while: it would ask for leases again and could not keep them.
     """
     listed = list(leases)
     everybody = {worker.id: worker for worker in workers}
     may_start = sorted(startable(listed), key=lambda lease: lease.key)
     free = {one.key for one in may_start if is_free(one, everybody, failover_s)}
     ours = [one for one in may_start if one.owner in everybody or one.key in free]
-    present = [worker for worker in everybody.values() if worker.present]
+    present = _able(everybody.values(), {one.owner for one in may_start if one.key in free})
     assigned = _ask(strategy, ours, free, present, _preferred(listed, ours, present))
     leaving = me in everybody and everybody[me].leaving
     mine = [lease.key for lease in ours if lease.owner == me]
@@ -86,6 +87,12 @@ def receiver_for(
         and (worker.leases_max is None or load.get(worker.id, 0) < worker.leases_max)
     ]
     return min(able, key=lambda worker: (load.get(worker.id, 0), worker.id)).id if able else None
+
+
+def _able(workers: Iterable[WorkerView], former: Collection[str | None]) -> list[WorkerView]:
+    """The workers that leases may go to. Not to those who let one go without writing it down: they cannot write."""
+    present = [worker for worker in workers if worker.present]
+    return [worker for worker in present if worker.id not in former] or present
 
 
 def _ask(

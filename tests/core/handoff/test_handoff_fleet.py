@@ -1,0 +1,188 @@
+"""Whole fleets in virtual time: no shard is delivered by two, planned moves leave a gap of a moment, and it heals."""
+
+from collections import Counter
+from random import Random
+
+import handoff_fleet
+import pytest
+from handoff_fleet import F, Fleet, Node, states
+
+from penstock.core.handoff import RECEIVER, ReceiverCommand, ReceiverInput, ReceiverState, sides
+from penstock.core.leases.steps import receive
+from penstock.core.leases.tenure import State, Tenure
+
+
+def settled(fleet: Fleet) -> Counter:
+    return Counter(owner for node in fleet.workers if not node.gone for owner in [node.id] for _ in node.owning)
+
+
+def at_rest(fleet: Fleet, worker_count: int) -> None:
+    """All shards are delivered, by as many as can be, and nothing moves."""
+    present = [node for node in fleet.workers if not node.gone and not node.leaving]
+    assert len(present) == worker_count
+    before = [node.moves for node in present]
+    fleet.run(3 * F)
+    assert [node.moves for node in present] == before, "leases move though nothing happens"
+    held = settled(fleet)
+    delivered = {key for node in present for key in node.delivers(fleet.now_s)}
+    assert delivered == set(fleet.leases), states(fleet)
+    assert max(held.values()) - min(held[node.id] for node in present) <= 1
+    for node in present:
+        assert (node.row.wanted, node.row.warm, dict(node.row.given)) == (frozenset(), frozenset(), {})
+
+
+def started(seed: int, leases: int, workers: int) -> Fleet:
+    fleet = Fleet(Random(seed), leases)
+    for _ in range(workers):
+        fleet.join()
+    return fleet
+
+
+def leave(node: Node) -> None:
+    node.leaving = node.changed = True
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_that_join_and_leave_one_by_one(seed):
+    """A rolling deploy: each new worker starts, then an old one stops."""
+    fleet = started(seed, 8, 4)
+    fleet.run(2 * F)
+    at_rest(fleet, 4)
+    fleet.gaps.clear()
+    for number in range(4):
+        fleet.join()
+        fleet.run(1.5 * F)
+        leave(fleet.workers[number])
+        fleet.run(1.5 * F)
+        assert fleet.workers[number].gone
+    at_rest(fleet, 4)
+    assert fleet.gaps
+    assert max(gap for gap, *_ in fleet.gaps) < 0.6, "the drain takes up to 0.2, a look at the row up to 0.1"
+
+
+def test_blue_green():
+    fleet = started(1, 8, 4)
+    fleet.run(2 * F)
+    fleet.gaps.clear()
+    for _ in range(4):
+        fleet.join()
+    fleet.run(F)
+    for node in fleet.workers[:4]:
+        leave(node)
+    fleet.run(2 * F)
+    assert all(node.gone for node in fleet.workers[:4])
+    at_rest(fleet, 4)
+    assert max(gap for gap, *_ in fleet.gaps) < 0.6
+
+
+def test_a_spare_that_holds_nothing_gets_what_the_last_owner_leaves():
+    fleet = started(1, 1, 2)
+    fleet.run(2 * F)
+    (owner,) = [node for node in fleet.workers if node.owning]
+    leave(owner)
+    fleet.run(F)
+    assert owner.gone
+    at_rest(fleet, 1)
+    assert fleet.gaps[-1][0] < 0.6
+
+
+def test_the_last_one_frees_its_rows_and_the_next_starts_at_once():
+    fleet = started(1, 4, 1)
+    fleet.run(2 * F)
+    leave(fleet.workers[0])
+    fleet.run(F)
+    assert fleet.workers[0].gone
+    assert {row.owner for row in fleet.leases.values()} == {None}
+    fleet.join()
+    fleet.run(1.0)
+    assert len(fleet.workers[1].delivers(fleet.now_s)) == 4
+
+
+def test_a_dead_worker_is_taken_over_after_the_failover_time():
+    fleet = started(1, 8, 4)
+    fleet.run(2 * F)
+    fleet.gaps.clear()
+    fleet.workers[0].gone = True
+    fleet.run(1.5 * F)
+    at_rest(fleet, 3)
+    assert len(fleet.gaps) >= 2
+    taken = [gap for gap, _, last, _ in fleet.gaps if last == fleet.workers[0].id]
+    assert min(taken) > F * 0.7
+    assert max(taken) < F + 1.0
+
+
+@pytest.mark.parametrize("cut", [("leases",), ("workers",), ("leases", "workers")], ids=str)
+def test_a_worker_that_cannot_write_any_more_stops_and_others_take_over(cut):
+    fleet = started(1, 8, 4)
+    fleet.run(2 * F)
+    fleet.gaps.clear()
+    victim = fleet.workers[0]
+    victim.cut, victim.cut_until_s = cut, float("inf")
+    fleet.run(F)
+    assert victim.delivers(fleet.now_s) == []
+    fleet.run((3 if cut == ("leases",) else 1) * F)
+    taken = [gap for gap, _, last, _ in fleet.gaps if last == victim.id]
+    assert len(taken) == 2
+    fleet.gaps.clear()
+    fleet.run(3 * F)
+    assert fleet.gaps == [], "it gets nothing that it could not keep"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pauses_crashes_losses_joins_and_leaves(seed):
+    rng = Random(seed)
+    fleet = started(seed, rng.randrange(1, 7), rng.randrange(1, 4))
+    fleet.loss = rng.choice([0.0, 0.02, 0.2])
+    for _ in range(25):
+        fleet.run(rng.uniform(0.0, F))
+        present = [node for node in fleet.workers if not node.gone and not node.leaving]
+        chosen = rng.choice(present) if present else None
+        happens = rng.choice(["pause", "pause", "cut", "crash", "join", "leave", "nothing"])
+        if happens == "pause" and chosen:
+            chosen.paused_until_s = fleet.now_s + rng.choice([0.1, 1.0, 1.0, F, 2.5 * F])
+        elif happens == "cut" and chosen:
+            chosen.cut = rng.choice([("leases",), ("workers",), ("leases", "workers")])
+            chosen.cut_until_s = fleet.now_s + rng.uniform(0.0, 4 * F)
+        elif happens == "crash" and chosen and len(present) > 1:
+            chosen.gone = True
+        elif happens == "leave" and chosen and len(present) > 1:
+            leave(chosen)
+        elif happens == "join" and len(present) < 5:
+            fleet.join()
+    fleet.loss = 0.0
+    fleet.run(16 * F)
+    assert not [node.id for node in fleet.workers if node.leaving and not node.gone], "who leaves comes to an end"
+    at_rest(fleet, len([node for node in fleet.workers if not node.gone]))
+
+
+# --- a rule broken must be found ----------------------------------------------------------------------
+
+
+def chaos() -> None:
+    for seed in range(20):
+        test_pauses_crashes_losses_joins_and_leaves(seed)
+
+
+def test_a_fence_that_does_not_fall_is_found(monkeypatch):
+    monkeypatch.setattr(Tenure, "may_deliver", lambda tenure, now_s: tenure.state in (State.HELD, State.FENCED))
+    with pytest.raises(AssertionError, match="deliver"):
+        chaos()
+
+
+def test_a_lease_that_came_who_knows_when_and_is_not_claimed_first_is_found(monkeypatch):
+    received = (ReceiverState.HOLDING, (ReceiverCommand.UNSAY, ReceiverCommand.RECEIVE, ReceiverCommand.DELIVER))
+    rules = {pair: received if pair[1] is ReceiverInput.MINE_UNSEEN else one for pair, one in RECEIVER.items()}
+    monkeypatch.setattr(sides, "RECEIVER", rules)
+    monkeypatch.setattr(
+        handoff_fleet, "receive", lambda row, me, times, now_s, *_: receive(row, me, times, now_s, now_s, now_s)
+    )
+    with pytest.raises(AssertionError, match="deliver"):
+        chaos()
+
+
+def test_a_lease_that_nobody_adopts_is_found(monkeypatch):
+    mine = (ReceiverInput.MINE, ReceiverInput.MINE_UNSEEN)
+    rules = {pair: one for pair, one in RECEIVER.items() if pair[0] is not ReceiverState.IDLE or pair[1] not in mine}
+    monkeypatch.setattr(sides, "RECEIVER", rules)
+    with pytest.raises(AssertionError):
+        chaos()
