@@ -33,6 +33,17 @@ def test_a_delivery_is_of_one_key_and_the_next_of_it_waits():
     assert kept.ledger.safe == at(3)
 
 
+def test_what_comes_while_its_key_is_out_waits():
+    kept = Kept(order=ByKey(slots_max=4))
+    kept.admit(keyed("a"))
+    first = kept.deliver()
+    kept.admit(keyed("ab", 2))
+    assert numbers(kept.deliver().records) == [3]
+    assert kept.nothing()
+    kept.ledger.ack(first.ticket)
+    assert numbers(kept.deliver().records) == [2]
+
+
 def test_so_many_at_a_time():
     kept = Kept(order=ByKey(slots_max=2))
     kept.admit(keyed("abcd"))

@@ -68,6 +68,20 @@ def test_arrival_times_may_go_back_a_little():
     assert keys.duplicates([Came("b", 61)]) == [0]
 
 
+def test_what_is_read_again_late_is_forgotten_first():
+    keys = window()
+    keys.duplicates([Came("new", 100)])
+    keys.learn([Came(f"{number}", 50 + number) for number in range(10)])
+    assert keys.duplicates([Came("newer", 115)]) == []
+    assert len(keys) == 2 + 7
+    assert keys.duplicates([Came("9", 119), Came("3", 119), Came("new", 119), Came("9", 119)]) == [0, 2, 3]
+    keys.keys_max = 5
+    keys.duplicates([])
+    assert len(keys) == 5
+    assert keys.duplicates([Came("newer", 119)]) == [0]
+    assert keys.key_bytes == sum(len(key) + KEY_OVERHEAD_BYTES for key in ("8", "3", "new", "9", "newer"))
+
+
 def test_at_a_bound_the_oldest_are_forgotten_and_it_is_told():
     told: list[Any] = []
     keys = window(told, keys_max=10)

@@ -16,6 +16,7 @@ from penstock.core.ledger.settings import (
     AnyOrder,
     DeadLetters,
     GiveUp,
+    InOrder,
     LedgerSettings,
     Redeliver,
     Retry,
@@ -178,6 +179,43 @@ def test_whoever_lost_a_record_to_a_later_delivery_can_still_settle_it_but_not_p
     assert kept.ledger.out == 0
     kept.ledger.fail(second.ticket, PoisonError(), kept.now_s)
     assert kept.told == []
+
+
+def test_what_waits_is_handed_out_in_the_order_of_the_shard_however_it_was_put_off():
+    kept = Kept()
+    kept.admit(recs(1, 4))
+    delivery = kept.deliver(3)
+    kept.ledger.nack(delivery.ticket, kept.now_s, [1])
+    kept.ledger.nack(delivery.ticket, kept.now_s, [0, 2])
+    kept.ledger.ack_one(delivery.ticket, 0)
+    assert [numbers(kept.deliver().records) for _ in range(3)] == [[2], [3], [4]]
+
+
+def test_what_is_cut_in_two_for_the_order_has_failed_as_often():
+    kept = Kept(retry=Retry(halve=False, tries_max=2))
+    kept.admit(recs(1, 3))
+    delivery = kept.deliver()
+    kept.ledger.nack(delivery.ticket, kept.now_s, [1])
+    kept.ledger.fail(delivery.ticket, PoisonError(), kept.now_s)
+    kept.now_s += 60
+    again = [kept.deliver() for _ in range(3)]
+    assert [(numbers(each.records), each.attempt) for each in again] == [([1], 2), ([2], 2), ([3], 2)]
+    for each in again:
+        kept.ledger.fail(each.ticket, PoisonError(), kept.now_s)
+    assert [event.next_step for event in kept.of(BatchFailed)] == ["Again", "DeadLetters", "Again", "DeadLetters"]
+
+
+@pytest.mark.parametrize("order", [InOrder(), AnyOrder()])
+def test_what_is_settled_while_it_waits_does_not_come_again(order):
+    kept = Kept(order=order)
+    kept.admit(recs(1, 4))
+    delivery = kept.deliver()
+    kept.ledger.nack(delivery.ticket, kept.now_s, [0, 1])
+    kept.ledger.nack(delivery.ticket, kept.now_s, [2, 3])
+    kept.ledger.ack(delivery.ticket, [0, 1, 2])
+    again = kept.deliver()
+    assert (numbers(again.records), list(again.places)) == ([4], [3])
+    assert kept.nothing()
 
 
 # --- what no record is to blame for ---------------------------------------------------------------
@@ -392,6 +430,18 @@ def test_records_of_one_delivery_that_are_settled_in_time_are_not_told():
     kept.later(300)
     assert kept.told == []
     assert kept.ledger.next_at_s() == float("inf")
+
+
+def test_one_that_is_told_again_and_again_hides_nobody():
+    kept = Kept(settle_deadline_s=30.0)
+    kept.admit(recs(1, 2))
+    kept.deliver(1)
+    kept.later(10)
+    kept.deliver(1)
+    kept.later(20)
+    kept.later(10)
+    assert [event.positions for event in kept.of(RecordsStalled)] == [(Position(1),), (Position(2),)]
+    assert kept.ledger.next_at_s() == kept.now_s + 20
 
 
 def test_the_clock_of_a_record_does_not_start_again_with_each_try():

@@ -59,6 +59,7 @@ class DedupeWindow(Generic[R]):
         self.keys_max, self.bytes_max, self.skew_s = keys_max, bytes_max, skew_s
         self._on_event = on_event
         self._seen: OrderedDict[bytes, float] = OrderedDict()
+        self._read_late: OrderedDict[bytes, float] = OrderedDict()  # before all of those, but read after them
         self._newest_s = float("-inf")
         self._cut_told = False
         self._begun = False
@@ -66,7 +67,7 @@ class DedupeWindow(Generic[R]):
         """What the keys take."""
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._seen) + len(self._read_late)
 
     def duplicates(self, records: Iterable[R]) -> list[int]:
         """The places of those that are duplicates, among the next records of the log; all of them are remembered."""
@@ -80,22 +81,21 @@ class DedupeWindow(Generic[R]):
     def _pass(self, records: Iterable[R], *, early: bool = False) -> list[int]:
         """``early``: they lie before records that were seen."""
         found = []
-        seen, window_s = self._seen, self.window_s
+        seen, read_late, window_s = self._seen, self._read_late, self.window_s
         for place, record in enumerate(records):
             key = self._key(record)
             if key is None:
                 continue
             at_s = record.approximate_arrival_timestamp.timestamp()
             before_s = seen.pop(key, None)
+            is_newer = before_s is not None
+            if before_s is None and read_late:
+                before_s = read_late.pop(key, None)
             if before_s is None:
                 self.key_bytes += len(key) + KEY_OVERHEAD_BYTES
-                seen[key] = at_s
-            else:
-                if at_s - before_s <= window_s:
-                    found.append(place)
-                seen[key] = max(before_s, at_s)
-            if early and (before_s is None or before_s < at_s):
-                seen.move_to_end(key, last=False)
+            elif at_s - before_s <= window_s:
+                found.append(place)
+            (read_late if early and not is_newer else seen)[key] = at_s if before_s is None else max(before_s, at_s)
             if at_s > self._newest_s:
                 self._newest_s = at_s
         self._forget()
@@ -118,22 +118,24 @@ class DedupeWindow(Generic[R]):
 
     def _forget(self) -> None:
         """Let go what is out of the window, or of the bounds."""
-        seen, gone_s = self._seen, self._newest_s - self.window_s - self.skew_s
-        while seen and next(iter(seen.values())) < gone_s:
-            self._drop()
+        gone_s = self._newest_s - self.window_s - self.skew_s
+        for keys in (self._read_late, self._seen):
+            while keys and next(iter(keys.values())) < gone_s:
+                self._drop(keys)
         cut = False
-        while len(seen) > self.keys_max or self.key_bytes > self.bytes_max:
-            self._drop()
+        while len(self) > self.keys_max or self.key_bytes > self.bytes_max:
+            self._drop(self._read_late or self._seen)
             cut = True
-        if cut and not self._cut_told and seen:
-            reach_s = self._newest_s - next(iter(seen.values()))
+        if cut and not self._cut_told:
+            oldest = self._read_late or self._seen
+            reach_s = self._newest_s - next(iter(oldest.values())) if oldest else 0.0
             self._on_event(
-                events.DedupeWindowCut(self._stream, self._shard_id, len(seen), self.key_bytes, reach_s)
+                events.DedupeWindowCut(self._stream, self._shard_id, len(self), self.key_bytes, reach_s)
             )  # fmt: skip
-        self._cut_told = cut or (self._cut_told and len(seen) * 2 > self.keys_max)
+        self._cut_told = cut or (self._cut_told and len(self) * 2 > self.keys_max)
 
-    def _drop(self) -> None:
-        key, _ = self._seen.popitem(last=False)
+    def _drop(self, keys: OrderedDict[bytes, float]) -> None:
+        key, _ = keys.popitem(last=False)
         self.key_bytes -= len(key) + KEY_OVERHEAD_BYTES
 
 
