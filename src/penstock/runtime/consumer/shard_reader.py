@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.core.leases.tenure import Fenced, Lifted, Lost, Stored
 from penstock.core.ledger.checkpoints import Checkpoints, Riding
 from penstock.core.ledger.ledger import Ledger
+from penstock.core.ledger.resuming import behind
 from penstock.runtime.consumer.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterable
     from random import Random
 
+    from penstock.core.feeding.cursor import Taken
     from penstock.core.feeding.pages import ChildShard
     from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.leases.tenure import Command
@@ -46,7 +49,12 @@ class ShardReader:
         rng: Random,
         on_event: Callable[[LedgerEvent], None],
         batch_records_max: int = BATCH_RECORDS_MAX,
+        read_ahead: Iterable[Taken] = (),
+        on_end: Callable[[tuple[ChildShard, ...]], Awaitable[None]] | None = None,
     ) -> None:
+        """``read_ahead``: pages that the feed has given before; some may lie before the checkpoint. ``on_end``: awaited
+        when the last record was fetched, before the shard may be checkpointed as ended.
+        """
         self._loop = asyncio.get_running_loop()
         self._keeper = keeper
         self._feed = feed
@@ -59,6 +67,9 @@ class ShardReader:
         self._checkpoints = Checkpoints(cadence or Riding(), checkpoint, self._loop.time())
         self._batch_records_max = batch_records_max
         self._behind_ms: int | None = None
+        self._read_ahead = deque(read_ahead)
+        self._after = checkpoint
+        self._on_end = on_end
         self.children: tuple[ChildShard, ...] = ()
         """Of a shard that has ended."""
         self.is_over = False
@@ -99,17 +110,12 @@ class ShardReader:
                 if not self.ledger.has_room or not self._keeper.may_deliver():
                     await self._pause(1.0)
                     continue
-                taken = await self._feed.next()
-                self._behind_ms = taken.millis_behind_latest
-                if len(taken.records) or taken.ends_at is not None:
-                    self.ledger.admit(
-                        taken.records,
-                        self._loop.time(),
-                        ends_at=taken.ends_at,
-                        payload_bytes=taken.records.payload_bytes,
-                    )
+                taken = self._read_ahead.popleft() if self._read_ahead else await self._feed.next()
+                self._admit(taken)
                 if taken.ended:
                     self.children = taken.children
+                    if self._on_end is not None:
+                        await self._on_end(taken.children)
                     self.ledger.end()
                     self._on_settled()
                     return
@@ -148,7 +154,29 @@ class ShardReader:
             await self._pause(end_s - self._loop.time())
         return self.ledger.drained
 
+    def resume(self) -> None:
+        """Hand out again, after a drain that came to nothing."""
+        self.ledger.draining = False
+        self._stir()
+
+    def hand_over(self) -> None:
+        """The lease is about to go: tell the keeper the last checkpoint. Nothing more is handed out."""
+        self.ledger.draining = True
+        checkpoint = self._checkpoints.riding(self.ledger.safe)
+        if checkpoint is not None:
+            self._keeper.settled(checkpoint)
+
     # --- parts ----------------------------------------------------------------------------------
+
+    def _admit(self, taken: Taken) -> None:
+        self._behind_ms = taken.millis_behind_latest
+        records = behind(taken.records, self._after)
+        ends_at = taken.ends_at
+        if ends_at is not None and self._after.is_position and ends_at <= self._after.position:
+            ends_at = None  # read ahead, and settled by the former owner
+        if len(records) or ends_at is not None:
+            payload_bytes = taken.records.payload_bytes if len(records) == len(taken.records) else None
+            self.ledger.admit(records, self._loop.time(), ends_at=ends_at, payload_bytes=payload_bytes)
 
     def _on_settled(self) -> None:
         """Tell the keeper how far it is safe: to ride on the next renewal, or by a write of its own if that is due."""

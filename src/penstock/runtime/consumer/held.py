@@ -1,0 +1,96 @@
+"""A shard that this worker holds: its tenure, its reader, and what is to become of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.core.handoff.owner import OwnerCommand, OwnerInput
+from penstock.core.handoff.sides import OwnerSide
+from penstock.core.leases.tenure import End, Ended, HandoffAsked, Lost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from penstock.core.assignment.views import WorkerView
+    from penstock.core.leases.tenure import Command
+    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+
+
+class HeldShard:
+    """Does what the owner's side of a handoff commands."""
+
+    def __init__(
+        self,
+        keeper: TenureKeeper,
+        reader: ShardReader,
+        side: OwnerSide,
+        *,
+        name: Callable[[str, str | None], None],
+    ) -> None:
+        """``name(key, receiver)``: write into the own worker row to whom the lease goes; None: to nobody."""
+        self.keeper = keeper
+        self.reader = reader
+        self.side = side
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._draining: asyncio.Task[None] | None = None
+
+    def heard(self, command: Command) -> None:
+        """What the tenure says."""
+        self.reader.heard(command)
+        if isinstance(command, HandoffAsked):
+            self._do(self.side.leader_named(command.to, self._loop.time()))
+        elif isinstance(command, Ended):
+            self.reader.stop("the shard was handed over")
+            self._do(self.side.tell(OwnerInput.ENDED, self._loop.time()))
+        elif isinstance(command, Lost):
+            self._do(self.side.tell(OwnerInput.LOST, self._loop.time()))
+
+    def offer(self, receiver: str, *, cold: bool = False) -> None:
+        """Hand the shard to this worker."""
+        self._do(self.side.offer(receiver, self._loop.time(), cold=cold))
+
+    def free(self) -> None:
+        """Let it go to whoever comes."""
+        self._do(self.side.tell(OwnerInput.FREE, self._loop.time()))
+
+    def look(self, workers: Mapping[str, WorkerView]) -> None:
+        """The worker rows were read."""
+        self._do(self.side.look(workers, self._loop.time()))
+        self._do(self.side.tick(self._loop.time()))
+
+    def close(self) -> None:
+        """The tenure is over."""
+        if self._draining is not None:
+            self._draining.cancel()
+
+    def _do(self, commands: Iterable[OwnerCommand]) -> None:
+        for command in commands:
+            if command is OwnerCommand.NAME:
+                self._name(self.side.key, self.side.receiver)
+            elif command is OwnerCommand.UNNAME:
+                self._name(self.side.key, None)
+            elif command is OwnerCommand.STOP:
+                self.reader.ledger.draining = True
+                self._draining = self._loop.create_task(self._drain())
+            elif command is OwnerCommand.RESUME:
+                if self._draining is not None:
+                    self._draining.cancel()
+                self.reader.resume()
+            elif command is OwnerCommand.GIVE:
+                self._end(self.side.receiver)
+            elif command is OwnerCommand.FREE:
+                self._end(None)
+
+    async def _drain(self) -> None:
+        due_s = self.side.due_s
+        wait_s = 3600.0 if due_s is None else max(0.0, due_s - self._loop.time())
+        drained = await self.reader.drain(wait_s)
+        given = OwnerInput.DRAINED if drained else OwnerInput.DRAIN_DEADLINE
+        self._do(self.side.tell(given, self._loop.time()))
+
+    def _end(self, to: str | None) -> None:
+        self.reader.hand_over()
+        self.keeper.tell(End(to))

@@ -1,0 +1,68 @@
+"""How a worker reads, shares and settles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.core.assignment.strategies import EQUAL_COUNTS, Strategy
+from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.leases.times import FAILOVER_S, LeaseTimes
+from penstock.core.ledger.checkpoints import Cadence, Riding
+from penstock.core.ledger.settings import LedgerSettings
+from penstock.errors import OptionError
+from penstock.model import OutsidePolicy, StartAt
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings:
+    """Every bound and interval of a worker. Raises OptionError for what can't be."""
+
+    failover_s: float = FAILOVER_S
+    """A worker that has not been heard of for so long is dead, and its shards are taken over (KCL: the same)."""
+    start_at: StartAt = StartAt.LATEST
+    """Where shards are begun that nobody has read; children of shards that were read begin at their start."""
+    strategy: Strategy = EQUAL_COUNTS
+    leases_max: int | None = None
+    """How many shards this worker reads at most."""
+    warm_deadline_s: float = 3.0
+    """How long an owner waits for the receiver of a shard to warm up."""
+    drain_deadline_s: float = 10.0
+    """How long an owner waits for what is out to be settled, before it hands a shard over all the same."""
+    warm_bytes_max: int = 16 * MIB
+    """What the receiver of a shard reads ahead."""
+    look_interval_s: float = 0.5
+    """How often the other workers are looked at."""
+    wait_interval_s: float = 0.05
+    """How often, while a shard is being handed over."""
+    ledger: LedgerSettings = field(default_factory=LedgerSettings)
+    cadence: Cadence = field(default_factory=Riding)
+    polling: PollTimes = field(default_factory=PollTimes)
+    outside: OutsidePolicy = OutsidePolicy.DELIVER
+    batch_records_max: int = 10_000
+
+    def __post_init__(self) -> None:
+        faults = [
+            f"{name} must be more than 0, not {value}"
+            for name in (
+                "failover_s",
+                "warm_bytes_max",
+                "look_interval_s",
+                "wait_interval_s",
+                "drain_deadline_s",
+                "batch_records_max",
+            )
+            if not (value := getattr(self, name)) > 0
+        ]
+        if self.warm_deadline_s < 0:
+            faults.append(f"warm_deadline_s must be at least 0, not {self.warm_deadline_s}")
+        if self.look_interval_s > self.failover_s / 5:
+            faults.append("look_interval_s is at most a fifth of failover_s: else a dead worker is noticed late")
+        if faults:
+            raise OptionError(faults)
+
+    @property
+    def times(self) -> LeaseTimes:
+        """The times of each lease."""
+        return LeaseTimes.of(self.failover_s)

@@ -1,0 +1,162 @@
+"""Workers of one application in one process, each with its own source, on one table; an account of what they get."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.aws.record_source import KinesisSource
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.core.feeding.cursor import FeedCursor
+from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.user_records import ShardView
+from penstock.model import HASH_KEY_MAX, StartAt, StreamName
+from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.consumer.worker import Worker
+from penstock.runtime.feeds import PollingFeed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.core.leases import LeaseRow
+    from penstock.local import LocalKinesis
+    from penstock.ports import LeaseTable
+    from penstock.runtime.consumer.shard_reader import ShardReader
+
+STREAM = "orders"
+POLL = PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
+DEADLINE_S = 40.0
+
+
+@dataclass
+class Account:
+    """Every delivery of every worker."""
+
+    got: list[tuple[str, str, int, bytes]] = field(default_factory=list)
+    """Worker, shard, token, data."""
+    events: list[Any] = field(default_factory=list)
+
+    def counts(self) -> Counter[bytes]:
+        return Counter(data for *_, data in self.got)
+
+    async def until(self, wanted: set[bytes]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not wanted <= {data for *_, data in self.got}:
+                await asyncio.sleep(0.02)
+
+    def tokens_rise(self) -> bool:
+        """Of each shard, no delivery came with a token below one that was seen."""
+        seen: dict[str, int] = {}
+        for _, shard_id, token, _ in self.got:
+            if token < seen.get(shard_id, 0):
+                return False
+            seen[shard_id] = token
+        return True
+
+
+class Fleet:
+    """Starts, stops and kills workers."""
+
+    def __init__(self, local: LocalKinesis, table: LeaseTable, **settings: Any) -> None:
+        self.account = Account()
+        self.workers: dict[str, Worker] = {}
+        self.table = table
+        self._local = local
+        self._settings = WorkerSettings(
+            **{
+                "failover_s": 2.0,
+                "look_interval_s": 0.1,
+                "wait_interval_s": 0.02,
+                "start_at": StartAt.TRIM_HORIZON,
+                "polling": POLL,
+                "drain_deadline_s": 5.0,
+                **settings,
+            }
+        )
+        self._tasks: dict[str, list[asyncio.Task[Any]]] = {}
+        self._sources: dict[str, KinesisSource] = {}
+        self.handle_s = 0.0
+
+    def start(self, name: str) -> Worker:
+        source = KinesisSource(
+            StreamName(STREAM),
+            WireSettings(
+                endpoint_url=self._local.endpoint_url,
+                region=self._local.region,
+                credentials=Credentials("local", "local"),
+            ),
+        )
+        rng = random.Random(name)
+        tasks = self._tasks[name] = []
+
+        def open_feed(row: LeaseRow) -> PollingFeed:
+            first = 0 if row.first_hash_key is None else row.first_hash_key
+            last = HASH_KEY_MAX if row.last_hash_key is None else row.last_hash_key
+            cursor = FeedCursor(ShardView(STREAM, row.key, first, last), row.checkpoint)
+            return PollingFeed(source, cursor, rng=rng, on_event=self.account.events.append, times=POLL)
+
+        def on_reader(reader: ShardReader) -> None:
+            tasks.append(asyncio.create_task(self._handle(name, reader)))
+
+        worker = self.workers[name] = Worker(
+            name,
+            self.table,
+            self._settings,
+            stream=STREAM,
+            list_shards=source.shards,
+            open_feed=open_feed,
+            rng=rng,
+            on_event=self.account.events.append,
+            on_reader=on_reader,
+        )
+        self._sources[name] = source
+        tasks.append(asyncio.create_task(worker.run()))
+        return worker
+
+    async def _handle(self, name: str, reader: ShardReader) -> None:
+        while (batch := await reader.next_batch()) is not None:
+            async with batch:
+                self.account.got += [(name, reader.shard_id, batch.token, record.data) for record in batch]
+                if self.handle_s:
+                    await asyncio.sleep(self.handle_s)
+
+    async def stop(self, name: str) -> None:
+        """As at a deploy: everything is handed over."""
+        async with asyncio.timeout(DEADLINE_S):
+            await self.workers.pop(name).stop()
+            await asyncio.gather(*self._tasks.pop(name))
+        await self._sources.pop(name).close()
+
+    async def kill(self, name: str) -> None:
+        """It does nothing any more, and tells nobody."""
+        self.workers.pop(name)
+        tasks = self._tasks.pop(name)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._sources.pop(name).close()
+
+    def failures(self) -> list[BaseException]:
+        return [
+            error
+            for tasks in self._tasks.values()
+            for task in tasks
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None
+        ]
+
+    async def close(self) -> None:
+        for name in list(self.workers):
+            await self.kill(name)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                if failures := self.failures():
+                    raise failures[0]
+                await asyncio.sleep(0.02)
+
+    def held(self) -> dict[str, set[str]]:
+        return {name: set(worker.held) for name, worker in self.workers.items()}

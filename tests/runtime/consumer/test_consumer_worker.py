@@ -1,0 +1,146 @@
+"""Workers share a stream's shards: none is read by two, none by nobody, and every record arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fleet_kit import STREAM, Fleet
+
+from penstock.core.ledger.checkpoints import Prompt
+from penstock.local import LocalKinesis
+from penstock.stores.memory import MemoryLeaseTable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+SHARDS = 8
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: SHARDS}) as service:
+        yield service
+
+
+@asynccontextmanager
+async def fleet_of(local: LocalKinesis, **settings: Any) -> AsyncIterator[Fleet]:
+    fleet = Fleet(local, MemoryLeaseTable(), **settings)
+    try:
+        yield fleet
+        assert fleet.failures() == []
+    finally:
+        await fleet.close()
+
+
+def put(kinesis: Any, start: int, stop: int) -> set[bytes]:
+    datas = [b"%d" % number for number in range(start, stop)]
+    for at in range(0, len(datas), 100):
+        answer = kinesis.put_records(
+            StreamName=STREAM,
+            Records=[{"Data": data, "PartitionKey": data.decode()} for data in datas[at : at + 100]],
+        )
+        assert answer["FailedRecordCount"] == 0
+    return set(datas)
+
+
+async def test_one_worker_reads_all_shards(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, 0, 400)
+    async with fleet_of(local) as fleet:
+        fleet.start("a")
+        await fleet.account.until(wanted)
+        assert set(fleet.account.counts().values()) == {1}
+        assert len(fleet.held()["a"]) == SHARDS
+        await fleet.stop("a")
+        rows = (await fleet.table.scan()).rows
+        assert {row.owner for row in rows} == {None}
+        assert await fleet.table.workers() == []
+        fleet.start("b")  # goes on behind what was settled
+        more = put(kinesis, 400, 500)
+        await fleet.account.until(wanted | more)
+        assert set(fleet.account.counts().values()) == {1}
+
+
+async def test_a_worker_that_joins_gets_its_share_by_handoffs_and_nothing_comes_twice(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    wanted = put(kinesis, 0, 200)
+    async with fleet_of(local) as fleet:
+        fleet.start("a")
+        await fleet.until(lambda: len(fleet.held()["a"]) == SHARDS)
+        fleet.start("b")
+        for number in range(2, 12):
+            wanted |= await asyncio.to_thread(put, kinesis, number * 100, number * 100 + 100)
+            await asyncio.sleep(0.05)
+        await fleet.until(lambda: {len(held) for held in fleet.held().values()} == {SHARDS // 2})
+        wanted |= put(kinesis, 1200, 1300)
+        await fleet.account.until(wanted)
+        assert set(fleet.account.counts().values()) == {1}
+        assert fleet.account.tokens_rise()
+
+
+async def test_a_deploy_one_by_one_loses_and_repeats_nothing(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, 0, 100)
+    async with fleet_of(local) as fleet:
+        for name in ("a", "b", "c"):
+            fleet.start(name)
+        await fleet.until(lambda: sum(map(len, fleet.held().values())) == SHARDS and all(fleet.held().values()))
+        for number, old in enumerate(("a", "b", "c")):
+            fleet.start(f"new-{old}")
+            wanted |= await asyncio.to_thread(put, kinesis, 1000 * (number + 1), 1000 * (number + 1) + 200)
+            await fleet.stop(old)
+        wanted |= put(kinesis, 5000, 5100)
+        await fleet.account.until(wanted)
+        assert set(fleet.account.counts().values()) == {1}
+        assert fleet.account.tokens_rise()
+        await fleet.until(lambda: sum(map(len, fleet.held().values())) == SHARDS)
+
+
+async def test_the_shards_of_a_dead_worker_are_taken_over_after_the_failover_time(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    wanted = put(kinesis, 0, 200)
+    async with fleet_of(local, failover_s=1.0, cadence=Prompt()) as fleet:
+        fleet.start("a")
+        fleet.start("b")
+        await fleet.until(lambda: sum(map(len, fleet.held().values())) == SHARDS and all(fleet.held().values()))
+        await fleet.account.until(wanted)
+        await asyncio.sleep(0.5)
+        await fleet.kill("a")
+        wanted |= put(kinesis, 200, 400)
+        await fleet.account.until(wanted)
+        assert fleet.account.tokens_rise()
+        assert len(fleet.held()["b"]) == SHARDS
+        assert set(fleet.account.counts().values()) == {1}
+
+
+async def test_a_split_and_a_merge_while_two_workers_run(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, 0, 200)
+    async with fleet_of(local) as fleet:
+        fleet.start("a")
+        fleet.start("b")
+        await fleet.until(lambda: sum(map(len, fleet.held().values())) == SHARDS)
+        kinesis.split_shard(StreamName=STREAM, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**124))
+        wanted |= put(kinesis, 200, 400)
+        await wait_active(kinesis)
+        kinesis.merge_shards(
+            StreamName=STREAM, ShardToMerge="shardId-000000000001", AdjacentShardToMerge="shardId-000000000002"
+        )
+        wanted |= put(kinesis, 400, 600)
+        await fleet.account.until(wanted)
+        assert set(fleet.account.counts().values()) == {1}
+        # Two ended as one came of them, and one ended as two came of it.
+        await fleet.until(lambda: sum(map(len, fleet.held().values())) == SHARDS)
+        shards = {shard_id for held in fleet.held().values() for shard_id in held}
+        assert shards.isdisjoint({"shardId-000000000000", "shardId-000000000001", "shardId-000000000002"})
+
+
+async def wait_active(kinesis: Any) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            summary = await asyncio.to_thread(kinesis.describe_stream_summary, StreamName=STREAM)
+            if summary["StreamDescriptionSummary"]["StreamStatus"] == "ACTIVE":
+                return
+            await asyncio.sleep(0.02)
