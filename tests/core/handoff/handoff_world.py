@@ -93,6 +93,9 @@ def fed(world: World, who: int, given: OwnerInput | ReceiverInput, valid: bool =
     after = worker._replace(state=state)
     for command in commands:
         after = _do(after, command, valid)
+    if RC.RECEIVE in commands:  # begins at once
+        assert after.state in (R.TAKING, R.HOLDING)
+        after = after._replace(state=R.HOLDING, wants=False, warm=False)
     if OC.NAME in commands or OC.UNNAME in commands:
         after = after._replace(accepted=False)
     if after.state not in POLLS:

@@ -67,14 +67,14 @@ SCENES = {
     "the owner leaves, one dies": {"leaves": (True, False), "crashes": 1},
     "the receiver leaves": {"leaves": (False, True)},
     "a KCL worker steals": {"kcl": "away"},
+    "both leave, one dies": {"crashes": 1, "leaves": (True, True)},
 }
 LARGE_SCENES = {
+    "a KCL worker steals, one leaves, one dies": {"crashes": 1, "leaves": (True, False), "kcl": "away"},
     "workers pause, one dies": {"pauses": True, "crashes": 1},
     "workers pause, the owner leaves, one dies": {"pauses": True, "crashes": 1, "leaves": (True, False)},
     "workers pause, the receiver leaves": {"pauses": True, "leaves": (False, True)},
-    "both leave, one dies": {"crashes": 1, "leaves": (True, True)},
     "a KCL worker steals, workers pause": {"kcl": "away", "pauses": True},
-    "a KCL worker steals, one leaves, one dies": {"crashes": 1, "leaves": (True, False), "kcl": "away"},
 }
 
 

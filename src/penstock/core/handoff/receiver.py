@@ -33,7 +33,7 @@ class ReceiverState(StrEnum):
     LAST_LOOK = "last look"
     """As PARTING, without a buffer."""
     TAKING = "taking"
-    """The write that takes the lease is under way."""
+    """The write that takes the lease is under way, or the tenure is about to begin without one."""
     HOLDING = "holding"
     """The lease is this worker's. What follows is the owner's side."""
 
@@ -65,11 +65,11 @@ class ReceiverInput(StrEnum):
     TAKEABLE = "takeable"
     """The lease is free, or its owner dead."""
     BEGAN = "began"
-    """The take was applied, and a tenure has begun."""
+    """A tenure has begun."""
     NOT_TAKEN = "not taken"
-    """It was not, and the lease is somebody else's."""
+    """The take was not applied, and the lease is somebody else's."""
     GIVEN_INSTEAD = "given instead"
-    """It was not, because another write had made the lease this worker's first."""
+    """The take was not applied, because another write had made the lease this worker's first."""
 
 
 class ReceiverCommand(StrEnum):
@@ -89,7 +89,7 @@ class ReceiverCommand(StrEnum):
     TAKE = "take"
     """Claim the lease: send the write by which it is the owner from then on, or stays it where it is named already."""
     RECEIVE = "receive"
-    """Begin a tenure without a write, with the row that was seen."""
+    """Begin a tenure with the row that was seen, at once; or claim the lease, if its fence were down already."""
     DELIVER = "deliver"
     """Drop from the buffer what lies at or before the row's checkpoint, and deliver the rest."""
 
@@ -124,7 +124,7 @@ _NAMED = {
         for pair, outcome in {
             (state, I.UNNAMED): (S.PARTING, (C.READ,)),
             (state, I.DROP): (S.LETTING_GO, (C.UNSAY, C.DISCARD)),
-            (state, I.MINE): (S.HOLDING, (C.UNSAY, C.RECEIVE, C.DELIVER)),
+            (state, I.MINE): (S.TAKING, (C.RECEIVE,)),
             (state, I.MINE_UNSEEN): (S.TAKING, (C.TAKE,)),
             (state, I.TAKEABLE): (S.TAKING, (C.TAKE,)),
             (state, I.OTHERS): (S.IDLE, (C.UNSAY, C.DISCARD)),
@@ -134,7 +134,7 @@ _NAMED = {
 _PARTING = {
     (S.PARTING, I.NAMED): (S.WARMING, ()),
     (S.PARTING, I.DROP): (S.LAST_LOOK, (C.UNSAY, C.DISCARD)),
-    (S.PARTING, I.MINE): (S.HOLDING, (C.UNSAY, C.RECEIVE, C.DELIVER)),
+    (S.PARTING, I.MINE): (S.TAKING, (C.RECEIVE,)),
     (S.PARTING, I.MINE_UNSEEN): (S.TAKING, (C.TAKE,)),
     (S.PARTING, I.TAKEABLE): (S.TAKING, (C.TAKE,)),
     (S.PARTING, I.THEIRS): (S.IDLE, (C.UNSAY, C.DISCARD)),
