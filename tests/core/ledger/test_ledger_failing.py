@@ -175,7 +175,7 @@ def test_whoever_lost_a_record_to_a_later_delivery_can_still_settle_it_but_not_p
     kept.ledger.dead_letter(first.ticket, kept.now_s)
     assert kept.told == []
     assert kept.ledger.out == 2
-    kept.ledger.ack(first.ticket)
+    kept.ledger.ack(first.ticket, first.places)
     assert kept.ledger.out == 0
     kept.ledger.fail(second.ticket, PoisonError(), kept.now_s)
     assert kept.told == []
@@ -322,6 +322,48 @@ def test_a_dead_letter_whose_record_was_settled_after_all_is_not_written():
     kept.ledger.ack_one(delivery.ticket, 1)
     (letter,) = kept.ledger.dead_letters(kept.now_s)
     assert letter.position == Position(1)
+
+
+def test_who_leaves_a_batch_settles_the_rest_and_not_what_was_put_off_or_given_up():
+    kept = Kept()
+    kept.admit(recs(1, 4))
+    delivery = kept.deliver()
+    kept.ledger.nack(delivery.ticket, kept.now_s, [1], delay_s=5)
+    kept.ledger.dead_letter(delivery.ticket, kept.now_s, [2])
+    kept.ledger.ack(delivery.ticket)
+    assert kept.ledger.unsettled() == [Position(2), Position(3)]
+    (letter,) = kept.ledger.dead_letters(kept.now_s)
+    kept.ledger.buried(letter)
+    kept.now_s += 5
+    again = kept.deliver()
+    assert numbers(again.records) == [2]
+    kept.ledger.skip(delivery.ticket)
+    assert kept.ledger.safe == at(1)
+    kept.ledger.ack(again.ticket)
+    assert kept.ledger.safe == at(4)
+
+
+def test_settling_through_leaves_dead_letters_to_be_written():
+    kept = Kept()
+    kept.admit(recs(1, 4), unreadable={1: KeyError()})
+    delivery = kept.deliver()
+    kept.ledger.settle_through(delivery.ticket, 2)
+    assert kept.ledger.safe == at(1)
+    (letter,) = kept.ledger.dead_letters(kept.now_s)
+    kept.ledger.buried(letter)
+    assert kept.ledger.safe == at(3)
+
+
+def test_a_handler_that_was_only_slow_settles_what_was_handed_out_to_another_meanwhile():
+    kept = Kept(settle_deadline_s=10.0, stalled=Redeliver())
+    kept.admit(recs(1, 4))
+    slow = kept.deliver()
+    kept.later(10)
+    again = kept.deliver()
+    kept.ledger.nack(again.ticket, kept.now_s, [3])
+    kept.ledger.ack(slow.ticket)
+    assert kept.ledger.safe == at(3)
+    assert numbers(kept.deliver().records) == [4]
 
 
 def test_what_can_not_be_read_is_a_dead_letter_and_never_handed_out():

@@ -40,6 +40,11 @@ class Entry:
         self.state = NEW
         self.delivery: Delivery[Any] | None = None
         self.times = 0
+        self.put_off = False
+
+    def put(self, state: str) -> None:
+        """Its handler has said so."""
+        self.state, self.put_off = state, True
 
 
 class Histories(RuleBasedStateMachine):
@@ -151,14 +156,19 @@ class Histories(RuleBasedStateMachine):
     def ack(self, data: st.DataObject) -> None:
         delivery, entries, places = self.some(data)
         assert self.ledger.ack(delivery.ticket, places)
-        for entry in entries:
-            entry.state = SETTLED
+        self.settle(delivery, entries, all_of_it=places is None)
         if self.latest_wins:
             self.pass_all_before(entries[-1])
 
+    def settle(self, delivery: Delivery[Any], entries: list[Entry], *, all_of_it: bool) -> None:
+        for entry in entries:
+            with_it = entry.state == OUT and entry.delivery is delivery
+            if with_it or not all_of_it or not entry.put_off:
+                entry.state = SETTLED
+
     def pass_all_before(self, last: Entry) -> None:
         for entry in self.entries[: self.entries.index(last)]:
-            if entry.state != NEW:
+            if entry.state in (OUT, WAITING):
                 entry.state = SETTLED
 
     @precondition(has_deliveries)
@@ -176,8 +186,7 @@ class Histories(RuleBasedStateMachine):
     def skip(self, data: st.DataObject) -> None:
         delivery, entries, places = self.some(data)
         assert self.ledger.skip(delivery.ticket, places)
-        for entry in entries:
-            entry.state = SETTLED
+        self.settle(delivery, entries, all_of_it=places is None)
 
     @precondition(has_deliveries)
     @rule(data=st.data(), delay_s=st.sampled_from([0.0, 3.0]))
@@ -186,7 +195,7 @@ class Histories(RuleBasedStateMachine):
         assert self.ledger.nack(delivery.ticket, self.kept.now_s, places, delay_s=delay_s)
         for entry in entries:
             if entry.state == OUT and entry.delivery is delivery:
-                entry.state = WAITING
+                entry.put(WAITING)
 
     @precondition(has_deliveries)
     @rule(data=st.data())
@@ -200,7 +209,7 @@ class Histories(RuleBasedStateMachine):
             step = self.kept.told[told].next_step
             assert self.kept.told[told].records == len(mine)
             for entry in mine:
-                entry.state = {"Again": WAITING, "Halve": WAITING, "DeadLetters": BURYING, "Skip": SETTLED}[step]
+                entry.put({"Again": WAITING, "Halve": WAITING, "DeadLetters": BURYING, "Skip": SETTLED}[step])
 
     @precondition(has_deliveries)
     @rule(data=st.data())
@@ -209,7 +218,7 @@ class Histories(RuleBasedStateMachine):
         assert self.ledger.dead_letter(delivery.ticket, self.kept.now_s, places)
         for entry in entries:
             if entry.state == OUT and entry.delivery is delivery:
-                entry.state = BURYING
+                entry.put(BURYING)
 
     @precondition(has_deliveries)
     @rule(data=st.data())
@@ -221,7 +230,8 @@ class Histories(RuleBasedStateMachine):
                 self.ledger.settle_through(delivery.ticket, delivery.places[index])
             return
         assert self.ledger.settle_through(delivery.ticket, delivery.places[index])
-        entries[index].state = SETTLED
+        if entries[index].state != BURYING:
+            entries[index].state = SETTLED
         self.pass_all_before(entries[index])
 
     @rule()
@@ -266,6 +276,7 @@ class Histories(RuleBasedStateMachine):
                 assert (now == BURYING) <= ("DeadLetters" in actions)
                 assert (now == WAITING) <= ("Redeliver" in actions)
                 entry.state = now
+                entry.put_off |= now == BURYING
 
     def told_now(self) -> dict[Position, str]:
         """Where the ledger has each record that was handed out and is not settled, from the inside."""

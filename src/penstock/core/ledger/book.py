@@ -101,10 +101,10 @@ class Book(Generic[R]):
             self.chain.settled(page)
 
     def settle_all(self, ticket: Ticket) -> None:
-        """All that a ticket was made with."""
+        """All that a ticket was made with, but for what was put off or given up by name: that was said first."""
         page = ticket.page
         if page.moved or ticket.root is not ticket:
-            for place in page.unsettled_of(ticket.places):
+            for place in self.not_put_off(ticket, ticket.places):
                 self.settle(ticket, place)
             return
         # The usual case: nothing of the page was ever handed out twice, so all that is left of it is known.
@@ -120,7 +120,7 @@ class Book(Generic[R]):
 
     def settle_some(self, ticket: Ticket, places: Sequence[int]) -> None:
         """These, none of which is settled."""
-        if len(places) == ticket.root.unsettled:
+        if len(places) == ticket.root.unsettled and not ticket.page.moved:
             self.settle_all(ticket.root)
         else:
             for place in places:
@@ -129,13 +129,20 @@ class Book(Generic[R]):
     # --- again ---
 
     def again(
-        self, ticket: Ticket, groups: Sequence[Sequence[int]], due_s: float, *, tries: int, halved: bool = False
+        self,
+        ticket: Ticket,
+        groups: Sequence[Sequence[int]],
+        due_s: float,
+        *,
+        tries: int,
+        halved: bool = False,
+        put_off: bool = True,
     ) -> None:
-        """Records that are out wait for their next turn, in these groups."""
+        """Records that are out wait for their next turn, in these groups. ``put_off``: their handler wants it so."""
         waiting = []
         for places in groups:
             if ticket.where is Where.OUT and places:
-                moved = self.move(ticket, places, Where.WAITING)
+                moved = self.move(ticket, places, Where.WAITING, put_off=put_off)
                 moved.due_s, moved.tries, moved.halved = due_s, tries, halved or ticket.halved
                 waiting.append(moved)
         if waiting:
@@ -143,10 +150,11 @@ class Book(Generic[R]):
             if not ticket.left:
                 self.queue.closed(ticket)
 
-    def move(self, ticket: Ticket, places: Sequence[int], where: Where) -> Ticket:
+    def move(self, ticket: Ticket, places: Sequence[int], where: Where, *, put_off: bool = True) -> Ticket:
         """Records leave a ticket for a new one."""
         moved = Ticket(ticket.page, places, serial=next(self._tickets), root=ticket.root)
         moved.attempt, moved.key, moved.where = ticket.attempt, ticket.key, where
+        moved.put_off = put_off or ticket.put_off
         ticket.page.moved.update(dict.fromkeys(places, moved))
         ticket.left -= len(places)
         if ticket.where is Where.OUT:
@@ -155,11 +163,21 @@ class Book(Generic[R]):
 
     def cut(self, ticket: Ticket, places: Sequence[int]) -> Ticket:
         """A ticket of its own for a part of one that waits; it waits as long."""
-        tail = self.move(ticket, places, ticket.where)
+        tail = self.move(ticket, places, ticket.where, put_off=False)
         tail.due_s, tail.tries, tail.halved = ticket.due_s, ticket.tries, ticket.halved
         return tail
 
     # --- who has what ---
+
+    def not_put_off(self, ticket: Ticket, places: Sequence[int]) -> list[int]:
+        """Those of a ticket's records that are not settled, are with it or were taken from it without its handler."""
+        page, root = ticket.page, ticket.root
+        found = []
+        for place in page.unsettled_of(places):
+            holder = page.moved.get(place, root)
+            if holder is ticket or not holder.put_off:
+                found.append(place)
+        return found
 
     def mine(self, ticket: Ticket, places: Sequence[int] | None = None) -> Sequence[int]:
         """Those of a ticket's records that are not settled and are still with it, rising."""
@@ -178,7 +196,10 @@ class Book(Generic[R]):
         return found
 
     def before(self, ticket: Ticket, stop: int) -> list[tuple[Ticket, Sequence[int]]]:
-        """What was handed out and is not settled before a place, by the ticket that it was handed out with first."""
+        """What was handed out and is not settled before a place, by the ticket that it was handed out with first.
+
+        Without dead letters: those are to be written.
+        """
         number = ticket.page.number
         found = []
         for root in sorted(self.stalls, key=_order):
@@ -188,6 +209,8 @@ class Book(Generic[R]):
             places = page.unsettled_of(root.places)
             if page.number == number and places and places[-1] >= stop:
                 places = [each for each in places if each < stop]
+            if page.moved:
+                places = [each for each in places if page.moved.get(each, root).where is not Where.BURYING]
             if places:
                 found.append((root, places))
         return found

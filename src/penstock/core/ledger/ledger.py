@@ -242,8 +242,10 @@ class Ledger(Generic[R]):
     # --- settling ---
 
     def ack(self, ticket: Ticket, places: Sequence[int] | None = None) -> bool:
-        """These records of a delivery are done; without ``places`` all of them. Counts also when they were handed out
-        again meanwhile. Settling twice is no fault.
+        """These records of a delivery are done, also when they were handed out again meanwhile. Twice is no fault.
+
+        Without ``places``: all of it, but for those that were put off or became dead letters before: who leaves a batch
+        has settled the rest.
         """
         if self._closed is not None:
             return self._late(ticket.left if places is None else len(places))
@@ -276,13 +278,17 @@ class Ledger(Generic[R]):
         """These records count as settled without having been processed; an event says so."""
         if self._closed is not None:
             return self._late(ticket.left if places is None else len(places))
-        named = ticket.places if places is None else sorted(map(ticket.owned, places))
-        self._skip(ticket, ticket.page.unsettled_of(named), reason)
+        if places is None:
+            named: Sequence[int] = self._book.not_put_off(ticket, ticket.places)
+        else:
+            named = ticket.page.unsettled_of(sorted(map(ticket.owned, places)))
+        self._skip(ticket, named, reason)
         return True
 
     def settle_through(self, ticket: Ticket, place: int) -> bool:
-        """Settle this record and all before it that were handed out. Raises ValueError with ``ByKey``: there others lie
-        between them that were not handed out.
+        """Settle this record and all before it that were handed out; dead letters among them are written all the same.
+
+        Raises ValueError with ``ByKey``: there others lie between them that were not handed out.
         """
         if self._closed is not None:
             return self._late(1)
@@ -367,7 +373,7 @@ class Ledger(Generic[R]):
     def _redeliver(self, root: Ticket, now_s: float) -> None:
         for ticket, places in self._book.with_whom(root).items():
             if ticket.where is Where.OUT:
-                self._book.again(ticket, [places], now_s, tries=ticket.tries)
+                self._book.again(ticket, [places], now_s, tries=ticket.tries, put_off=False)
 
     # --- the end of a record's tries ---
 

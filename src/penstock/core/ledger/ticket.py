@@ -32,8 +32,8 @@ class Ticket:
     """Records of one page that share their history. Each record is with one ticket, until it is settled."""
 
     __slots__ = (
-        "attempt", "due_s", "first_at_s", "halved", "key", "left", "page", "places", "redelivered", "remind_at_s",
-        "root", "serial", "tries", "unsettled", "where",
+        "attempt", "due_s", "first_at_s", "halved", "key", "left", "page", "places", "put_off", "redelivered",
+        "remind_at_s", "root", "serial", "tries", "unsettled", "where",
     )  # fmt: skip
 
     def __init__(self, page: Page[Any], places: Sequence[int], *, serial: int, root: Ticket | None = None) -> None:
@@ -60,6 +60,8 @@ class Ticket:
         """While waiting: not before this."""
         self.remind_at_s = 0.0
         """Of a root: when it is reported as not settled."""
+        self.put_off = False
+        """True when a handler put the records off, or gave them up, or failed; since then or before."""
         self.redelivered = 0
         """Of a root: how often it was handed out again because it was not settled in time."""
         self.key: object = None
