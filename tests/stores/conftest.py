@@ -6,6 +6,7 @@ import contextlib
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import dynamodb_local_server
 import postgres_server
 import pytest
 from lease_kit import CREDENTIALS
@@ -40,6 +41,16 @@ def dynamodb(local: LocalKinesis) -> Iterator[LocalKinesis]:
 
 
 @pytest.fixture(scope="session")
+def dynamodb_local() -> Iterator[str]:
+    """The address of Amazon's own DynamoDB for tests."""
+    try:
+        with dynamodb_local_server.running() as url:
+            yield url
+    except dynamodb_local_server.UnavailableError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[dict[str, Any]]:
     """What to connect to a PostgreSQL server with."""
     pytest.importorskip("asyncpg")
@@ -50,11 +61,14 @@ def postgres() -> Iterator[dict[str, Any]]:
         pytest.skip(str(reason))
 
 
-TABLES = [
-    "memory",
-    "sqlite",
-    *(pytest.param(name, marks=pytest.mark.xdist_group("stores")) for name in ("dynamodb", "postgres")),
+# Their servers are started once, so all that need them run in one process.
+STORES = pytest.mark.xdist_group("stores")
+SERVED = [
+    pytest.param("dynamodb", marks=STORES),
+    pytest.param("postgres", marks=STORES),
+    pytest.param("dynamodb-local", marks=[STORES, pytest.mark.slow]),
 ]
+TABLES = ["memory", "sqlite", *SERVED]
 
 
 @pytest.fixture(params=TABLES)
@@ -64,9 +78,12 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Lease
     if request.param == "memory":
         shared = MemoryLeaseTable(name)
         return lambda: shared
-    if request.param == "dynamodb":
-        service: LocalKinesis = request.getfixturevalue("dynamodb")
-        settings = WireSettings(endpoint_url=service.endpoint_url, region="us-east-1", credentials=CREDENTIALS)
+    if request.param.startswith("dynamodb"):
+        if request.param == "dynamodb":
+            url = request.getfixturevalue("dynamodb").endpoint_url
+        else:
+            url = request.getfixturevalue("dynamodb_local")
+        settings = WireSettings(endpoint_url=url, region="us-east-1", credentials=CREDENTIALS)
         # moto is slow to start, and answers 32 writers one after the other
         options = LeaseTableOptions(answer_timeout_s=30.0)
         return lambda: DynamoLeaseTable(name, settings, options)

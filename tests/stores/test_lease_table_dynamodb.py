@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from lease_kit import at, done
+from lease_kit import CREDENTIALS, at, done
 
-from conftest import CREDENTIALS
 from penstock.aws.attribute_values import plain, plain_item, typed, typed_item
 from penstock.aws.lease_table import OWNER_INDEX, DynamoLeaseTable, LeaseTableOptions
 from penstock.aws.settings import WireSettings
@@ -128,6 +127,34 @@ async def test_workers_that_start_together_make_one_table(
         await opened().ensure()
     await asyncio.gather(*(opened(owner_index=True).ensure() for _ in range(8)))
     assert len(client.describe_table(TableName=name)["Table"]["GlobalSecondaryIndexes"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("there", [False, True])
+async def test_workers_that_start_together_make_one_table_of_amazons_own(
+    dynamodb_local: str, name: str, there: bool
+) -> None:
+    """There an index takes its time, and whoever asks for a second one meanwhile is refused."""
+    settings = WireSettings(endpoint_url=dynamodb_local, region="us-east-1", credentials=CREDENTIALS)
+    plain_table = DynamoLeaseTable(name, settings)
+    if there:
+        await plain_table.ensure()
+        await plain_table.create(LeaseRow(key="a", owner="w1"))
+    tables = [DynamoLeaseTable(name, settings, LeaseTableOptions(owner_index=True)) for _ in range(8)]
+    await asyncio.gather(*(one.ensure() for one in tables))
+    client = boto3.client("dynamodb", endpoint_url=dynamodb_local, region_name="us-east-1")
+    try:
+        indexes: list[Any] = []
+        while not indexes or indexes[0]["IndexStatus"] != "ACTIVE":
+            indexes = client.describe_table(TableName=name)["Table"]["GlobalSecondaryIndexes"]
+            assert [one["IndexName"] for one in indexes] == [OWNER_INDEX]
+            await asyncio.sleep(0.05)
+    finally:
+        client.close()
+    if there:
+        assert await tables[0].owned_keys("w1") == ["a"]
+    for one in (plain_table, *tables):
+        await one.close()
 
 
 async def test_a_table_with_another_key_is_refused(
