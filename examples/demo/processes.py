@@ -62,9 +62,9 @@ def kill_tree(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> int:
     if process.poll() is not None:
         return 0
     doomed = [process.pid]
-    parents = _parents()
+    parent_of = parents()
     for pid in doomed:
-        doomed += [child for child, parent in parents.items() if parent == pid]
+        doomed += [child for child, parent in parent_of.items() if parent == pid]
     for pid in doomed:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -74,7 +74,7 @@ def kill_tree(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> int:
     return len(doomed)
 
 
-def _parents() -> dict[int, int]:
+def parents() -> dict[int, int]:
     """Every process of this machine and its parent."""
     if Path("/proc/self/stat").exists():
         found = {}
