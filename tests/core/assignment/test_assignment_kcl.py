@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.core.assignment import LeaseView, WorkerView
 from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWatch, Place
-from penstock.core.assignment.kcl2 import Moves, moves
+from penstock.core.assignment.kcl2 import Moves, grants, moves
 from penstock.core.assignment.kcl3 import Step, step, steps
 from penstock.core.assignment.rows import lease_view, worker_view
 from penstock.core.leases.listing import listing_of
@@ -111,6 +111,23 @@ def test_what_a_penstock_worker_has_is_asked_for():
     assert (len(found.ask), found.steal, found.take) == (4, (), ())
 
 
+@given(st.integers(0, 2**32), st.integers(2, 5), st.integers(0, 3), st.integers(1, 30))
+def test_what_is_asked_for_is_granted_and_no_more(seed, ours_count, kcl_count, lease_count):
+    rng = Random(seed)
+    ours = [WorkerView(id=f"p{number}") for number in range(ours_count)]
+    everybody = [*(one.id for one in ours), *(f"k{number}" for number in range(kcl_count))]
+    leases = [lease(number, rng.choice([everybody[0], *everybody])) for number in range(lease_count)]
+    held = Counter(one.owner for one in leases)
+    for asker in ours:
+        found = moves(leases, ours, asker.id, rng, failover_s=F)
+        for key in found.ask:
+            owner = next(one.owner for one in leases if one.key == key)
+            assert grants(leases, ours, owner, asker.id, failover_s=F)
+        for owner in ours:
+            if held[owner.id] <= held[asker.id]:
+                assert not grants(leases, ours, owner.id, asker.id, failover_s=F)
+
+
 def test_a_lease_that_was_given_up_is_not_taken_back():
     ours = [WorkerView(id="me", avoids=frozenset({"s000"}))]
     assert turn(many(1, None), workers=ours).take == ()
@@ -184,6 +201,9 @@ def test_kcl_2x_workers_show_by_their_leases():
 def test_a_3x_fleet_in_2x_mode(mode):
     rows = replace(V3, client_version=mode)
     assert find(lease_table=rows, leases=many(1, "k1")) == Finding(Fleet.KCL2)
+    shown = (Place.OWN_TABLES,) if mode == "CLIENT_VERSION_UPGRADE_FROM_2X" else ()
+    assert find(own_tables=rows, leases=many(1, "k1")) == Finding(Fleet.KCL2, shown)
+    assert find(own_tables=rows) == Finding(Fleet.ALONE)
 
 
 @pytest.mark.parametrize("mode", ["CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK", "CLIENT_VERSION_4X"])

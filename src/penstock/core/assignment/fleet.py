@@ -22,7 +22,8 @@ METRICS_STALE_S = 60.0
 CLOCKS_APART_MAX_S = 300.0
 """How far another machine's clock is believed to be off at most, when a metrics row is seen for the first time."""
 
-_TAKES_FOR_ITSELF = frozenset({"CLIENT_VERSION_INIT", "CLIENT_VERSION_UPGRADE_FROM_2X", "CLIENT_VERSION_2X"})
+_BECOMES_3X = "CLIENT_VERSION_UPGRADE_FROM_2X"
+_TAKES_FOR_ITSELF = frozenset({"CLIENT_VERSION_INIT", "CLIENT_VERSION_2X", _BECOMES_3X})
 _MOVED = "TABLE_MIGRATION_STATUS_COMPLETE"
 
 _NOBODY: Mapping[str, int] = MappingProxyType({})
@@ -65,8 +66,8 @@ class Finding:
 
     fleet: Fleet
     metrics_in: tuple[Place, ...] = ()
-    """Where a worker has to show itself to the leader, and may: only in the KCL 3.x fleet, and while it moves its
-    tables in both.
+    """Where a worker has to show itself to the leader, and may: in a KCL 3.x fleet, while it moves its tables in both;
+    and in one that is to become one, in tables of its own only. In the lease table it would break the 2.x workers.
     """
 
 
@@ -105,7 +106,11 @@ class FleetWatch:
         if modes and not _TAKES_FOR_ITSELF.issuperset(modes.values()) and (strangers or reporting):
             # Also for a mode that is not known: who takes nothing does no harm.
             return Finding(Fleet.KCL3, _current(modes, places))
-        return Finding(Fleet.KCL2 if strangers else Fleet.ALONE)
+        if not strangers:
+            return Finding(Fleet.ALONE)
+        # The KCL changes over only when each owner of a lease has shown himself for long enough.
+        becoming = modes.get(Place.OWN_TABLES) == _BECOMES_3X
+        return Finding(Fleet.KCL2, (Place.OWN_TABLES,) if becoming else ())
 
     def _reporting(
         self, now_s: float, now_epoch_s: float, places: Iterable[Coordination], penstock_workers: Collection[str]

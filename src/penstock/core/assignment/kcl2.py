@@ -52,6 +52,15 @@ def moves(
     return _Round(list(leases), list(workers), me, rng, failover_s, leases_max).moves(steal_max)
 
 
+def grants(
+    leases: Iterable[LeaseView], workers: Iterable[WorkerView], me: str, asker: str, *, failover_s: float
+) -> bool:
+    """True when ``me`` may hand one of its leases to the Penstock worker that asks: by the rule by which it asks."""
+    seen = _Round(list(leases), list(workers), asker, None, failover_s, None)
+    surplus = seen.held[me] - seen.target
+    return seen.need > (0 if surplus > 0 else 1) and surplus >= 0
+
+
 class _Round:
     """Who has what, and how much each should have."""
 
@@ -60,7 +69,7 @@ class _Round:
         leases: Sequence[LeaseView],
         workers: Sequence[WorkerView],
         me: str,
-        rng: Random,
+        rng: Random | None,
         failover_s: float,
         leases_max: int | None,
     ) -> None:
@@ -117,6 +126,6 @@ class _Round:
         if place >= max(surplus, 1):
             return ()
         mine = [key for key in keys[place :: len(in_need)] if key not in self.avoids]
-        if len(in_need) == 1:
+        if len(in_need) == 1 and self.rng is not None:
             self.rng.shuffle(mine)
         return tuple(mine[:count])

@@ -75,7 +75,8 @@ def receiver_for(
 ) -> str | None:
     """Whom a leaving worker hands a lease to when the one that was planned did not come: who has the fewest leases.
 
-    ``load`` counts leases by worker. ``without`` are those that were tried. None: there is nobody, free the row.
+    ``load`` counts leases by worker, with those that were promised to him already. ``without`` are workers that were
+    tried. None: there is nobody, free the row.
     """
     able = [
         worker

@@ -64,6 +64,9 @@ class HoleAudit:
     def look(self, leases: Iterable[LeaseView], lineage: Lineage | None = None) -> list[tuple[int, int]]:
         """The holes (inclusive ranges) that were there at this look and at those before it: repair them now.
 
+        What is missing `penstock.core.assignment.births` tells, from a full listing. If that finds nothing, records of
+        the hole wait for a parent that is still read: a merge's child has no lease before both its parents have one.
+
         A table without a lease that is read is one hole, at once. Where a row does not tell its range, ``lineage``
         may; else nothing is known, and this look does not count.
         """
