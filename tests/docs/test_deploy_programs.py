@@ -65,16 +65,17 @@ def test_the_program_for_databricks(spark: SparkSession, local: LocalKinesis, tm
             "SparkSession.builder.getOrCreate()": "SESSION",
             '"/Volumes/main/sales/checkpoints/orders"': "FOLDER + '/checkpoint'",
             '.option("region", "eu-west-1")': '.option("region", REGION).option("endpointUrl", ENDPOINT)',
-            '.format("delta")': '.format("parquet")',
-            ".saveAsTable(table)": ".save(f'{FOLDER}/{table}')",
+            "DeltaSink, decode_json": "BatchFolder, decode_json",
+            'DeltaSink(table="main.sales.orders")': 'BatchFolder(FOLDER + "/orders")',
+            'DeltaSink(table="main.sales.orders_dead_letters")': 'BatchFolder(FOLDER + "/dead")',
             "query.awaitTermination()": "query.processAllAvailable()",
         },
         {"SESSION": session, "FOLDER": str(tmp_path), "REGION": local.region, "ENDPOINT": local.endpoint_url},
     )
     names["query"].stop()
-    rows = ds.dataset(tmp_path / "main.sales.orders").to_table()
+    rows = ds.dataset(tmp_path / "orders").to_table()
     assert sorted(rows["order_id"].to_pylist(), key=int) == [str(number) for number in range(40)]
-    letters = ds.dataset(tmp_path / "main.sales.orders_dead_letters").to_table()
+    letters = ds.dataset(tmp_path / "dead").to_table()
     assert letters["data"].to_pylist() == [b"no order"]
     assert session.conf.get("spark.sql.shuffle.partitions") == spark.conf.get("spark.sql.shuffle.partitions")
 

@@ -308,7 +308,6 @@ ELSEWHERE = {
     "requires a different Python": "pip",
     "OOMKilled": "Kubernetes",
     "kubectl describe pod": "Kubernetes",
-    "nothing, and the table does not grow": "",
 }
 """Messages that are neither ours nor Spark's nor AWS's."""
 EXAMPLES = {

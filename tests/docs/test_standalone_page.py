@@ -18,7 +18,7 @@ import boto3
 import pyarrow.dataset as ds
 import pyspark
 import pytest
-from doc_pages import DOCS, ROOT, blocks
+from doc_pages import DOCS, ROOT, blocks, rows, section
 from packaging.requirements import Requirement
 from terminals import Terminal, until
 
@@ -156,6 +156,14 @@ def test_the_job_runs_on_a_cluster_that_has_nothing_but_python(cluster: Cluster)
     shell.type(f"{cluster.here(submit)} --json > submitted.log 2>&1 &")
     until(lambda: cluster.rows() == cluster.count, "rows of the job that was submitted")
     shell.type("kill -KILL $!")
+
+    cluster.put(1)
+    without = cluster.here(submit).replace("PYTHONPATH=deps", "PYTHONPATH=nowhere")
+    code = shell.type(f"{without} --json > without.log 2>&1; echo $?").strip()
+    told = [line for line in (cluster.folder / "without.log").read_text().splitlines() if line.startswith("penstock: ")]
+    assert "No module named 'penstock'" in told[-1]
+    (row,) = [row for row in rows(section(PAGE, "When it goes wrong")) if "ModuleNotFoundError" in row[0]]
+    assert row[1] == code
 
     for export in exports_of_a_program:
         shell.type(cluster.here(export))
