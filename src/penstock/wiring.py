@@ -9,9 +9,9 @@ from penstock.errors import OptionError
 from penstock.model import StreamName
 
 if TYPE_CHECKING:
-    from penstock.ports import RecordSink
+    from penstock.ports import LeaseTable, RecordSink, RecordSource
 
-__all__ = ["Credentials", "WireSettings", "sink_for", "stream_name"]
+__all__ = ["Credentials", "WireSettings", "lease_table_for", "sink_for", "source_for", "stream_name"]
 
 
 def sink_for(stream: str | RecordSink, wire: WireSettings | None) -> RecordSink:
@@ -23,6 +23,24 @@ def sink_for(stream: str | RecordSink, wire: WireSettings | None) -> RecordSink:
     from penstock.aws.record_sink import KinesisSink
 
     return KinesisSink(stream_name(stream), wire or WireSettings())
+
+
+def source_for(stream: str | RecordSource, wire: WireSettings | None) -> RecordSource:
+    """A source for a stream's name or ARN; a source is returned as it is. Raises OptionError."""
+    if not isinstance(stream, str):
+        if wire is not None:
+            raise OptionError("wire settings say how to reach a stream given by name or ARN, not a source")
+        return stream
+    from penstock.aws.record_source import KinesisSource
+
+    return KinesisSource(stream_name(stream), wire or WireSettings())
+
+
+def lease_table_for(application: str, wire: WireSettings | None) -> LeaseTable:
+    """The DynamoDB table with an application's name."""
+    from penstock.aws.lease_table import DynamoLeaseTable
+
+    return DynamoLeaseTable(application, wire or WireSettings())
 
 
 def stream_name(stream: str) -> StreamName:

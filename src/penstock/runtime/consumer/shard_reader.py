@@ -14,7 +14,7 @@ from penstock.core.ledger.resuming import behind
 from penstock.runtime.consumer.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from random import Random
 
     from penstock.core.feeding.cursor import Taken
@@ -75,31 +75,56 @@ class ShardReader:
         self.is_over = False
         """Nothing more is handed out: the shard is done, or the lease is gone."""
         self._stirred = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self.on_stir: Callable[[ShardReader], None] | None = None
+        """Called when there may be something to `take`, or the reader is over."""
         self._told = checkpoint  # what the keeper knows to be safe
         self._writing: Checkpoint | None = None  # what it was told to write by itself
 
     # --- for those who read ---------------------------------------------------------------------
 
+    def take(self) -> Batch[Record] | None:
+        """The next records, if there are any to be had now; see ``on_stir`` for when to ask again."""
+        now_s = self._loop.time()
+        if self.is_over or not self._keeper.may_deliver():
+            return None
+        self.ledger.check(now_s)
+        delivery = self.ledger.deliver(now_s, self._batch_records_max)
+        if delivery is None:
+            self._wake_at(self.ledger.next_at_s())
+            return None
+        return Batch(
+            self.ledger,
+            delivery,
+            stream=self._stream,
+            shard_id=self.shard_id,
+            token=self._keeper.token,
+            millis_behind_latest=self._behind_ms,
+            clock=self._loop.time,
+            on_settled=self._on_settled,
+        )
+
     async def next_batch(self) -> Batch[Record] | None:
-        """The next records; None when there will be none in this tenure."""
+        """The next records, waited for; None when there will be none in this tenure."""
         while not self.is_over:
-            now_s = self._loop.time()
-            if self._keeper.may_deliver():
-                delivery = self.ledger.deliver(now_s, self._batch_records_max)
-                if delivery is not None:
-                    return Batch(
-                        self.ledger,
-                        delivery,
-                        stream=self._stream,
-                        shard_id=self.shard_id,
-                        token=self._keeper.token,
-                        millis_behind_latest=self._behind_ms,
-                        clock=self._loop.time,
-                        on_settled=self._on_settled,
-                    )
-            self.ledger.check(now_s)
-            await self._pause(self.ledger.next_at_s() - now_s)
+            batch = self.take()
+            if batch is not None:
+                return batch
+            await self._pause(None)
         return None
+
+    async def __aiter__(self) -> AsyncIterator[Batch[Record]]:
+        """Batches until the tenure ends. Who leaves early gives back what he did not settle: it is handed out again."""
+        try:
+            while (batch := await self.next_batch()) is not None:
+                yield batch
+        finally:
+            self.take_back()
+
+    def take_back(self) -> None:
+        """Whoever iterated has left: what is out is handed out again."""
+        self.ledger.take_back(self._loop.time())
+        self._stir()
 
     # --- for the worker -------------------------------------------------------------------------
 
@@ -144,6 +169,8 @@ class ShardReader:
         if not self.is_over:
             self.is_over = True
             self.ledger.close(reason)
+            if self._alarm is not None:
+                self._alarm.cancel()
             self._stir()
 
     async def drain(self, deadline_s: float) -> bool:
@@ -194,13 +221,28 @@ class ShardReader:
 
     def _stir(self) -> None:
         self._stirred.set()
+        if self.on_stir is not None:
+            self.on_stir(self)
 
-    async def _pause(self, seconds: float) -> None:
-        """Until something has happened, so long at most."""
+    def _wake_at(self, at_s: float) -> None:
+        """Stir then, for what is due by time alone: a retry, a deadline."""
+        if math.isinf(at_s):
+            return
+        if self._alarm is not None:
+            if self._alarm.when() <= at_s and not self._alarm.cancelled():
+                return
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(at_s, self._alarmed)
+
+    def _alarmed(self) -> None:
+        self._alarm = None
+        self._stir()
+
+    async def _pause(self, seconds: float | None) -> None:
+        """Until something has happened, or so long."""
         self._stirred.clear()
-        wait_s = None if math.isinf(seconds) else max(0.0, seconds)
         try:
-            async with asyncio.timeout(1.0 if wait_s is None else min(1.0, wait_s)):
+            async with asyncio.timeout(seconds):
                 await self._stirred.wait()
         except TimeoutError:
             return

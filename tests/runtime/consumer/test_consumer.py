@@ -1,0 +1,208 @@
+"""The consumer as people use it: batches, a stream of shards, a handler; alone and beside others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fleet_kit import DEADLINE_S, POLL, STREAM
+
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.errors import NotFoundError
+from penstock.local import LocalKinesis
+from penstock.model import StartAt
+from penstock.runtime.consumer.consumer import Consumer
+from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.stores.memory import MemoryLeaseTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.runtime.consumer.batch import Batch
+
+SHARDS = 4
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: SHARDS}) as service:
+        yield service
+
+
+def put(kinesis: Any, start: int, stop: int, key: Any = None) -> set[bytes]:
+    datas = [b"%d" % number for number in range(start, stop)]
+    for at in range(0, len(datas), 100):
+        kinesis.put_records(
+            StreamName=STREAM,
+            Records=[{"Data": data, "PartitionKey": key or data.decode()} for data in datas[at : at + 100]],
+        )
+    return set(datas)
+
+
+def consumer_of(local: LocalKinesis, leases: Any = None, **settings: Any) -> Consumer:
+    return Consumer(
+        STREAM,
+        application="billing",
+        leases=leases,
+        settings=WorkerSettings(
+            **{
+                "failover_s": 2.0,
+                "look_interval_s": 0.1,
+                "wait_interval_s": 0.02,
+                "start_at": StartAt.TRIM_HORIZON,
+                "polling": POLL,
+                **settings,
+            }
+        ),
+        wire=WireSettings(
+            endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
+        ),
+    )
+
+
+async def test_batches_of_all_shards_with_leases_in_dynamodb(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, 0, 300)
+    got: Counter[bytes] = Counter()
+    last: defaultdict[str, int] = defaultdict(int)
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local) as consumer:
+        async for batch in consumer:
+            async with batch:
+                for record in batch.records:
+                    assert record.sequence_number > last[record.shard_id]
+                    last[record.shard_id] = record.sequence_number
+                    got[record.data] += 1
+            if len(got) == len(wanted):
+                break
+    assert set(got) == wanted
+    assert set(got.values()) == {1}
+    assert len(last) == SHARDS
+    more = put(kinesis, 300, 320)
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local) as consumer:
+        async for batch in consumer:
+            async with batch:
+                got.update(record.data for record in batch.records)
+            if more <= set(got):
+                break
+    assert set(got.values()) == {1}
+
+
+async def test_a_handler_is_called_with_each_batch_shards_side_by_side(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, 0, 200)
+    got: list[bytes] = []
+    at_work: set[str] = set()
+    most = 0
+
+    async def handle(batch: Batch[Any]) -> None:
+        nonlocal most
+        assert batch.shard_id not in at_work, "two batches of one shard at a time"
+        at_work.add(batch.shard_id)
+        most = max(most, len(at_work))
+        await asyncio.sleep(0.05)
+        got.extend(record.data for record in batch.records)
+        at_work.discard(batch.shard_id)
+
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable()) as consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        while set(got) != wanted:
+            await asyncio.sleep(0.02)
+        closing = asyncio.create_task(consumer.close())
+        await running
+        await closing
+    assert sorted(got) == sorted(wanted)
+    assert most > 1
+
+
+async def test_a_task_per_record_settled_in_any_order_never_blocks(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, 0, 200)
+    got: list[bytes] = []
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def work(batch: Batch[Any], index: int, data: bytes) -> None:
+        await asyncio.sleep((int(data) * 7919 % 50) / 1000)
+        got.append(data)
+        batch.ack(index)
+
+    table = MemoryLeaseTable()
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, table) as consumer:
+        async for batch in consumer:
+            for index, record in enumerate(batch.records):
+                tasks.add(asyncio.create_task(work(batch, index, record.data)))
+            if len(tasks) == len(wanted):
+                break
+        await asyncio.gather(*tasks)
+    assert set(got) == wanted
+    rows = (await table.scan()).rows
+    assert all(row.checkpoint.is_position for row in rows)
+    assert {row.owner for row in rows} == {None}
+
+
+async def test_a_poison_record_does_not_stop_the_others(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, 0, 50) - {b"17"}
+    got: set[bytes] = set()
+    settings = LedgerSettings(retry=Retry(batch_tries_max=1, tries_max=2, base_s=0.001, cap_s=0.002))
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), ledger=settings) as consumer:
+        async for batch in consumer:
+            async with batch:
+                if any(record.data == b"17" for record in batch.records):
+                    raise ValueError("no seventeen")
+                got |= {record.data for record in batch.records}
+            if got == wanted:
+                break
+
+
+async def test_an_iteration_that_is_left_early_gives_back_what_it_did_not_settle(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    put(kinesis, 0, 20, key="one")
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable()) as consumer:
+        async for batch in consumer:
+            first = [record.data for record in batch.records]
+            break
+        async for batch in consumer:
+            assert [record.data for record in batch.records] == first
+            assert batch.attempt == 2
+            batch.ack()
+            break
+
+
+async def test_two_consumers_share_and_one_takes_all_when_the_other_leaves(local: LocalKinesis, kinesis: Any) -> None:
+    table = MemoryLeaseTable()
+    got: Counter[bytes] = Counter()
+    wanted = put(kinesis, 0, 100)
+
+    async def consume(consumer: Consumer) -> None:
+        async for batch in consumer:
+            async with batch:
+                got.update(record.data for record in batch.records)
+
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, table) as one:
+        first = asyncio.create_task(consume(one))
+        async with consumer_of(local, table) as other:
+            second = asyncio.create_task(consume(other))
+            while {len(rows) for rows in (await owners(table)).values()} != {SHARDS // 2}:
+                await asyncio.sleep(0.02)
+            wanted |= put(kinesis, 100, 200)
+        await second
+        wanted |= put(kinesis, 200, 300)
+        while set(got) != wanted:
+            await asyncio.sleep(0.02)
+        await one.close()
+        await first
+    assert set(got.values()) == {1}
+
+
+async def owners(table: MemoryLeaseTable) -> dict[str | None, list[str]]:
+    found: defaultdict[str | None, list[str]] = defaultdict(list)
+    for row in (await table.scan()).rows:
+        found[row.owner].append(row.key)
+    return found
+
+
+async def test_a_stream_that_is_not_there_is_told_at_the_start(local: LocalKinesis, kinesis: Any) -> None:
+    kinesis.delete_stream(StreamName=STREAM)
+    with pytest.raises(NotFoundError):
+        async with consumer_of(local, MemoryLeaseTable()):
+            raise AssertionError("not reached")
