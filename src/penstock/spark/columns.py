@@ -32,6 +32,15 @@ SPARK_TYPES = {
 SCHEMA = ", ".join(f"{name} {SPARK_TYPES[name].upper()}" for name in COLUMNS)
 """The schema of the source as a DDL string; every column may be null."""
 
+OUTSIDE = "aggregate_outside_range"
+"""A column that is there only for a schema that asks for it: true for the rows of a KPL aggregate some of whose user
+records lie outside their shard's hash range."""
+
+ALL_COLUMNS = f"{SCHEMA}, {OUTSIDE} BOOLEAN"
+"""The schema with it."""
+
+_TYPES = {**SPARK_TYPES, OUTSIDE: "boolean"}
+
 MAY_BE_NULL = frozenset({"partition_key", "explicit_hash_key"})
 """Columns that a schema given by the user may not declare NOT NULL."""
 
@@ -40,14 +49,13 @@ _ARROW_TYPES = {
     "binary": pa.binary(),
     "bigint": pa.int64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
+    "boolean": pa.bool_(),
 }
 
 
 def arrow_schema(columns: Iterable[str] = COLUMNS, not_null: Collection[str] = ()) -> pa.Schema:
     """The Arrow schema that Spark converts these columns to. ``not_null``: the ones declared NOT NULL."""
-    return pa.schema(
-        [pa.field(name, _ARROW_TYPES[SPARK_TYPES[name]], nullable=name not in not_null) for name in columns]
-    )
+    return pa.schema([pa.field(name, _ARROW_TYPES[_TYPES[name]], nullable=name not in not_null) for name in columns])
 
 
 def asked_columns(schema: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -60,12 +68,12 @@ def asked_columns(schema: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     names: list[str] = []
     for field in schema.fields:
         name, spark_type = field.name, field.dataType.simpleString()
-        if name not in SPARK_TYPES:
-            near = difflib.get_close_matches(name, COLUMNS, n=1)
+        if name not in _TYPES:
+            near = difflib.get_close_matches(name, _TYPES, n=1)
             hint = f" (did you mean {near[0]}?)" if near else f" (the columns are {', '.join(COLUMNS)})"
             faults.append(f"the source has no column {name}{hint}")
-        elif spark_type != SPARK_TYPES[name]:
-            faults.append(f"column {name} is of type {SPARK_TYPES[name]}, not {spark_type}")
+        elif spark_type != _TYPES[name]:
+            faults.append(f"column {name} is of type {_TYPES[name]}, not {spark_type}")
         elif name in names:
             faults.append(f"column {name} is asked for twice")
         elif not field.nullable and name in MAY_BE_NULL:

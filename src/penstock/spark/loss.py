@@ -36,7 +36,7 @@ class LossPolicy:
         self._stream = stream
         self._fail = fail
         self.count = 0
-        """Losses that were passed over since the query started."""
+        """Losses that were passed over, those in the offset that the query began with among them."""
 
     def report(self, loss: Loss) -> None:
         """Raises DataLossError, or warns and counts."""

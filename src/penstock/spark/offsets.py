@@ -10,7 +10,8 @@ As a dict::
 
 A shard has its position, and behind a ``<`` the time and the first record of its range if it has rows in the batch.
 Times (milliseconds) and sequence numbers are packed; ``penstock.spark.positions.unpack`` reads them. Shard ids of the
-usual form (``shardId-000000000012``) are written as numbers, others as they are.
+usual form (``shardId-000000000012``) are written as numbers, others as they are. ``"losses": 1`` is there too where
+losses were passed over.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class StreamOffset:
     """Shard id to the first record of its range, for the shards that have rows in the batch."""
     tasks: int = 1
     """Into how many partitions the batch is divided, at most: a replay makes the same ones."""
+    losses: int = 0
+    """Losses, certain or possible, that were passed over since the checkpoint directory was made."""
 
     def to_dict(self) -> dict[str, Any]:
         """The canonical form, ready for ``json.dumps``."""
@@ -71,6 +74,7 @@ class StreamOffset:
             "arn": self.stream_arn,
             "created": self.created_s,
             "cut": self.cut_ms,
+            **({"losses": self.losses} if self.losses else {}),
             "shards": dict(sorted((short_id(one), self._encode(one)) for one in self.shards)),
             "tasks": self.tasks,
             "v": FORMAT_VERSION,
@@ -94,6 +98,7 @@ class StreamOffset:
                 shards=shards,
                 starts=starts,
                 tasks=int(value["tasks"]),
+                losses=int(value.get("losses", 0)),
             )
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise OffsetFormatError(f"a damaged offset in the Spark checkpoint directory: {error!r}") from error

@@ -117,6 +117,8 @@ class Planner:
 
     async def begin(self, stored: StreamOffset | None) -> None:
         """Learns of the stream and takes its place in it: at the start, or where a stored offset says."""
+        if stored is not None:
+            self.losses.count += stored.losses
         self._offset = await self._book.begin(stored)
 
     async def plan(self, *, until_ms: int | None = None, capped: bool = True) -> StreamOffset:
@@ -360,6 +362,7 @@ class Planner:
             shards=positions,
             starts=starts,
             tasks=grouping.tasks_for(self._size(ends, cut_ms), max(len(ends), 1), self._settings.tasks_max),
+            losses=self.losses.count,
         )
 
     def _take(self, cut_ms: int, ends: dict[str, _End]) -> StreamOffset:

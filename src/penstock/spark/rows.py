@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from penstock.core.aggregation import MAGIC, open_aggregate
 from penstock.errors import AggregateError
 from penstock.model import OutsidePolicy
-from penstock.spark.columns import arrow_schema
+from penstock.spark.columns import OUTSIDE, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -116,8 +116,9 @@ class RowMaker:
                 continue
             gathered.add_plain(records[done:index])
             done = index + 1
-            if self._wanted(records[index], aggregate):
-                gathered.add_aggregate(records[index], aggregate)
+            outside = self._outside(records[index], aggregate)
+            if not (outside and self._policy is OutsidePolicy.DROP):
+                gathered.add_aggregate(records[index], aggregate, outside=outside)
             if len(gathered.data) >= self._rows_max or gathered.bytes >= EXPANDED_BYTES_MAX:
                 yield from self._gathered(gathered)
                 gathered = _Columns()
@@ -138,13 +139,13 @@ class RowMaker:
             arrays["approximate_arrival_timestamp"] = timestamps(times)
         return Rows(self.range.shard_id, arrays, offsets)
 
-    def _wanted(self, record: WireRecord, aggregate: Aggregate) -> bool:
-        """False if the aggregate is to be dropped because a user record is outside the shard's hash range."""
+    def _outside(self, record: WireRecord, aggregate: Aggregate) -> bool:
+        """True if a user record is outside the shard's hash range, which is counted."""
         if self.range.hash_range is None:
-            return True
+            return False
         outside = len(aggregate.outside(*self.range.hash_range))
         if not outside:
-            return True
+            return False
         if self._policy is OutsidePolicy.RAISE:
             raise AggregateError(
                 f"{outside} of {len(aggregate)} user records of the aggregate at sequence number "
@@ -155,7 +156,6 @@ class RowMaker:
         self._tally.user_records += outside
         if self._policy is OutsidePolicy.DROP:
             self._tally.dropped += len(aggregate)
-            return False
         return True
 
     def _gathered(self, columns: _Columns) -> Iterator[Rows]:
@@ -177,6 +177,7 @@ class RowMaker:
             "data": data,
             "sub_sequence_number": pa.array(columns.sub_sequence_number[part], pa.int64()),
             "explicit_hash_key": pa.array(columns.explicit_hash_key[part], pa.string()),
+            OUTSIDE: pa.array(columns.outside[part], pa.bool_()),
         }
         offsets = _offsets(data)
         if self._keys:
@@ -199,6 +200,7 @@ class _Columns:
         self.sub_sequence_number: list[int] = []
         self.arrival_s: list[float] = []
         self.explicit_hash_key: list[str | None] = []
+        self.outside: list[bool] = []
         self.bytes = 0
         """Data of the records, as they came."""
 
@@ -210,9 +212,10 @@ class _Columns:
         self.sub_sequence_number += [0] * count
         self.arrival_s += [record.approximate_arrival_timestamp for record in records]
         self.explicit_hash_key += [None] * count
+        self.outside += [False] * count
         self.bytes += sum(len(record.data) for record in records)
 
-    def add_aggregate(self, record: WireRecord, aggregate: Aggregate) -> None:
+    def add_aggregate(self, record: WireRecord, aggregate: Aggregate, *, outside: bool) -> None:
         count = len(aggregate)
         self.partition_key += aggregate.partition_keys()
         self.data += aggregate.datas
@@ -220,6 +223,7 @@ class _Columns:
         self.sub_sequence_number += range(count)
         self.arrival_s += [record.approximate_arrival_timestamp] * count
         self.explicit_hash_key += [None if key is None else str(key) for key in aggregate.explicit_hash_keys()]
+        self.outside += [outside] * count
         self.bytes += len(record.data)
 
 
@@ -290,4 +294,6 @@ def _slice(rows: Rows, name: str, start: int, count: int) -> pa.Array:
         return pa.repeat(pa.scalar(rows.shard_id, pa.string()), count)
     if name == "sub_sequence_number":
         return pa.array(np.zeros(count, np.int64))
+    if name == OUTSIDE:
+        return pa.array(np.zeros(count, np.bool_))
     return pa.nulls(count, pa.string())

@@ -1,0 +1,241 @@
+"""A query's numbers in Spark's own places: its progress, and Spark's metrics system.
+
+``observed`` puts what only the rows can tell into each progress, as Spark's observed metrics. ``stream_metrics`` reads
+a progress. ``MetricsListener`` makes gauges of it in Spark's metrics system, which every sink that is set up there
+shows: Prometheus, JMX, Graphite, StatsD.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql import functions as fn
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from penstock.spark.columns import OUTSIDE
+from penstock.spark.offsets import OffsetFormatError, StreamOffset, is_initial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+OBSERVATION = "penstock"
+"""The name of the observed metrics in a query's progress."""
+
+logger = logging.getLogger("penstock.spark")
+
+
+class StreamMetrics(NamedTuple):
+    """What a progress says of one stream that the query reads."""
+
+    stream: str
+    batch_id: int
+    rows: int
+    """Rows read. An action more on a batch that is not kept reads, and counts, them again."""
+    bytes: int | None
+    """Their data; None without ``observed``."""
+    lag_ms: int
+    """How long the oldest record that is known and unread has been waiting. On Spark 4.0 and 4.1: the time from the
+    batch's cut to its end."""
+    cut_ms: int
+    """The time up to which the batch read, epoch milliseconds of the service's clock."""
+    shards: int
+    """Shards in the offset."""
+    unread_shards: int
+    """Those of them that are not read to their ends."""
+    aggregates_outside: int | None
+    """KPL aggregates with user records outside of their shard's hash range; None where they are not counted."""
+    possible_losses: int
+    """Losses that were passed over (``failOnDataLoss=false``) since the checkpoint directory was made."""
+
+
+def observed(records: DataFrame, *, name: str = OBSERVATION) -> DataFrame:
+    """Records of the source, as they are, whose numbers Spark shows in the query's progress.
+
+    ``observedMetrics[name]`` has ``stream``, ``rows`` and, where the columns are there, ``bytes`` (of data) and
+    ``aggregates_outside``. For that last one read with all columns, and with ``aggregatesOutsideRange`` deliver, its
+    default: ``spark.readStream.format("penstock").schema(ALL_COLUMNS)``; the column that tells is gone behind this
+    step. Put it right behind ``load()``. Two streams in one query need two names.
+    """
+    numbers = [fn.max("stream").alias("stream"), fn.count(fn.lit(1)).alias("rows")]
+    if "data" in records.columns:
+        numbers.append(fn.coalesce(fn.sum(fn.octet_length("data")), fn.lit(0)).alias("bytes"))
+    if OUTSIDE in records.columns:
+        first = fn.col(OUTSIDE) & (fn.col("sub_sequence_number") == 0)  # an aggregate is delivered whole
+        numbers.append(fn.count(fn.when(first, 1)).alias("aggregates_outside"))
+    return records.observe(name, *numbers).drop(OUTSIDE)
+
+
+def stream_metrics(progress: Mapping[str, Any]) -> list[StreamMetrics]:
+    """What a progress says of the streams that its query reads by ``format("penstock")``; empty for other sources.
+
+    ``progress`` is ``query.lastProgress``, an element of ``query.recentProgress``, or what a listener is given.
+    """
+    found = []
+    for source in progress["sources"]:
+        end = _offset(source["endOffset"])
+        if end is None:
+            continue
+        stream = end.stream_arn.rpartition("/")[2]
+        told = _decoded(source.get("latestOffset"))
+        seen = _observation(progress, stream)
+        found.append(
+            StreamMetrics(
+                stream=stream,
+                batch_id=int(progress["batchId"]),
+                rows=int(source["numInputRows"]),
+                bytes=seen.get("bytes"),
+                lag_ms=_lag_ms(progress, end, told),
+                cut_ms=end.cut_ms,
+                shards=len(end.shards),
+                unread_shards=len(end.unread()),
+                aggregates_outside=seen.get("aggregates_outside"),
+                possible_losses=max(end.losses, int(told.get("possibleLosses", 0))),
+            )
+        )
+    return found
+
+
+class MetricsListener(StreamingQueryListener):
+    """Shows the numbers of all queries that read by ``format("penstock")`` where people's dashboards look::
+
+        spark.streams.addListener(MetricsListener(spark))
+
+    In Spark's metrics system each is a gauge of the source ``AccumulatorSource`` on the driver,
+    ``penstock.QUERY.STREAM.NUMBER``; QUERY is the query's name, or the beginning of its id. ``lagMs``, ``shards``,
+    ``unreadShards``, ``possibleLosses`` and ``batch`` are as of the last batch; ``rows``, ``bytes`` and
+    ``aggregatesOutside`` count from the listener's start on. ``on_metrics`` is called with the query's name and each
+    StreamMetrics, for what is not in Spark. It must not wait: Spark tells listeners one thing after the other.
+
+    With Spark Connect there is no metrics system at hand: there ``on_metrics`` is all.
+    """
+
+    def __init__(
+        self, spark: SparkSession, *, on_metrics: Callable[[str, StreamMetrics], object] | None = None
+    ) -> None:
+        self._gauges = _Gauges(spark) if hasattr(spark, "_jsparkSession") else None
+        self._on_metrics = on_metrics
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Sets the gauges. Never raises: Spark would tell the other listeners nothing of it."""
+        progress: Any = event.progress
+        try:
+            name = progress["name"] or str(progress["id"]).partition("-")[0]
+            for metrics in stream_metrics(progress):
+                if self._gauges is not None:
+                    self._gauges.set(name, metrics)
+                if self._on_metrics is not None:
+                    self._on_metrics(name, metrics)
+        except Exception as error:
+            logger.warning("the metrics of a query's batch were not shown: %s: %s", type(error).__name__, error)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """The gauges stay as they are."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """The gauges stay: the same query goes on with them when it is started again."""
+
+
+class _Gauges:
+    """Gauges in the metrics system of Spark's driver, by accumulators, the way that Spark has for it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context: Any = spark.sparkContext
+        self._known: dict[str, tuple[Any, int]] = {}
+        """Name to accumulator and value."""
+
+    def set(self, query: str, metrics: StreamMetrics) -> None:
+        """The numbers of one batch."""
+        before = f"{OBSERVATION}.{query}.{metrics.stream}."
+        self._make(before, metrics)
+        for name, value, adds in _numbers(metrics):
+            accumulator, old = self._known[before + name]
+            by = value if adds else value - old
+            accumulator.add(by)
+            self._known[before + name] = accumulator, old + by
+
+    def _make(self, before: str, metrics: StreamMetrics) -> None:
+        """Those that are not there yet, in one registration."""
+        jvm: Any = self._context._jvm
+        scala = self._context._jsc.sc()
+        made = {
+            before + name: scala.longAccumulator(before + name)
+            for name, _, _ in _numbers(metrics)
+            if before + name not in self._known
+        }
+        if not made:
+            return
+        names = jvm.java.util.HashMap()
+        for name, accumulator in made.items():
+            names.put(name, accumulator)
+        registry = getattr(getattr(jvm.org.apache.spark.metrics.source, "LongAccumulatorSource$"), "MODULE$")
+        registry.register(scala, jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(names))
+        self._known |= {name: (accumulator, 0) for name, accumulator in made.items()}
+
+
+def _numbers(metrics: StreamMetrics) -> Iterator[tuple[str, int, bool]]:
+    """(name, value, True if it adds up)."""
+    yield "lagMs", metrics.lag_ms, False
+    yield "shards", metrics.shards, False
+    yield "unreadShards", metrics.unread_shards, False
+    yield "possibleLosses", metrics.possible_losses, False
+    yield "batch", metrics.batch_id, False
+    yield "rows", metrics.rows, True
+    if metrics.bytes is not None:
+        yield "bytes", metrics.bytes, True
+    if metrics.aggregates_outside is not None:
+        yield "aggregatesOutside", metrics.aggregates_outside, True
+
+
+def _lag_ms(progress: Mapping[str, Any], end: StreamOffset, told: Mapping[str, Any]) -> int:
+    if "lagMs" in told:
+        return max(0, int(told["lagMs"]))
+    if not end.cut_ms:
+        return 0
+    began = dt.datetime.fromisoformat(progress["timestamp"])
+    ended_ms = began.timestamp() * 1000 + int(progress["durationMs"].get("triggerExecution", 0))
+    return max(0, round(ended_ms - end.cut_ms))
+
+
+def _observation(progress: Mapping[str, Any], stream: str) -> dict[str, Any]:
+    """The observed metrics of a stream; those of a batch without rows name none."""
+    found: list[dict[str, Any]] = [row.asDict() for row in (progress["observedMetrics"] or {}).values()]
+    ours = [row for row in found if {"stream", "rows"} <= row.keys()]
+    for row in ours:
+        if row["stream"] == stream:
+            return row
+    if len(ours) == 1 and ours[0]["stream"] is None:
+        return ours[0]
+    return {}
+
+
+def _offset(text: Any) -> StreamOffset | None:
+    """An offset of ours; None for that of another source, and before the first batch."""
+    value = _decoded(text)
+    if is_initial(value) or "arn" not in value:
+        return None
+    try:
+        return StreamOffset.from_dict(value)
+    except OffsetFormatError:
+        return None
+
+
+def _decoded(text: Any) -> dict[str, Any]:
+    try:
+        value = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,161 @@
+"""A progress read as numbers, without Spark; and all of it in a real query: observed, listened to, as gauges."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from metrics_system import gauges, told_all
+from pyspark.sql import Row
+
+from penstock.aws.kinesis import PutEntry
+from penstock.core.aggregation import encode_aggregate
+from penstock.local import LocalKinesis
+from penstock.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
+from penstock.spark.offsets import RangeStart, StreamOffset
+from penstock.spark.positions import Kind, ShardPosition
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+CUT_MS = 1_795_000_000_000
+CUT = "2026-11-18T11:06:40.000Z"
+
+
+def offset(**changes: Any) -> str:
+    fields = {
+        "stream_arn": ARN,
+        "created_s": 1_790_000_000,
+        "cut_ms": CUT_MS,
+        "shards": {
+            "shardId-000000000000": ShardPosition(Kind.ENDED, CUT_MS),
+            "shardId-000000000001": ShardPosition(Kind.AFTER, CUT_MS, 17),
+        },
+        "starts": {"shardId-000000000001": RangeStart(1, CUT_MS - 1)},
+    }
+    return json.dumps(StreamOffset(**{**fields, **changes}).to_dict())
+
+
+def progress(*sources: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        "batchId": 7,
+        "timestamp": CUT,
+        "durationMs": {"triggerExecution": 1500},
+        "observedMetrics": {},
+        "sources": list(sources),
+        **changes,
+    }
+
+
+def source(end: str | None, latest: str | None = None, rows: int = 10) -> dict[str, Any]:
+    return {"endOffset": end, "latestOffset": latest, "numInputRows": rows}
+
+
+PLAIN = StreamMetrics("orders", 7, 10, None, 1500, CUT_MS, 2, 1, None, 0)
+
+
+def test_before_spark_42_the_lag_is_from_the_cut_to_the_end_of_the_batch() -> None:
+    assert stream_metrics(progress(source(offset()))) == [PLAIN]
+    assert stream_metrics(progress(source(offset(cut_ms=0)))) == [PLAIN._replace(lag_ms=0, cut_ms=0)]
+    assert stream_metrics(progress(source(offset()), timestamp="2026-11-18T11:06:30.000Z"))[0].lag_ms == 0
+
+
+def test_from_spark_42_on_the_source_says_it() -> None:
+    latest = json.dumps({"cutMs": CUT_MS, "lagMs": 4321, "possibleLosses": 2, "shards": 2, "unreadShards": 1})
+    assert stream_metrics(progress(source(offset(), latest))) == [PLAIN._replace(lag_ms=4321, possible_losses=2)]
+    assert stream_metrics(progress(source(offset(), "null"))) == [PLAIN]
+
+
+def test_losses_stay_in_the_offset() -> None:
+    assert stream_metrics(progress(source(offset(losses=3))))[0].possible_losses == 3
+
+
+def test_what_was_observed_is_found_by_its_stream() -> None:
+    other = ARN.replace("orders", "returns")
+    both = progress(
+        source(offset()),
+        source(offset(stream_arn=other)),
+        observedMetrics={
+            "of the user": Row(rows=3),
+            "penstock": Row(stream="orders", rows=10, bytes=1000, aggregates_outside=1),
+            "second": Row(stream="returns", rows=10, bytes=2000),
+        },
+    )
+    assert [(one.stream, one.bytes, one.aggregates_outside) for one in stream_metrics(both)] == [
+        ("orders", 1000, 1),
+        ("returns", 2000, None),
+    ]
+    empty = progress(source(offset(), rows=0), observedMetrics={"penstock": Row(stream=None, rows=0, bytes=0)})
+    assert (stream_metrics(empty)[0].rows, stream_metrics(empty)[0].bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("end", [None, '{"v": 1}', '{"logOffset": 3}', "5", '"text"', "not JSON", '{"v": 9, "arn": 1}'])
+def test_other_sources_are_passed_over(end: str | None) -> None:
+    other = source(end)
+    if end == '{"v": 9, "arn": 1}':  # an offset of ours, of a newer version
+        other["endOffset"] = offset().replace('"v": 1', '"v": 9')
+    assert stream_metrics(progress(other, source(offset()))) == [PLAIN]
+
+
+# --- in Spark ------------------------------------------------------------------------------------------------
+
+
+def put(local: LocalKinesis, count: int) -> int:
+    """Plain records, and an aggregate that lies in a shard that its records do not belong to; bytes of data."""
+    import boto3
+
+    users = [(f"key-{number}", b"%04d" % number, 0) for number in range(5)]
+    entries = [PutEntry(b"x" * 10, f"key-{number}") for number in range(count)]
+    entries.append(PutEntry(encode_aggregate(users), "a", str(2**128 - 1)))
+    client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
+    client.put_records(
+        StreamName="orders",
+        Records=[
+            {"Data": one.data, "PartitionKey": one.partition_key}
+            | ({"ExplicitHashKey": one.explicit_hash_key} if one.explicit_hash_key else {})
+            for one in entries
+        ],
+    )
+    client.close()
+    local.clock.advance(3)
+    return count * 10 + 5 * 4
+
+
+@pytest.mark.spark
+def test_one_line_shows_the_numbers_in_the_progress_and_as_gauges(spark: SparkSession, tmp_path: Path) -> None:
+    told: list[tuple[str, StreamMetrics]] = []
+    listener = MetricsListener(spark, on_metrics=lambda name, metrics: told.append((name, metrics)))
+    spark.streams.addListener(listener)
+    try:
+        with LocalKinesis(streams={"orders": 2}) as local:
+            for times in (1, 2):
+                size = put(local, 20)
+                reading = spark.readStream.format("penstock").schema(ALL_COLUMNS)
+                reading = reading.options(streamName="orders", region=local.region, endpointUrl=local.endpoint_url)
+                records = observed(reading.option("startingPosition", "TRIM_HORIZON").load())
+                assert "aggregate_outside_range" not in records.columns
+                writer = records.writeStream.format("noop").queryName("metered")
+                writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+                query = writer.trigger(availableNow=True).start()
+                assert query.awaitTermination(120)
+                batches = [one for one in query.recentProgress if one["numInputRows"]]
+                (metrics,) = stream_metrics(batches[-1])
+                assert batches[-1]["observedMetrics"]["penstock"].asDict() == {
+                    "stream": "orders", "rows": 25, "bytes": size, "aggregates_outside": 1,
+                }  # fmt: skip
+                assert (metrics.rows, metrics.bytes, metrics.aggregates_outside) == (25, size, 1)
+                assert (metrics.shards, metrics.unread_shards, metrics.possible_losses) == (2, 2, 0)
+                told_all(spark)
+                assert ("metered", metrics) in told
+                shown = gauges(spark, "penstock.metered.orders.")
+                assert shown == {
+                    "lagMs": shown["lagMs"], "shards": 2, "unreadShards": 2, "possibleLosses": 0,
+                    "batch": metrics.batch_id, "rows": 25 * times, "bytes": size * times, "aggregatesOutside": times,
+                }  # fmt: skip
+                assert shown["lagMs"] == told[-1][1].lag_ms
+    finally:
+        spark.streams.removeListener(listener)
