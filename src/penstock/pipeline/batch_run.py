@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+
+from penstock.pipeline.jvm_errors import Py4JError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
