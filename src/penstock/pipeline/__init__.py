@@ -7,17 +7,22 @@ from penstock.pipeline.batches import read_once
 from penstock.pipeline.decode import decode_bytes, decode_json, decode_text, explain_json, split
 from penstock.pipeline.delta_sink import DeltaSink, delta_settings
 from penstock.pipeline.iceberg_sink import IcebergSink
+from penstock.pipeline.metrics import MetricsListener, StreamMetrics, observed, stream_metrics
 from penstock.pipeline.parquet_folder import BatchFolder, ParquetFolder
 from penstock.pipeline.positions import POSITION, position_order, sort_by_key
 from penstock.pipeline.repeats import deduplicate, late_rows
 from penstock.pipeline.stamps import drop_repeats, open_stamps
+from penstock.spark.columns import ALL_COLUMNS
 
 __all__ = [
+    "ALL_COLUMNS",
     "POSITION",
     "BatchFolder",
     "DeltaSink",
     "IcebergSink",
+    "MetricsListener",
     "ParquetFolder",
+    "StreamMetrics",
     "decode_bytes",
     "decode_json",
     "decode_text",
@@ -26,9 +31,11 @@ __all__ = [
     "drop_repeats",
     "explain_json",
     "late_rows",
+    "observed",
     "open_stamps",
     "position_order",
     "read_once",
     "sort_by_key",
     "split",
+    "stream_metrics",
 ]

@@ -104,6 +104,23 @@ def test_parts_of_what_was_put_off_come_in_order():
     assert handed == [1, 2, 3, 4, 6]
 
 
+def test_a_late_settlement_of_what_waits_lets_the_key_go_on():
+    kept = Kept(order=ByKey(slots_max=3))
+    kept.admit(keyed("aab"))
+    first = kept.deliver(1)
+    kept.ledger.nack(first.ticket, kept.now_s, delay_s=100)
+    b = kept.deliver()
+    assert kept.nothing()
+    kept.ledger.ack(first.ticket, first.places)
+    second = kept.deliver()
+    assert numbers(second.records) == [2]
+    assert kept.nothing()
+    kept.ledger.ack(b.ticket)
+    kept.ledger.ack(second.ticket)
+    assert kept.ledger.safe == at(3)
+    assert kept.ledger._book.queue._lanes == {}  # type: ignore[attr-defined]
+
+
 def test_a_handler_that_hangs_gives_its_slot_back_when_the_policy_redelivers():
     kept = Kept(order=ByKey(slots_max=1), settle_deadline_s=10.0, stalled=Redeliver())
     kept.admit(keyed("ab"))

@@ -70,6 +70,15 @@ def test_a_record_without_parts_is_settled_and_holds_nothing_up():
     assert kept.ledger.safe == at(3)
 
 
+def test_duplicates_are_not_split():
+    kept = Kept()
+    admit(kept, [Rec(1, data=b"a b"), Rec(2, data=b"c d"), Rec(3, data=b"e f")], without=[0, 2])
+    delivery = kept.deliver()
+    assert [part.value for part in delivery.records] == [b"c", b"d"]
+    kept.ledger.ack(delivery.ticket)
+    assert kept.ledger.safe == at(3)
+
+
 def test_a_part_that_fails_comes_again_alone_and_a_dead_letter_names_it():
     kept = Kept()
     admit(kept, [Rec(1, data=b"a b c")])

@@ -35,7 +35,7 @@ class _Run:
 class _Lane:
     """One key."""
 
-    __slots__ = ("again", "busy", "fresh", "key", "queued")
+    __slots__ = ("again", "busy", "fresh", "key", "queued", "turn")
 
     def __init__(self, key: object) -> None:
         self.key = key
@@ -45,6 +45,8 @@ class _Lane:
         """What is out of it."""
         self.queued = False
         """True while it stands among the ready ones, or among those that wait."""
+        self.turn = 0
+        """Grows when it must not be waited for any more."""
 
 
 class KeyQueue:
@@ -58,7 +60,7 @@ class KeyQueue:
         self._key_of = key_of
         self._lanes: dict[object, _Lane] = {}
         self._ready: deque[_Lane] = deque()
-        self._waiting: list[tuple[float, int, _Lane]] = []
+        self._waiting: list[tuple[float, int, _Lane, int]] = []
         self._out = 0
         self._new = 0
 
@@ -92,16 +94,18 @@ class KeyQueue:
         """The next of a key of which nothing is out, while a slot is free."""
         if self._out >= self._slots_max:
             return None
-        while self._waiting and self._waiting[0][0] <= now_s:
+        while self.next_at_s() <= now_s:
             self._ready.append(heappop(self._waiting)[2])
         while self._ready:
             lane = self._ready.popleft()
+            if not lane.queued:  # it had its turn, by being ready twice
+                continue
             ticket = self._next_of(lane, records_max)
             if ticket is None:
                 lane.queued = False
                 self._leave(lane)
             elif ticket.due_s > now_s:
-                heappush(self._waiting, (ticket.due_s, ticket.serial, lane))
+                heappush(self._waiting, (ticket.due_s, ticket.serial, lane, lane.turn))
             else:
                 if lane.again is not None and lane.again.first() is ticket:
                     ticket = lane.again.take()
@@ -112,22 +116,30 @@ class KeyQueue:
         return None
 
     def closed(self, ticket: Ticket) -> None:
-        """What was out of a key is settled or waits: the key has its next turn."""
+        """A ticket holds nothing more: all is settled, or waits with another. If it was out, its key has a turn again;
+        if it waited, what follows it of its key need not wait for it.
+        """
         lane = self._lanes.get(ticket.key)
-        if lane is None or lane.busy is not ticket:
+        if lane is None:
             return
-        lane.busy = None
-        self._out -= 1
-        if lane.fresh or (lane.again is not None and lane.again.first() is not None):
-            lane.queued = True
+        if lane.busy is ticket:
+            lane.busy = None
+            self._out -= 1
+            if lane.fresh or (lane.again is not None and lane.again.first() is not None):
+                lane.queued = True
+                self._ready.append(lane)
+            else:
+                self._leave(lane)
+        elif lane.queued:
+            lane.turn += 1
             self._ready.append(lane)
-        else:
-            self._leave(lane)
 
     def next_at_s(self) -> float:
         """When a key that waits may go on; infinity also while all slots are taken."""
         if self._out >= self._slots_max:
             return math.inf
+        while self._waiting and self._waiting[0][2].turn != self._waiting[0][3]:
+            heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else math.inf
 
     def has_new(self) -> bool:

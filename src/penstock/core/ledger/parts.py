@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from penstock.core.ledger.page import Placed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 PARTS_MAX = 10_000
 
@@ -84,17 +84,23 @@ def split(
     records: Sequence[Source],
     function: Callable[[Any], Iterable[T]],
     *,
+    without: Collection[int] = (),
     parts_max: int = PARTS_MAX,
     twice: bool = False,
 ) -> Split:
     """Split each record with ``function(record)``, which returns its parts in their order.
 
     What it raises, and more than ``parts_max`` parts, make the record unreadable. ``twice`` calls it a second time and
-    makes records unreadable whose parts differ: for tests.
+    makes records unreadable whose parts differ: for tests. ``without``: numbers of records that are not to be handed
+    out (duplicates); they have no parts.
     """
     result = Split([], [], {})
-    for record in records:
+    for number, record in enumerate(records):
         place = len(result.records)
+        if number in without:
+            result.records.append(record)
+            result.settled.append(place)
+            continue
         try:
             values = _bounded(function(record), parts_max)
             if twice and _bounded(function(record), parts_max) != values:

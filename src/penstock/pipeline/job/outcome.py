@@ -62,7 +62,7 @@ _PYTHON_TRACE = re.compile(r"Traceback \(most recent call last\):.*?\n(?=\S)([^\
 _FRAME = re.compile(r'File "(?:[^"\n]*/)?([^"/\n]+)", line (\d+), in (\S+)')
 _DATA_EXCEPTION = re.compile(r"SQLSTATE: 22")
 _PYTHON_WORKER = re.compile(r"PythonException|thrown from the Python worker")
-_PYTHON_WRITER = re.compile(r"write_into_data_source|python_data_source_write")
+_PYTHON_WRITER = re.compile(r"write_into_data_source")
 _QUOTED = re.compile(r"'[^'\n]*'")
 _QUOTED_IN_PYTHON = re.compile(r"""'[^'\n]*'|"[^"\n]*\"""")
 _CAUSES_MAX = 20
