@@ -138,7 +138,7 @@ def test_faults_of_batch_reads(given: dict[str, str], message: str) -> None:
 
 
 def test_sparks_own_options_are_let_pass() -> None:
-    assert parse(streamName="o", path="x", checkpointLocation="y").stream == StreamName("o")
+    assert parse(streamName="o", path="x", checkpointLocation="y", queryName="z").stream == StreamName("o")
 
 
 def test_what_is_wrong_both_ways_is_found_before_the_way_is_known() -> None:

@@ -41,7 +41,8 @@ def command(
     except ModuleNotFoundError as fault:
         if fault.name is None or fault.name.partition(".")[0] not in ("pyspark", "pyarrow", "numpy", "py4j"):
             raise
-        raise OptionError('running a job needs its extra: pip install "penstock[spark]"') from fault
+        why = " (this is PySpark's client, which only speaks to a Connect server)" if fault.name == "py4j" else ""
+        raise OptionError(f'running a job needs Spark itself{why}: pip install "penstock[spark]"') from fault
     if schema:
         typer.echo(schema_json(), nl=False)
         return

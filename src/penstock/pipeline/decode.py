@@ -22,6 +22,7 @@ from penstock.pipeline.json_types import (
     restored,
     strings_are_strings,
 )
+from penstock.pipeline.known import schema_of, with_column, without
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -72,10 +73,10 @@ def decode_json(records: DataFrame, schema: StructType | str) -> DataFrame:
     """
     wanted = _struct(schema)
     parsed = _parse(records, wanted)
-    checked = parsed.withColumn(VALUE, restored(fn.col(f"{_PARSED}.{VALUE}"), wanted)).withColumn(
-        REASON, _reason(wanted)
-    )
-    return checked.withColumn(VALUE, fn.when(fn.col(REASON).isNull(), fn.col(VALUE))).drop(_TEXT, _PARSED)
+    restoring = with_column(parsed, VALUE, restored(fn.col(f"{_PARSED}.{VALUE}"), wanted))
+    checked = with_column(restoring, REASON, _reason(wanted))
+    good = fn.when(fn.col(REASON).isNull(), fn.col(VALUE))
+    return without(with_column(checked, VALUE, good, new=False), _TEXT, _PARSED)
 
 
 def explain_json(dead_letters: DataFrame, schema: StructType | str) -> DataFrame:
@@ -92,7 +93,7 @@ def explain_json(dead_letters: DataFrame, schema: StructType | str) -> DataFrame
         .when(fn.col(REASON) == MISSING, fn.coalesce(_missing(value, wanted), fn.col(REASON)))
         .otherwise(fn.col(REASON))
     )
-    return parsed.withColumn(REASON, reason).drop(_TEXT, _PARSED)
+    return without(with_column(parsed, REASON, reason, new=False), _TEXT, _PARSED)
 
 
 def split(decoded: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -102,17 +103,17 @@ def split(decoded: DataFrame) -> tuple[DataFrame, DataFrame]:
     ``value``: it keeps the position, the raw ``data`` and the ``reason``.
     Both read the DataFrame: inside of ``foreachBatch``, put ``read_once`` around them.
     """
-    good = decoded.where(fn.col(REASON).isNull()).drop(REASON)
-    dead = decoded.where(fn.col(REASON).isNotNull()).drop(VALUE)
+    good = without(decoded.where(fn.col(REASON).isNull()), REASON)
+    dead = without(decoded.where(fn.col(REASON).isNotNull()), VALUE)
     return good, dead
 
 
 def _with(records: DataFrame, *, value: Column, reason: Column) -> DataFrame:
-    return records.withColumn(VALUE, value).withColumn(REASON, reason)
+    return with_column(with_column(records, VALUE, value), REASON, reason)
 
 
 def _struct(schema: StructType | str) -> StructType:
-    wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    wanted = schema_of(schema) if isinstance(schema, str) else schema
     if not isinstance(wanted, StructType) or not wanted.fields:
         raise OptionError("the schema of a JSON object is a StructType, or its DDL, with at least one field")
     return wanted
@@ -131,7 +132,7 @@ def _parse(records: DataFrame, wanted: StructType) -> DataFrame:
     )
     wrapped = fn.concat(fn.lit(f'{{"{VALUE}":'), fn.col(_TEXT), fn.lit(f',"{_END}":true}}'))
     text = fn.try_validate_utf8(fn.col(_DATA).cast("string"))
-    return records.withColumn(_TEXT, text).withColumn(_PARSED, fn.from_json(wrapped, outer, _JSON_OPTIONS))
+    return with_column(with_column(records, _TEXT, text), _PARSED, fn.from_json(wrapped, outer, _JSON_OPTIONS))
 
 
 def _reason(wanted: StructType) -> Column:

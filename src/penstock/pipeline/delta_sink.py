@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 
 from penstock.errors import OptionError
+from penstock.pipeline.jvm_errors import Py4JError
 from penstock.pipeline.parquet_folder import ARRIVAL, few_files
 from penstock.pipeline.table_sink import Commit, History, TableSink, newest_of
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import OptionError
+from penstock.pipeline.known import check_classic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,9 +17,11 @@ class HadoopFiles:
     """Lists, removes and moves files through Hadoop's file systems, on the driver.
 
     Local files are handled without the checksum files that Hadoop keeps beside them: a move is then one rename.
+    Raises OptionError in a Spark Connect session.
     """
 
     def __init__(self, spark: SparkSession) -> None:
+        check_classic("what moves files into a folder")
         self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
         self._hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
 

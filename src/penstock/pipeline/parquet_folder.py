@@ -29,6 +29,7 @@ from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
 from penstock.pipeline.hadoop_files import HadoopFiles
+from penstock.pipeline.known import check_classic
 from penstock.pipeline.positions import POSITION, sort_by_key
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class BatchFolder:
     ``staging``: the folder for files that are being written, on the same file system; by default the folder's name
     with ``.staging`` behind it.
 
-    One object serves one query. Two queries may write into the same folder, each with its own writer's name.
+    One object serves one query. Two queries may write into the same folder, each with its own writer's name. Raises
+    OptionError in a Spark Connect session, which reaches no file system.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class BatchFolder:
         writer: str | None = None,
         staging: str | None = None,
     ) -> None:
+        check_classic(type(self).__name__)
         if writer is not None and not _WRITER.fullmatch(writer):
             raise OptionError("writer: 1 to 64 letters, digits and _ are wanted")
         self._path = path.rstrip("/")

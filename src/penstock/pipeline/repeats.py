@@ -9,6 +9,7 @@ from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
 from penstock.pipeline.decode import REASON
+from penstock.pipeline.known import column_or_null, is_stream, with_column, without
 from penstock.pipeline.positions import POSITION, position_order
 
 if TYPE_CHECKING:
@@ -39,22 +40,20 @@ def deduplicate(records: DataFrame, keys: Sequence[str] | str, *, within: str, t
     names = [keys] if isinstance(keys, str) else list(keys)
     if not names:
         raise OptionError("deduplicate() needs the name of at least one key column")
-    undecoded = fn.col(REASON).isNotNull() if REASON in records.columns else fn.lit(False)
+    undecoded = column_or_null(records, REASON).isNotNull()
     unique = undecoded
     for name in names:
         unique = unique | fn.col(name).isNull()
     # A row that stands alone has its own position for a key, and no key; all others have a key and no position.
-    marked = records.withColumn(_KEY, fn.when(~unique, fn.struct(*[fn.col(name) for name in names]))).withColumn(
-        _ALONE, fn.when(unique, fn.concat_ws("/", *POSITION))
-    )
-    if records.isStreaming:
+    keyed = with_column(records, _KEY, fn.when(~unique, fn.struct(*[fn.col(name) for name in names])))
+    marked = with_column(keyed, _ALONE, fn.when(unique, fn.concat_ws("/", *POSITION)))
+    if is_stream(records):
         # No row without an event time is late, and none moves the watermark.
-        timed = marked.withColumn(_TIME, fn.when(~undecoded, fn.col(time))).withWatermark(_TIME, within)
-        kept = timed.dropDuplicatesWithinWatermark([_KEY, _ALONE])
-    else:
-        order = Window.partitionBy(_KEY, _ALONE).orderBy(fn.col(time), *position_order())
-        kept = marked.withColumn(_RANK, fn.row_number().over(order)).where(fn.col(_RANK) == 1)
-    return kept.drop(_KEY, _ALONE, _TIME, _RANK)
+        timed = with_column(marked, _TIME, fn.when(~undecoded, fn.col(time))).withWatermark(_TIME, within)
+        return without(timed.dropDuplicatesWithinWatermark([_KEY, _ALONE]), _KEY, _ALONE, _TIME)
+    order = Window.partitionBy(_KEY, _ALONE).orderBy(fn.col(time), *position_order())
+    ranked = with_column(marked, _RANK, fn.row_number().over(order))
+    return without(ranked.where(fn.col(_RANK) == 1), _KEY, _ALONE, _RANK)
 
 
 def late_rows(progress: Mapping[str, Any]) -> int:

@@ -12,6 +12,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
+from penstock.pipeline.known import columns_of, is_stream, with_column, without
 from penstock.pipeline.positions import POSITION, position_order
 from penstock.pipeline.repeats import ARRIVAL, deduplicate
 from penstock.spark import stamps
@@ -37,7 +38,7 @@ def open_stamps(records: DataFrame) -> DataFrame:
     Removes nothing; ``drop_repeats`` does. A query fails on an envelope of a version that is not known here.
     """
     _check(records)
-    return _opened(records).drop(_LABEL)
+    return without(_opened(records), _LABEL)
 
 
 def drop_repeats(records: DataFrame, *, within: str, time: str = ARRIVAL) -> DataFrame:
@@ -53,19 +54,22 @@ def drop_repeats(records: DataFrame, *, within: str, time: str = ARRIVAL) -> Dat
     """
     _check(records)
     opened = _opened(records)
-    if records.isStreaming:
-        return deduplicate(opened, _LABEL, within=within, time=time).drop(_LABEL)
+    if is_stream(records):
+        return without(deduplicate(opened, _LABEL, within=within, time=time), _LABEL)
     alone = fn.when(fn.col(_LABEL).isNull(), fn.concat_ws("/", *POSITION))
     order = Window.partitionBy(_LABEL, _ALONE).orderBy(*position_order())
-    ranked = opened.withColumn(_ALONE, alone).withColumn(_RANK, fn.row_number().over(order))
-    return ranked.where(fn.col(_RANK) == 1).drop(_LABEL, _ALONE, _RANK)
+    ranked = with_column(with_column(opened, _ALONE, alone), _RANK, fn.row_number().over(order))
+    return without(ranked.where(fn.col(_RANK) == 1), _LABEL, _ALONE, _RANK)
 
 
 def _check(records: DataFrame) -> None:
-    missing = [name for name in (_DATA, *POSITION) if name not in records.columns]
+    columns = columns_of(records)
+    if columns is None:
+        return
+    missing = [name for name in (_DATA, *POSITION) if name not in columns]
     if missing:
         raise OptionError(f"the DataFrame must have the source's columns: it lacks {', '.join(missing)}")
-    if STAMP in records.columns:
+    if STAMP in columns:
         raise OptionError(f"the DataFrame has a column {STAMP}: its envelopes are open already")
 
 
@@ -90,11 +94,10 @@ def _opened(records: DataFrame) -> DataFrame:
         fn.lit("penstock: a record is in an envelope of a version that is not known here: read it with a newer one")
     ).cast("binary")
     # From here on the label alone tells, so that the long conditions are there once.
-    labelled = records.withColumn(_LABEL, fn.when(framed & known, label).when(framed, unknown))
+    labelled = with_column(records, _LABEL, fn.when(framed & known, label).when(framed, unknown))
     inside = fn.substr(data, (fn.length(fn.col(_LABEL)) + (stamps.LABEL_AT + 1)).cast("int"))
-    return labelled.withColumn(_DATA, fn.when(fn.col(_LABEL).isNull(), data).otherwise(inside)).withColumn(
-        STAMP, fn.when(fn.col(_LABEL).isNotNull(), _stamp(fn.col(_LABEL)))
-    )
+    opened = with_column(labelled, _DATA, fn.when(fn.col(_LABEL).isNull(), data).otherwise(inside), new=False)
+    return with_column(opened, STAMP, fn.when(fn.col(_LABEL).isNotNull(), _stamp(fn.col(_LABEL))))
 
 
 def _stamp(label: Column) -> Column:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from penstock.pipeline.job.functions import file_to_send
 from penstock.pipeline.job.options import as_options
@@ -19,6 +20,10 @@ from penstock.pipeline.job.tables import with_tables
 if TYPE_CHECKING:
     from penstock.pipeline.job.files import JobFile
 
+_OVER_CONNECT = (
+    "a job runs in Spark's own process, not over Spark Connect: take SPARK_REMOTE out of the environment, and "
+    "spark.remote out of [spark]; from a Connect client use the functions of penstock.pipeline"
+)
 _REDACTED = "(?i)url|secret|password|token|access[.]?key"
 _LOCAL = {"spark.ui.showConsoleProgress": "false"}
 
@@ -36,6 +41,8 @@ def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     job = job_file.job
     settings = as_options(job.spark)
+    if "SPARK_REMOTE" in os.environ or "spark.remote" in settings or is_remote():
+        raise StepError(_OVER_CONNECT, step="spark", code=ExitCode.NOT_READY)
     for name in ("spark.sql.redaction.options.regex", "spark.redaction.regex"):
         if job_file.secrets.options and name not in settings:
             hidden = "|".join(sorted(re.escape(option) for option in job_file.secrets.options))
