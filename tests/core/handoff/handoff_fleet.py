@@ -23,7 +23,7 @@ from penstock.core.handoff import (
     ReceiverState,
 )
 from penstock.core.handoff import ReceiverSide as Receiver
-from penstock.core.leases import LeaseRow, lease_row
+from penstock.core.leases import LeaseRow, lease_row, writes
 from penstock.core.leases.membership import Members, WorkerRow
 from penstock.core.leases.observed import Observed
 from penstock.core.leases.steps import claim, receive, step
@@ -99,6 +99,19 @@ class Fleet:
             if last != node_id:
                 self.gaps.append((self.now_s - last_s, key, last, node_id))
             self.delivered_s[key] = (self.now_s, node_id)
+
+    def steal(self, key: str, seconds: float) -> None:
+        """A KCL worker takes a lease by its counter, renews it for so long, and dies."""
+        end_s = self.now_s + seconds
+
+        def renew() -> None:
+            row = self.leases[key]
+            if self.now_s < end_s and row.owner == "kcl":
+                self.write(writes.renew(row))
+                self.at(self.now_s + F / 3, renew)
+
+        self.write(writes.take(self.leases[key], "kcl"))
+        self.at(self.now_s + F / 3, renew)
 
     # --- the wire -------------------------------------------------------------------------------------
 

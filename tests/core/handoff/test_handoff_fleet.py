@@ -138,12 +138,14 @@ def test_pauses_crashes_losses_joins_and_leaves(seed):
         fleet.run(rng.uniform(0.0, F))
         present = [node for node in fleet.workers if not node.gone and not node.leaving]
         chosen = rng.choice(present) if present else None
-        happens = rng.choice(["pause", "pause", "cut", "crash", "join", "leave", "nothing"])
+        happens = rng.choice(["pause", "pause", "cut", "steal", "crash", "join", "leave", "nothing"])
         if happens == "pause" and chosen:
             chosen.paused_until_s = fleet.now_s + rng.choice([0.1, 1.0, 1.0, F, 2.5 * F])
         elif happens == "cut" and chosen:
             chosen.cut = rng.choice([("leases",), ("workers",), ("leases", "workers")])
             chosen.cut_until_s = fleet.now_s + rng.uniform(0.0, 4 * F)
+        elif happens == "steal":
+            fleet.steal(rng.choice(list(fleet.leases)), rng.uniform(0.0, 3 * F))
         elif happens == "crash" and chosen and len(present) > 1:
             chosen.gone = True
         elif happens == "leave" and chosen and len(present) > 1:
