@@ -32,6 +32,9 @@ class Listed(TableSink):
     def _append(self, rows: DataFrame, commit: Commit) -> None:
         self.log.append(commit)
 
+    def _make(self, rows: DataFrame) -> None:
+        raise AssertionError("a list is always there")
+
     def _history(self, spark: SparkSession, writer: str) -> History:
         self.looked += 1
         return History({one.batch_id: one for one in self.log if one.writer == writer}, self.since_s)
@@ -57,7 +60,9 @@ def run(spark: SparkSession, stream: Any, tmp_path: Path) -> Callable[..., str]:
 
 def forget(folder: Path, *names: str) -> None:
     for name in names:
-        (folder / "checkpoint" / name).unlink()
+        entry = folder / "checkpoint" / name
+        entry.unlink()
+        entry.with_name(f".{entry.name}.crc").unlink()
 
 
 def test_a_batch_that_runs_again_is_known(stream: Any, written: Any, run: Callable[..., str], tmp_path: Path) -> None:
@@ -78,6 +83,20 @@ def test_a_batch_that_runs_again_is_known(stream: Any, written: Any, run: Callab
     assert run(lambda batch, number: results.append(again.write(batch, number))) == ""
     assert results == [False, True]
     assert [one.batch_id for one in log] == [0, 1, 2, 3]
+
+
+def test_an_older_batch_again_is_known_and_so_is_the_one_behind_it(
+    stream: Any, written: Any, run: Callable[..., str], tmp_path: Path
+) -> None:
+    for _ in range(3):
+        stream.add([written.record("x")])
+    log: list[Commit] = []
+    assert run(Listed(log).write) == ""
+    forget(tmp_path, "commits/1", "commits/2", "offsets/2")  # a copy from before batch 2
+    again, results = Listed(log), []
+    assert run(lambda batch, number: results.append(again.write(batch, number))) == ""
+    assert results == [False, False]
+    assert len(log) == 3
 
 
 def test_other_records_under_a_number_are_refused(
@@ -190,7 +209,7 @@ def test_what_commits_say_of_themselves() -> None:
 
 def snapshot(parent: int | None, at_s: int, batch: int | None = None, writer: str = "q") -> dict[str, Any]:
     summary = {} if batch is None else {"penstock.writer": writer, "penstock.batch": str(batch)}
-    return {"parent_id": parent, "at_ms": at_s * 1000, "summary": summary}
+    return {"parent_id": parent, "at_ms": at_s * 1000, "ours": summary}
 
 
 def test_the_descent_of_a_snapshot() -> None:
@@ -199,7 +218,7 @@ def test_the_descent_of_a_snapshot() -> None:
         2: snapshot(1, 20, 0),
         3: snapshot(2, 30, 1),  # rolled back
         4: snapshot(2, 40, 5, writer="other"),
-        5: {"parent_id": 4, "at_ms": 50_000, "summary": None},
+        5: {"parent_id": 4, "at_ms": 50_000, "ours": None},
     }
     whole = _descent(snapshots, 5, "q")
     assert (sorted(whole.commits), whole.since_s) == ([0], None)

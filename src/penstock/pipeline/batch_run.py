@@ -52,7 +52,9 @@ def _planned(spark: Any, query_id: str, batch_id: int) -> tuple[str | None, floa
     if found is None or found.isEmpty():
         return None, None
     offsets = found.get()
-    bounds = hashlib.sha256(str(offsets.toString()).encode()).hexdigest()[:32]
+    bounds = None
+    if offsets.getClass().getSimpleName() == "OffsetSeq":  # its text is what stands in the log
+        bounds = hashlib.sha256(str(offsets.toString()).encode()).hexdigest()[:32]
     named = {method.getName() for method in offsets.getClass().getMethods()}
     about = offsets.metadataOpt() if "metadataOpt" in named else offsets.metadata()  # before 4.2
     return bounds, None if about.isEmpty() else about.get().batchTimestampMs() / 1000

@@ -73,10 +73,9 @@ class DeltaSink(TableSink):
         self._table = table
 
     def _append(self, rows: DataFrame, commit: Commit) -> None:
-        if self._table is not None and not rows.sparkSession.catalog.tableExists(self._table):
+        if self._table is not None:
             # What makes a table of the catalog does not carry what the commit says of itself.
-            writing = rows.limit(0).write.format("delta").mode("ignore")
-            writing.partitionBy(*self._partition_by).saveAsTable(self._table)
+            self._make_if_missing(rows.sparkSession, rows)
         for left in reversed(range(TRIES_MAX)):
             try:
                 self._commit(rows, commit)
@@ -84,6 +83,10 @@ class DeltaSink(TableSink):
             except PySparkException as error:
                 if not left or not (error.getCondition() or "").startswith(_OTHERS_COMMIT):
                     raise
+
+    def _make(self, rows: DataFrame) -> None:
+        making = rows.limit(0).write.format("delta").mode("ignore").partitionBy(*self._partition_by)
+        making.saveAsTable(self._place)
 
     def _commit(self, rows: DataFrame, commit: Commit) -> None:
         about = {"writer": commit.writer, "batch": commit.batch_id, "bounds": commit.bounds}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import functions as fn
 
 from penstock.pipeline.parquet_folder import ARRIVAL, few_files
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PREFIX = "snapshot-property."
-_WRITER, _BATCH, _BOUNDS = "penstock.writer", "penstock.batch", "penstock.bounds"
+_OURS = "penstock."
+_WRITER, _BATCH, _BOUNDS = _OURS + "writer", _OURS + "batch", _OURS + "bounds"
 _BRANCH = "branch"
 
 
@@ -58,8 +58,7 @@ class IcebergSink(TableSink):
 
     def _append(self, rows: DataFrame, commit: Commit) -> None:
         spark = rows.sparkSession
-        if not spark.catalog.tableExists(self._place):
-            self._make(rows)
+        self._make_if_missing(spark, rows)
         about = {_WRITER: commit.writer, _BATCH: str(commit.batch_id)}
         about |= {} if commit.bounds is None else {_BOUNDS: commit.bounds}
         with few_files(spark):
@@ -74,11 +73,7 @@ class IcebergSink(TableSink):
         making = rows.limit(0).writeTo(self._place).using("iceberg")
         if self._partition_by:
             making = making.partitionedBy(*[fn.col(name) for name in self._partition_by])
-        try:
-            making.create()
-        except AnalysisException as error:
-            if not (error.getCondition() or "").startswith("TABLE_OR_VIEW_ALREADY_EXISTS"):
-                raise
+        making.create()
 
     def _history(self, spark: SparkSession, writer: str) -> History:
         if not spark.catalog.tableExists(self._place):
@@ -86,7 +81,8 @@ class IcebergSink(TableSink):
         spark.sql(f"REFRESH TABLE {self._place}")  # catalogs keep a table for a while
         heads = spark.sql(f"SELECT name, snapshot_id FROM {self._place}.refs").collect()  # noqa: S608
         snapshots = spark.sql(
-            f"SELECT snapshot_id, parent_id, unix_millis(committed_at) AS at_ms, summary FROM {self._place}.snapshots"  # noqa: S608
+            "SELECT snapshot_id, parent_id, unix_millis(committed_at) AS at_ms, map_filter(summary, (name, value) -> "  # noqa: S608
+            f"startswith(name, '{_OURS}')) AS ours FROM {self._place}.snapshots"
         ).collect()
         head = next((row["snapshot_id"] for row in heads if row["name"] == self._ref), None)
         return _descent({row["snapshot_id"]: row for row in snapshots}, head, writer)
@@ -100,8 +96,8 @@ def _descent(snapshots: Mapping[int, Any], head: int | None, writer: str) -> His
         snapshot = snapshots.get(at)
         if snapshot is None:  # expired
             return History(newest_of(commits), since_s)
-        summary = snapshot["summary"] or {}
-        if summary.get(_WRITER) == writer:
-            commits.append(Commit(writer, int(summary[_BATCH]), summary.get(_BOUNDS)))
+        said = snapshot["ours"] or {}
+        if said.get(_WRITER) == writer:
+            commits.append(Commit(writer, int(said[_BATCH]), said.get(_BOUNDS)))
         at, since_s = snapshot["parent_id"], snapshot["at_ms"] / 1000
     return History(newest_of(commits))

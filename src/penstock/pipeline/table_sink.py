@@ -4,7 +4,8 @@ Such a table takes all rows of a write in one commit, or none. The commit carrie
 so a batch that runs again finds its own commit and writes nothing. What a kill can leave behind is either all or
 nothing: files of a write that was never committed belong to no version of the table, and its upkeep removes them.
 
-The table is asked only where the answer can be yes: for the first batch of a process, and after a batch that failed.
+The table is asked only where the answer can be yes: for the first batch of a process, and after a batch that failed or
+was there.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class TableSink(ABC):
         self._options = dict(options or {})
         self._writer = writer
         self._finished: tuple[str, int] | None = None
-        """Who wrote last through this object, and the batch; None before the first and while one is under way."""
+        """What this object wrote last; None before that, while a batch is under way, and after one that was there."""
         faults = [
             f"option {name} is set by the sink itself: it is what makes a batch known again"
             for name in self._options
@@ -96,7 +97,8 @@ class TableSink(ABC):
         there = not follows and self._has(batch.sparkSession, Commit(writer, batch_id, bounds), run)
         if not there:
             self._append(self._with_hour(batch), Commit(writer, batch_id, bounds))
-        self._finished = (writer, batch_id)
+        # Behind a batch that was there may come another one that is.
+        self._finished = None if there else (writer, batch_id)
         _note(self._place, writer, run, batch_id)
         return not there
 
@@ -118,6 +120,20 @@ class TableSink(ABC):
     @abstractmethod
     def _append(self, rows: DataFrame, commit: Commit) -> None:
         """Append rows in one commit that says what it is."""
+
+    def _make_if_missing(self, spark: SparkSession, rows: DataFrame) -> None:
+        """Make a table of the catalog, without rows; another writer may do so at the same moment."""
+        if spark.catalog.tableExists(self._place):
+            return
+        try:
+            self._make(rows)
+        except Exception:  # each catalog tells this in its own way
+            if not spark.catalog.tableExists(self._place):
+                raise
+
+    @abstractmethod
+    def _make(self, rows: DataFrame) -> None:
+        """Make a table of the catalog with the columns of these rows, and none of them."""
 
     @abstractmethod
     def _history(self, spark: SparkSession, writer: str) -> History:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from penstock.pipeline.delta_sink import DeltaSink, delta_settings
 from penstock.pipeline.iceberg_sink import IcebergSink
-from penstock.pipeline.job.delivery import is_table
 from penstock.pipeline.job.options import as_options
 
 if TYPE_CHECKING:
@@ -22,9 +21,7 @@ def table_sink_of(sink: Sink) -> TableSink:
     """The sink that writes each batch once. Raises OptionError for an option that it sets itself."""
     options = as_options(sink.options)
     if sink.format == "delta":
-        return DeltaSink(
-            sink.path, table=sink.table, partition_by=sink.partition_by, time=sink.time, options=options
-        )  # fmt: skip
+        return DeltaSink(sink.path, table=sink.table, partition_by=sink.partition_by, time=sink.time, options=options)
     assert sink.table is not None
     return IcebergSink(sink.table, partition_by=sink.partition_by, time=sink.time, options=options)
 
@@ -37,7 +34,7 @@ def reserved_options(sink: Sink) -> list[str]:
 
 def with_tables(job: Job, settings: Mapping[str, str]) -> dict[str, str]:
     """The session's settings, and those that Delta needs where a sink is one of its tables and they are not given."""
-    if not any(is_table(sink) and sink.format == "delta" for sink in job.sinks):
+    if not any(sink.format == "delta" for sink in job.sinks):
         return dict(settings)
     needed = delta_settings()
     extensions = [name for name in settings.get(_EXTENSIONS, "").split(",") if name]
