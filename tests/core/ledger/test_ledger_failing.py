@@ -477,13 +477,18 @@ def test_records_of_one_delivery_that_are_settled_in_time_are_not_told():
 def test_one_that_is_told_again_and_again_hides_nobody():
     kept = Kept(settle_deadline_s=30.0)
     kept.admit(recs(1, 2))
-    kept.deliver(1)
+    assert kept.ledger.out_since_s is None
+    first = kept.deliver(1)
     kept.later(10)
     kept.deliver(1)
     kept.later(20)
+    assert kept.ledger.out_since_s == 1000
     kept.later(10)
     assert [event.positions for event in kept.of(RecordsStalled)] == [(Position(1),), (Position(2),)]
     assert kept.ledger.next_at_s() == kept.now_s + 20
+    kept.ledger.ack(first.ticket)
+    assert kept.ledger.out_since_s == 1010
+    assert kept.ledger.next_at_s() == kept.now_s + 30
 
 
 def test_the_clock_of_a_record_does_not_start_again_with_each_try():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.book import Book
 from penstock.core.ledger.by_key import KeyQueue
+from penstock.core.ledger.habits import OnlyTheLast
 from penstock.core.ledger.letters import Letters
 from penstock.core.ledger.page import R
 from penstock.core.ledger.queues import DueQueue, PositionQueue
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from penstock.core.ledger.queues import Queue, Tickets
     from penstock.core.ledger.ticket import Ticket
     from penstock.model import Position
-
-_STRIDES_TOLD = 4
 
 
 class Ending(NamedTuple):
@@ -103,7 +102,7 @@ class Ledger(Generic[R]):
         self._starved_since_s: float | None = None
         self._starvation_told = False
         self._closed: str | None = None
-        self._alone_at, self._stride, self._strides = -1, 0, 0
+        self._habit = OnlyTheLast()
 
     # --- in ---
 
@@ -235,6 +234,11 @@ class Ledger(Generic[R]):
         """The first record that is not settled, handed out or not."""
         return self._book.chain.oldest
 
+    @property
+    def out_since_s(self) -> float | None:
+        """When the longest unsettled record was handed out first; None when all that was handed out is settled."""
+        return min((root.first_at_s for root in self._book.stalls), default=None)
+
     def unsettled(self, positions_max: int | None = None) -> list[Position]:
         """The records that were handed out and are not settled, in the order of the shard."""
         return self._book.unsettled(positions_max)
@@ -259,7 +263,7 @@ class Ledger(Generic[R]):
         if not places:
             return True
         newest = places[-1] if type(places) is range else max(places)
-        self._note_stride(ticket, newest, alone=len(places) == 1)
+        self._note(ticket, newest, alone=len(places) == 1)
         if self.settings.latest_wins:
             for root, passed in self._book.before(ticket, newest):
                 self._skip(root, passed, "latest wins")
@@ -271,7 +275,7 @@ class Ledger(Generic[R]):
             return self.ack(ticket, (place,))
         self._failing_since_s = None
         self._book.settle(ticket, ticket.owned(place))
-        self._note_stride(ticket, place, alone=True)
+        self._note(ticket, place, alone=True)
         return True
 
     def skip(self, ticket: Ticket, places: Sequence[int] | None = None, *, reason: str = "skipped") -> bool:
@@ -297,7 +301,7 @@ class Ledger(Generic[R]):
         self._failing_since_s = None
         for root, places in self._book.before(ticket, ticket.owned(place) + 1):
             self._book.settle_some(root, places)
-        self._note_stride(ticket, place, alone=False)
+        self._note(ticket, place, alone=False)
         return True
 
     def _skip(self, ticket: Ticket, places: Sequence[int], reason: str) -> None:
@@ -307,23 +311,10 @@ class Ledger(Generic[R]):
             self._book.settle_some(ticket, places)
             self._tell.skipped(first, last, len(places), reason)
 
-    def _note_stride(self, ticket: Ticket, place: int, *, alone: bool) -> None:
-        """Notice a program that settles each tenth record, or the last of each delivery, and means them all.
-
-        Only if it does nothing else from the start on: tasks that end in any order do so by chance, now and then.
-        """
-        if self._strides < 0:
-            return
-        at = ticket.page.first + place
-        stride, self._alone_at = at - self._alone_at, at
-        is_last = place == ticket.places[-1] and len(ticket.places) > 1
-        if not alone or stride < 2 or (self._strides and stride != self._stride and not is_last):
-            self._strides = -1
-            return
-        self._stride, self._strides = stride, self._strides + 1
-        if self._strides == _STRIDES_TOLD and not self.settings.latest_wins:
-            self._strides = -1
-            found = self._book.before(ticket, place)
+    def _note(self, ticket: Ticket, newest: int, *, alone: bool) -> None:
+        stride = self._habit.noticed(ticket, newest, alone=alone)
+        if stride and not self.settings.latest_wins:
+            found = self._book.before(ticket, newest)
             passed = [root.page.position(each) for root, places in found for each in places]
             self._tell.unsettled(passed, f"only the last of {stride} records is settled each time")
 
