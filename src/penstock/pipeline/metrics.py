@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from penstock.pipeline.jvm_errors import Py4JError
 from penstock.spark.columns import OUTSIDE
 from penstock.spark.offsets import OffsetFormatError, StreamOffset, is_initial
 
@@ -123,7 +124,7 @@ class MetricsListener(StreamingQueryListener):
     def __init__(
         self, spark: SparkSession, *, on_metrics: Callable[[str, StreamMetrics], object] | None = None
     ) -> None:
-        self._gauges = _Gauges(spark) if hasattr(spark, "_jsparkSession") else None
+        self._gauges: _Gauges | None = _Gauges(spark) if hasattr(spark, "_jsparkSession") else None
         self._on_metrics = on_metrics
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
@@ -135,12 +136,20 @@ class MetricsListener(StreamingQueryListener):
         try:
             name = progress["name"] or str(progress["id"]).partition("-")[0]
             for metrics in stream_metrics(progress):
-                if self._gauges is not None:
-                    self._gauges.set(name, metrics)
+                self._set_gauges(name, metrics)
                 if self._on_metrics is not None:
                     self._on_metrics(name, metrics)
-        except Exception as error:
+        except Exception as error:  # what cannot be shown must not end anything
             logger.warning("the metrics of a query's batch were not shown: %s: %s", type(error).__name__, error)
+
+    def _set_gauges(self, name: str, metrics: StreamMetrics) -> None:
+        if self._gauges is None:
+            return
+        try:
+            self._gauges.set(name, metrics)
+        except (Py4JError, OSError) as error:
+            self._gauges = None  # where Spark cannot make them once, it cannot the next time
+            logger.warning("Spark's metrics system takes no gauges here: %s", error)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         """The gauges stay as they are."""
