@@ -16,6 +16,7 @@ from penstock.local import LocalKinesis
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.feeds import FanOutTimes
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
@@ -87,6 +88,35 @@ async def test_batches_of_all_shards_with_leases_in_dynamodb(local: LocalKinesis
             if more <= set(got):
                 break
     assert set(got.values()) == {1}
+
+
+async def test_fan_out_over_a_handover(local: LocalKinesis, kinesis: Any) -> None:
+    table = MemoryLeaseTable()
+    fan_out = FanOutTimes(again_after_s=0.1)
+    got: Counter[bytes] = Counter()
+    wanted = put(kinesis, 0, 100)
+
+    async def consume(consumer: Consumer) -> None:
+        async for batch in consumer:
+            async with batch:
+                got.update(record.data for record in batch.records)
+
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, table, fan_out=fan_out) as one:
+        first = asyncio.create_task(consume(one))
+        async with consumer_of(local, table, fan_out=fan_out) as other:
+            second = asyncio.create_task(consume(other))
+            while {len(rows) for rows in (await owners(table)).values()} != {SHARDS // 2}:
+                await asyncio.sleep(0.02)
+            wanted |= put(kinesis, 100, 200)
+        await second
+        wanted |= put(kinesis, 200, 300)
+        while set(got) != wanted:
+            await asyncio.sleep(0.02)
+        await one.close()
+        await first
+    assert set(got.values()) == {1}
+    assert local.stats().operations["SubscribeToShard"].calls >= SHARDS
+    assert local.stats().operations["RegisterStreamConsumer"].calls == 2
 
 
 async def test_a_handler_is_called_with_each_batch_shards_side_by_side(local: LocalKinesis, kinesis: Any) -> None:

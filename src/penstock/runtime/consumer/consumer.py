@@ -9,6 +9,7 @@ import random
 import socket
 import uuid
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.feeding.cursor import FeedCursor
@@ -16,7 +17,7 @@ from penstock.core.feeding.user_records import ShardView
 from penstock.model import HASH_KEY_MAX
 from penstock.runtime.consumer.settings import WorkerSettings
 from penstock.runtime.consumer.worker import Worker
-from penstock.runtime.feeds import PollingFeed
+from penstock.runtime.feeds import FanOutFeed, PollingFeed, SubscriptionGate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -77,7 +78,7 @@ class Consumer:
         self._table: LeaseTable | None = None
         self._worker: Worker | None = None
         self._running: asyncio.Task[None] | None = None
-        self._horizon_s: float | None = None
+        self._retention_s: float | None = None
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -88,7 +89,11 @@ class Consumer:
         self._source = source_for(self._stream, self._wire)
         self._table = self._leases if self._leases is not None else lease_table_for(self.application, self._wire)
         facts = await self._source.describe()
-        self._horizon_s = facts.retention_s
+        self._retention_s = facts.retention_s
+        promote: Callable[[PollingFeed], PollingFeed | FanOutFeed] = _as_it_is
+        if self.settings.fan_out is not None:
+            consumer_arn = await self._source.register(self.settings.fan_out_consumer or self.application)
+            promote = partial(self._subscribed, consumer_arn, SubscriptionGate(self.settings.subscriptions_per_s))
         self._worker = Worker(
             self.worker_id,
             self._table,
@@ -99,6 +104,7 @@ class Consumer:
             rng=self._rng,
             on_event=self._tell,
             on_reader=self._on_reader,
+            promote=promote,
         )
         self._running = asyncio.create_task(self._worker.run())
         self._running.add_done_callback(lambda _: self._stir())
@@ -248,8 +254,33 @@ class Consumer:
             rng=self._rng,
             on_event=self._tell,
             times=self.settings.polling,
-            horizon_s=lambda: None if self._horizon_s is None else source.now_s - self._horizon_s,
+            horizon_s=self._horizon_s,
         )
+
+    def _subscribed(self, consumer_arn: str, gate: SubscriptionGate, feed: PollingFeed) -> FanOutFeed:
+        """Go on by subscription where a feed that polls has come to."""
+        assert self._source is not None
+        return FanOutFeed(
+            self._source,
+            consumer_arn,
+            feed.cursor,
+            gate=gate,
+            rng=self._rng,
+            on_event=self._tell,
+            times=self.settings.fan_out,
+            poll_times=self.settings.polling,
+            horizon_s=self._horizon_s,
+        )
+
+    def _horizon_s(self) -> float | None:
+        """The oldest arrival time that the retention covers."""
+        if self._source is None or self._retention_s is None:
+            return None
+        return self._source.now_s - self._retention_s
+
+
+def _as_it_is(feed: PollingFeed) -> PollingFeed:
+    return feed
 
 
 def new_worker_id() -> str:

@@ -11,6 +11,7 @@ from penstock.core.ledger.checkpoints import Cadence, Riding
 from penstock.core.ledger.settings import LedgerSettings
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartAt
+from penstock.runtime.feeds.fan_out import FanOutTimes
 
 MIB = 1024 * 1024
 
@@ -39,6 +40,12 @@ class WorkerSettings:
     ledger: LedgerSettings = field(default_factory=LedgerSettings)
     cadence: Cadence = field(default_factory=Riding)
     polling: PollTimes = field(default_factory=PollTimes)
+    fan_out: FanOutTimes | None = None
+    """Given: shards are read by enhanced fan-out, and polled where that does not work. None: they are polled."""
+    fan_out_consumer: str | None = None
+    """The name to register with the stream; None: the application's."""
+    subscriptions_per_s: float = 10.0
+    """So many subscriptions a process starts in a second at most."""
     outside: OutsidePolicy = OutsidePolicy.DELIVER
     batch_records_max: int = 10_000
 
@@ -52,6 +59,7 @@ class WorkerSettings:
                 "wait_interval_s",
                 "drain_deadline_s",
                 "batch_records_max",
+                "subscriptions_per_s",
             )
             if not (value := getattr(self, name)) > 0
         ]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Command
     from penstock.ports import LeaseTable
     from penstock.runtime.consumer.settings import WorkerSettings
-    from penstock.runtime.feeds import PollingFeed
+    from penstock.runtime.feeds import FanOutFeed, PollingFeed
 
 ERROR_PAUSE_S = 0.5
 """After a round that failed as a whole (the table cannot be reached): leases are kept by their own writes meanwhile."""
@@ -63,9 +63,11 @@ class Worker:
         rng: Random,
         on_event: Callable[[Any], None],
         on_reader: Callable[[ShardReader], None],
+        promote: Callable[[PollingFeed], PollingFeed | FanOutFeed] = lambda feed: feed,
     ) -> None:
         """``list_shards()`` awaits all shards of the stream; ``open_feed(row)`` reads a lease's shard from its
-        checkpoint on; ``on_reader`` hears of each shard that this worker begins to hold.
+        checkpoint on; ``on_reader`` hears of each shard that this worker begins to hold; ``promote`` makes of a feed
+        that polls the one that is used while the shard is held.
         """
         self.id = worker_id
         self.settings = settings
@@ -77,6 +79,7 @@ class Worker:
         self._rng = rng
         self._on_event = on_event
         self._on_reader = on_reader
+        self._promote = promote
         self._loop = asyncio.get_running_loop()
         self._row = WorkerRow(worker_id=worker_id, failover_s=settings.failover_s)
         self._wanted: set[str] = set()
@@ -399,7 +402,7 @@ class Worker:
         settings = self.settings
         reader = ShardReader(
             keeper,
-            self._open_feed(keeper.row) if warming is None else warming.feed,
+            self._promote(self._open_feed(keeper.row) if warming is None else warming.feed),
             stream=self._stream,
             shard_id=key,
             settings=settings.ledger,

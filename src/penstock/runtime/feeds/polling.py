@@ -44,8 +44,9 @@ class PollingFeed:
     ) -> None:
         """``horizon_s``: the oldest arrival time that the retention covers (epoch seconds), if it is known."""
         self.pace = PollPace(times or PollTimes(), rng)
+        self.cursor = cursor
+        """How far the shard is read: another feed may go on with it."""
         self._source = source
-        self._cursor = cursor
         self._on_event = on_event
         self._records_max = records_max
         self._horizon_s = horizon_s
@@ -82,7 +83,7 @@ class PollingFeed:
     @property
     def shard_id(self) -> str:
         """The shard that is read."""
-        return self._cursor.shard_id
+        return self.cursor.shard_id
 
     def forget_iterator(self) -> None:
         """The cursor was moved by others: ask for an iterator there."""
@@ -99,12 +100,12 @@ class PollingFeed:
         at_tip = not page.millis_behind_latest
         size = sum([len(raw.data) for raw in page.records])
         self.pace.answered(sent_s=sent_s, payload_bytes=size, at_tip=at_tip)
-        taken = self._cursor.take(page, horizon_s=self._horizon_s())
+        taken = self.cursor.take(page, horizon_s=self._horizon_s())
         self._iterator = None if taken is None else page.next_iterator
         return taken
 
     async def _ask(self) -> str:
-        source, cursor = self._source, self._cursor
+        source, cursor = self._source, self.cursor
         try:
             return await source.iterator(cursor.shard_id, cursor.start(source.now_s))
         except InvalidArgumentError:
