@@ -146,6 +146,7 @@ class Node:
         self.row = WorkerRow(worker_id=name, failover_s=F)
         self.members = Members(name, F)
         self.observed = Observed()
+        self.observed_rows = Observed()
         self.tenures: dict[str, Tenure] = {}
         self.owning: dict[str, OwnerSide] = {}
         self.receiving: dict[str, Receiver] = {}
@@ -256,8 +257,13 @@ class Node:
         self.observed.look_at_leases(leases.values(), now_s)
         self.members.look([row for row, _ in rows.values()], now_s)
         silent = self.members.silent(leases_answered_s=sent_s, look_sent_s=asked_s, now_s=now_s)
+        for one, (row, _) in rows.items():
+            self.observed_rows.look(one, row.counter, now_s)
         workers = {
-            one: worker_view(row, alive=one not in silent, leaving=leaves) for one, (row, leaves) in rows.items()
+            one: worker_view(
+                row, alive=one not in silent, unmoved_s=self.observed_rows.unmoved_s(one, now_s), leaving=leaves
+            )
+            for one, (row, leaves) in rows.items()
         }
         workers[self.id] = worker_view(self.row, leaving=self.leaving or now_s < self.unable_until_s)
         views = {key: lease_view(row, self.observed.unmoved_s(key, now_s)) for key, row in leases.items()}

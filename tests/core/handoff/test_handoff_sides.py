@@ -60,6 +60,24 @@ def test_it_waits_for_the_receiver_only_so_long():
     assert side.state is O.DRAINING
 
 
+def test_who_asked_and_died_is_found_out_by_its_row_that_does_not_move():
+    rows = {"failover_s": 10.0, **WANTS}
+    side = owner(warm_deadline_s=3.0)
+    side.offer("b", 100.0)
+    side.look(seen(unmoved_s=1.9, **rows), 101.8)
+    side.look(seen(unmoved_s=3.0, **rows), 102.9)
+    assert side.tick(103.0) == (OC.UNNAME,)
+    assert side.tried == {"b"}
+    side.offer("c", 200.0)
+    side.look({"c": WorkerView(id="c", unmoved_s=0.1, **rows)}, 201.8)
+    side.look({"c": WorkerView(id="c", unmoved_s=1.2, **rows)}, 202.9)
+    assert side.tick(203.0) == (OC.STOP,)
+    slow = owner(warm_deadline_s=3.0)
+    slow.offer("b", 100.0)
+    slow.look(seen(unmoved_s=3.0, **(rows | {"failover_s": 30.0})), 102.9)
+    assert slow.tick(103.0) == (OC.STOP,), "its row is written too rarely to tell"
+
+
 def test_a_cold_receiver_is_not_waited_for():
     side = owner()
     assert side.offer("kcl", 0.0, cold=True) == (OC.NAME, OC.STOP)

@@ -36,16 +36,18 @@ def worker_view(
     row: WorkerRow,
     *,
     alive: bool = True,
+    unmoved_s: float = 0.0,
     leaving: bool = False,
     leases_max: int | None = None,
     avoids: frozenset[str] = frozenset(),
 ) -> WorkerView:
-    """``alive``: the row has moved within the failover time."""
+    """``alive``: the row has moved within the failover time; ``unmoved_s``: for how long it was seen to stand still."""
     return WorkerView(
         id=row.worker_id,
         alive=alive,
         leaving=leaving,
         failover_s=row.failover_s,
+        unmoved_s=unmoved_s,
         leases_max=leases_max,
         avoids=avoids,
         wants=row.wanted,

@@ -47,6 +47,8 @@ class WorkerView:
     """It hands over what it holds, and takes nothing."""
     failover_s: float = 0.0
     """Its own failover time: who waits for it waits at least as long."""
+    unmoved_s: float = 0.0
+    """For how long the observer has seen its row stand still."""
     leases_max: int | None = None
     """How many it will hold at most."""
     avoids: frozenset[str] = frozenset()

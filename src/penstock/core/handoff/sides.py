@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.handoff.owner import DELIVERS, OWNER, OwnerCommand, OwnerInput, OwnerState
 from penstock.core.handoff.receiver import POLLS, RECEIVER, ReceiverCommand, ReceiverInput, ReceiverState
+from penstock.core.leases.membership import WRITES_PER_FAILOVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,9 @@ class OwnerSide:
         """True once the drain's deadline is over: what is out by then will be delivered again by the next owner."""
         self._warm_deadline_s = warm_deadline_s
         self._drain_deadline_s = drain_deadline_s
+        self._offered_s = 0.0
         self._answered = False  # the receiver was seen to want what it is offered
+        self._moves = False  # and its row has moved since it was offered, as far as that can be told
         self._by_leader = False
 
     @property
@@ -51,7 +54,8 @@ class OwnerSide:
         given = OwnerInput.OFFER_COLD if cold else OwnerInput.OFFER
         if (self.state, given) not in OWNER:
             return ()
-        self.receiver, self._answered, self._by_leader = receiver, False, False
+        self.receiver, self._offered_s = receiver, now_s
+        self._answered = self._moves = self._by_leader = False
         return self.tell(given, now_s)
 
     def leader_named(self, receiver: str, now_s: float) -> tuple[OwnerCommand, ...]:
@@ -70,15 +74,20 @@ class OwnerSide:
         if view is None or not view.present or (self._answered and not wanted):
             return self.tell(OwnerInput.RECEIVER_GONE, now_s)
         self._answered = self._answered or wanted
+        # One that asked and died is not dead by its row for a while. But living ones write theirs often.
+        period_s = view.failover_s / WRITES_PER_FAILOVER
+        moved = view.unmoved_s < now_s - self._offered_s
+        self._moves = self._moves or moved or not 0 < period_s < self._warm_deadline_s
         return self.tell(OwnerInput.WARM, now_s) if self.key in view.warm else ()
 
     def tick(self, now_s: float) -> tuple[OwnerCommand, ...]:
-        """Time has passed: a deadline may be over. One who has not even answered by then gets nothing."""
+        """Time has passed: a deadline may be over. One who has given no sign of life by then gets nothing."""
         if self.due_s is None or now_s < self.due_s:
             return ()
         if self.state in _DRAINS:
             return self.tell(OwnerInput.DRAIN_DEADLINE, now_s)
-        return self.tell(OwnerInput.WARM_DEADLINE if self._answered else OwnerInput.RECEIVER_GONE, now_s)
+        lives = self._answered and self._moves
+        return self.tell(OwnerInput.WARM_DEADLINE if lives else OwnerInput.RECEIVER_GONE, now_s)
 
     def tell(self, given: OwnerInput, now_s: float) -> tuple[OwnerCommand, ...]:
         """Anything else that was learnt."""
