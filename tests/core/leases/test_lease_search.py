@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from lease_search import Bounds, BrokenRuleError, Search
+from member_search import MemberSearch
 
 from penstock.core.leases import Kind, writes
 from penstock.core.leases import steps as machine
 from penstock.core.leases.observed import Observed
 from penstock.core.leases.row import CHECKPOINT
-from penstock.core.leases.tenure import Began, Tenure
+from penstock.core.leases.tenure import Alive, Began, State, Tenure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,3 +144,58 @@ def test_a_rule_that_is_taken_away_is_missed(
     spoil(monkeypatch)
     with pytest.raises(BrokenRuleError, match=message):
         Search(Bounds(workers=2, counter=3, position=2, faults=1, ends=1)).run()
+
+
+# --- workers whose own rows stand still -----------------------------------------------------------
+
+
+def test_a_silent_workers_lease_is_taken_only_when_it_has_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    found = MemberSearch().run()
+    with capsys.disabled():
+        print(f"\n  silent workers: {found.states:,} states, {found.moves:,} moves")
+    assert found.takes > 100
+
+
+def the_own_row_counts_for_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tenure, "base_s", property(lambda tenure: tenure.lease_s))
+
+
+def a_renewal_from_before_the_own_row_was_confirmed_lifts(patch: pytest.MonkeyPatch) -> None:
+    real = machine._alive
+
+    def careless(tenure: Tenure, given: Any, now_s: float) -> Any:
+        after, commands = real(tenure, given, now_s)
+        return (replace(after, sent=tenure.sent), commands) if tenure.sent is not None else (after, commands)
+
+    patch.setitem(machine.TABLE, (State.FENCED, Alive), careless)  # type: ignore[arg-type]
+
+
+def the_own_row_lifts_by_itself(patch: pytest.MonkeyPatch) -> None:
+    real = machine._alive
+
+    def careless(tenure: Tenure, given: Any, now_s: float) -> Any:
+        after, commands = real(tenure, given, now_s)
+        return (replace(after, state=State.HELD), commands) if now_s < after.fence_s else (after, commands)
+
+    patch.setitem(machine.TABLE, (State.FENCED, Alive), careless)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        the_own_row_counts_for_nothing,
+        a_renewal_from_before_the_own_row_was_confirmed_lifts,
+        the_own_row_lifts_by_itself,
+    ],
+)
+def test_a_rule_of_the_own_row_that_is_taken_away_is_missed(
+    monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    spoil(monkeypatch)
+    with pytest.raises(BrokenRuleError, match="the owner delivers what the taker has"):
+        MemberSearch().run()
+
+
+def test_looking_at_the_worker_before_reading_its_leases_is_missed() -> None:
+    with pytest.raises(BrokenRuleError, match="the owner delivers what the taker has"):
+        MemberSearch(looks_first=True).run()
