@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import boto3
@@ -20,7 +21,7 @@ from penstock.pipeline.job.showing import Show
 from penstock.pipeline.job.stopping import Stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -56,7 +57,8 @@ class Scene(NamedTuple):
 
     def rows_in(self, folder: str) -> int:
         """Rows of one of its folders, as any reader of Parquet counts them."""
-        rows: int = ds.dataset(self.folder / folder, format="parquet").count_rows()
+        path = self.folder / folder
+        rows: int = ds.dataset(path, format="parquet").count_rows() if path.exists() else 0
         return rows
 
 
@@ -125,6 +127,15 @@ def steady(batches: list[tuple[int, float]]) -> float:
     """Rows per second of the batches behind the start-up, by the time that Spark gives for them."""
     counted = [batch for batch in batches if batch[0]][START_UP_BATCHES:]
     return sum(rows for rows, _ in counted) / sum(seconds for _, seconds in counted)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Wait until something is so. Raises TimeoutError."""
+    deadline = time.monotonic() + QUERY_TIMEOUT_S
+    while not reached():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"what was waited for did not come within {QUERY_TIMEOUT_S} s")
+        time.sleep(0.5)
 
 
 # --- by hand -----------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ import shutil
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -259,19 +260,20 @@ def latency(spark: SparkSession) -> Result:
         scene = Scene(spark, local, STREAM, 1_000_000, folder)
         stopping = Stopping()
         text = _pipelines.job_text(scene, 'every = "1 second"', LATENCY_SCHEMA)
-        batches: list[dict[str, Any]] = []
-        job = threading.Thread(target=lambda: batches.extend(_pipelines.run_as_job(scene, text, stopping)))
         began_s = time.time()
         programs.start(
-            "timed", endpoint_url=local.endpoint_url, stream=STREAM, rate_per_s=LATENCY_PER_S,
+            "timed",
+            endpoint_url=local.endpoint_url,
+            stream=STREAM,
+            rate_per_s=LATENCY_PER_S,
             seconds=LATENCY_WARM_UP_S + LATENCY_S,
-        )  # fmt: skip
-        with Watch(folder / "orders") as watch:
-            job.start()
+        )
+        with Watch(folder / "orders") as watch, ThreadPoolExecutor(1) as pool:
+            job = pool.submit(_pipelines.run_as_job, scene, text, stopping)
             told = programs.results(LATENCY_WARM_UP_S + LATENCY_S + 60)[0]
-            time.sleep(3 * 4)  # longer than what is to be measured: all that was put is there, or it never comes
+            _pipelines.until(lambda: job.done() or scene.rows_in("orders") >= told["put"])
             stopping.ask()
-            job.join()
+            batches = job.result()
         assert scene.rows_in("orders") == told["put"], f"{scene.rows_in('orders')} rows came of {told['put']}"
         took = latencies_of(watch.seen, told["began_s"] + LATENCY_WARM_UP_S)
     p99_s = percentile(took, 99)
@@ -314,6 +316,7 @@ def results(asked: Any) -> list[Result]:
         set_environment()
         with new_folder() as folder, session(folder) as spark:
             spark.conf.set("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
+            spark.sparkContext.setLogLevel("FATAL")  # as the runner does: a stop refuses a batch, which Spark logs
             for name in names:
                 found.append(IN_SESSION[name](spark))
                 say(f"{name}: {found[-1].ours:,.4g} {found[-1].unit}, ratio {found[-1].ratio}")

@@ -16,6 +16,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from penstock.pipeline.jvm_errors import Py4JError
+from penstock.pipeline.known import columns_of
 from penstock.spark.columns import OUTSIDE
 from penstock.spark.offsets import OffsetFormatError, StreamOffset, is_initial
 
@@ -69,9 +70,10 @@ def observed(records: DataFrame, *, name: str = OBSERVATION) -> DataFrame:
     step. Put it right behind ``load()``. Two streams in one query need two names.
     """
     numbers = [fn.max("stream").alias("stream"), fn.count(fn.lit(1)).alias("rows")]
-    if "data" in records.columns:
+    columns = columns_of(records) or ["data"]
+    if "data" in columns:
         numbers.append(fn.coalesce(fn.sum(fn.octet_length("data")), fn.lit(0)).alias("bytes"))
-    if OUTSIDE in records.columns:
+    if OUTSIDE in columns:
         first = fn.col(OUTSIDE) & (fn.col("sub_sequence_number") == 0)  # an aggregate is delivered whole
         numbers.append(fn.count(fn.when(first, 1)).alias("aggregates_outside"))
     return records.observe(name, *numbers).drop(OUTSIDE)

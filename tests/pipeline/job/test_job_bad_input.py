@@ -221,7 +221,9 @@ def test_a_stream_that_vanishes_while_the_job_runs(world: World) -> None:
     assert "records were lost" in another.message
     assert "failOnDataLoss" in another.message
     mended = (HEAD + JSON + PARQUET + ONCE).replace("[source]\n", "[source]\nfailOnDataLoss = false\n")
-    assert world.run(mended).code is ExitCode.DONE
+    ended = world.run(mended)
+    assert ended.code is ExitCode.DONE
+    assert (ended.summary["possible_losses"], ended.of("batch")[-1]["possible_losses"]) == (1, 1)
     assert orders(world) == [*NUMBERS, "order-20"]
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.pipeline.metrics import stream_metrics
 from penstock.pipeline.repeats import late_rows
 from penstock.spark.offsets import StreamOffset, is_initial
 
@@ -31,6 +31,14 @@ class BatchReport(msgspec.Struct, frozen=True):
     """Rows that the deduplication removed."""
     late: int
     """Rows that came later than the watermark allows, and were dropped."""
+    bytes: int
+    """Data of the records."""
+    shards: int
+    """Shards that the source keeps a position of."""
+    aggregates_outside: int
+    """KPL aggregates with user records outside of their shard's hash range."""
+    possible_losses: int
+    """Losses passed over since the checkpoint directory was made."""
 
 
 class Totals(msgspec.Struct):
@@ -42,6 +50,10 @@ class Totals(msgspec.Struct):
     dead_letters: int = 0
     repeats: int = 0
     late: int = 0
+    bytes: int = 0
+    aggregates_outside: int = 0
+    possible_losses: int = 0
+    """Since the checkpoint directory was made."""
     lag_s: dict[str, float] = {}
 
     def add(self, batch: BatchReport) -> None:
@@ -52,6 +64,9 @@ class Totals(msgspec.Struct):
         self.dead_letters += batch.dead_letters
         self.repeats += batch.repeats
         self.late += batch.late
+        self.bytes += batch.bytes
+        self.aggregates_outside += batch.aggregates_outside
+        self.possible_losses = batch.possible_losses
         self.lag_s = batch.lag_s
 
 
@@ -64,26 +79,21 @@ def batch_report(progress: Mapping[str, Any], *, stream: str, dead_letters: int)
     """Spark's progress of a batch as ours."""
     rows = int(progress["numInputRows"])
     seconds = int(progress["durationMs"].get("triggerExecution", 0)) / 1000
+    metrics = next(iter(stream_metrics(progress)), None)
     return BatchReport(
         batch=int(progress["batchId"]),
         rows=rows,
         rows_per_s=round(rows / seconds, 1) if seconds else 0.0,
         seconds=seconds,
-        lag_s={stream: round(lag_s(progress), 3)},
+        lag_s={stream: 0.0 if metrics is None else metrics.lag_ms / 1000},
         dead_letters=dead_letters,
         repeats=_repeats(progress),
         late=late_rows(progress),
+        bytes=0 if metrics is None else metrics.bytes or 0,
+        shards=0 if metrics is None else metrics.shards,
+        aggregates_outside=0 if metrics is None else metrics.aggregates_outside or 0,
+        possible_losses=0 if metrics is None else metrics.possible_losses,
     )
-
-
-def lag_s(progress: Mapping[str, Any]) -> float:
-    """How far the query is behind its stream: as the source says, or (Spark 4.0 and 4.1) since the batch's cut."""
-    source = progress["sources"][0]
-    latest = _decoded(source.get("latestOffset"))
-    if isinstance(latest, dict) and "lagMs" in latest:
-        return max(0.0, float(latest["lagMs"]) / 1000)
-    end = cut_ms(progress)
-    return 0.0 if end is None else max(0.0, time.time() - end / 1000)
 
 
 def cut_ms(progress: Mapping[str, Any]) -> int | None:

@@ -15,6 +15,7 @@ from penstock.pipeline.job.account import Totals, batch_report, cut_ms, was_a_ba
 from penstock.pipeline.job.batches import Batches
 from penstock.pipeline.job.outcome import ExitCode, StepError, message_of, source_failed
 from penstock.pipeline.job.rehearsal import rehearse
+from penstock.pipeline.metrics import MetricsListener
 from penstock.spark.source import ADMISSION
 
 if TYPE_CHECKING:
@@ -39,7 +40,13 @@ def run_job(spark: SparkSession, job_file: JobFile, stopping: Stopping, show: Sh
     with _told_once():
         run = _Run(spark, job_file, stopping, show)
         rehearse(spark, job_file, run.batches)
-        return run.whole()
+        listener = MetricsListener(spark)
+        spark.streams.addListener(listener)
+        try:
+            return run.whole()
+        finally:
+            with suppress(Py4JError, OSError):  # Spark's Java may be gone
+                spark.streams.removeListener(listener)
 
 
 @contextmanager

@@ -51,6 +51,8 @@ class Show:
         self._text(
             f"batch {report.batch}: {report.rows:,} records in {report.seconds:,.1f} s ({report.rows_per_s:,.0f}/s), "
             f"lag {lag}, {report.dead_letters:,} dead letters, {report.repeats:,} repeats, {report.late:,} late"
+            + (f", {report.aggregates_outside:,} aggregates outside" if report.aggregates_outside else "")
+            + (f", {report.possible_losses:,} possible losses" if report.possible_losses else "")
         )
 
     def stopping(self, why: str) -> None:
@@ -73,6 +75,8 @@ class Show:
             ("dead letters", f"{totals.dead_letters:,}"),
             ("repeats", f"{totals.repeats:,}"),
             ("late", f"{totals.late:,}"),
+            *([("outside", f"{totals.aggregates_outside:,} aggregates")] if totals.aggregates_outside else []),
+            *([("losses", f"{totals.possible_losses:,} possible")] if totals.possible_losses else []),
             *((f"lag of {stream}", f"{lag:,.1f} s") for stream, lag in totals.lag_s.items()),
         ):
             lines.append(f"  {label:<14} {value}")

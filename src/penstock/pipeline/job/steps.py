@@ -12,9 +12,11 @@ from penstock.pipeline.decode import REASON, VALUE, decode_bytes, decode_json, d
 from penstock.pipeline.job import packages
 from penstock.pipeline.job.functions import load_function
 from penstock.pipeline.job.options import as_options
+from penstock.pipeline.metrics import observed
 from penstock.pipeline.positions import POSITION
 from penstock.pipeline.repeats import deduplicate
 from penstock.pipeline.stamps import drop_repeats, open_stamps
+from penstock.spark.columns import ALL_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +42,9 @@ class MissingPackageError(PenstockError):
 
 
 def records_of(spark: SparkSession, job: Job) -> DataFrame:
-    """The stream's records, as they are."""
-    return spark.readStream.format("penstock").options(**as_options(job.source)).load()
+    """The stream's records, as they are, with their numbers in the query's progress."""
+    reading = spark.readStream.format("penstock").schema(ALL_COLUMNS)
+    return observed(reading.options(**as_options(job.source)).load())
 
 
 def opened(records: DataFrame, job: Job) -> DataFrame:
