@@ -121,6 +121,16 @@ def test_a_late_settlement_of_what_waits_lets_the_key_go_on():
     assert kept.ledger._book.queue._lanes == {}  # type: ignore[attr-defined]
 
 
+def test_a_key_that_is_ready_twice_has_one_turn():
+    kept = Kept(order=ByKey(slots_max=3))
+    kept.admit(keyed("aaa"))
+    first = kept.deliver(1)
+    kept.ledger.nack(first.ticket, kept.now_s)
+    kept.ledger.ack(first.ticket, first.places)
+    assert numbers(kept.deliver(1).records) == [2]
+    assert kept.nothing()
+
+
 def test_a_handler_that_hangs_gives_its_slot_back_when_the_policy_redelivers():
     kept = Kept(order=ByKey(slots_max=1), settle_deadline_s=10.0, stalled=Redeliver())
     kept.admit(keyed("ab"))

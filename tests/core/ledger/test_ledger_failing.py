@@ -343,6 +343,17 @@ def test_who_leaves_a_batch_settles_the_rest_and_not_what_was_put_off_or_given_u
     assert kept.ledger.safe == at(4)
 
 
+def test_what_was_put_off_once_is_not_settled_by_leaving_that_batch_whatever_happened_since():
+    kept = Kept()
+    kept.admit(recs(1, 1))
+    first = kept.deliver()
+    kept.ledger.nack(first.ticket, kept.now_s)
+    kept.deliver()
+    kept.ledger.take_back(kept.now_s)
+    kept.ledger.ack(first.ticket)
+    assert kept.ledger.unsettled() == [Position(1)]
+
+
 def test_settling_through_leaves_dead_letters_to_be_written():
     kept = Kept()
     kept.admit(recs(1, 4), unreadable={1: KeyError()})
