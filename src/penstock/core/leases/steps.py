@@ -182,7 +182,6 @@ def _confirmed(tenure: Tenure, sent: Sent, row: LeaseRow, since_s: float, lifts:
     if tenure.state is State.ENDING:
         if kind in (Kind.GIVE, Kind.FREE):
             return _over(after, *commands, Ended(row))
-        after = replace(after, token=after.token or row.counter)
         return _and_work(after, commands, now_s)
     if tenure.state is State.CLAIMING and lifts and now_s < after.fence_s:
         after = replace(after, state=State.HELD, token=row.counter)
@@ -290,6 +289,8 @@ def _measured(tenure: Tenure, given: Measured, now_s: float) -> Result:
 
 def _settled_late(tenure: Tenure, given: Settled, now_s: float) -> Result:
     """The last write takes it along if it is not sent yet."""
+    if tenure.token == 0:  # it never began: nothing was delivered
+        return tenure, ()
     furthest = given.checkpoint if tenure.wish.checkpoint is None else max(tenure.wish.checkpoint, given.checkpoint)
     if furthest < tenure.row.checkpoint:
         return tenure, ()
