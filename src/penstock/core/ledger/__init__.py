@@ -1,1 +1,61 @@
-"""The ledger of a shard: what was handed out, what became of it, and how far a checkpoint may go."""
+"""The ledger of a shard: what was handed out, what became of it, and how far a checkpoint may go. Without any I/O.
+
+``Ledger`` is the whole of one tenure: pages of records go in, deliveries come out, handlers settle them in any order,
+and ``safe`` says how far all is settled. ``Checkpoints`` says when that is written. ``LedgerSettings`` has the choices.
+"""
+
+from penstock.core.ledger.checkpoints import Checkpoints, Every, Pending, Phase, Prompt, Riding
+from penstock.core.ledger.collecting import Collected, Collector
+from penstock.core.ledger.dedupe import DedupeWindow, Rebuild
+from penstock.core.ledger.ledger import Closing, Ending, Ledger
+from penstock.core.ledger.parts import Part, Split, SplitError, split
+from penstock.core.ledger.resuming import behind
+from penstock.core.ledger.settings import (
+    AnyOrder,
+    ByKey,
+    DeadLetters,
+    GiveUp,
+    InOrder,
+    LedgerSettings,
+    Redeliver,
+    Retry,
+    Skip,
+    Stop,
+    Warn,
+)
+from penstock.core.ledger.ticket import DeadLetter, Delivery, Ticket
+
+__all__ = [
+    "AnyOrder",
+    "ByKey",
+    "Checkpoints",
+    "Closing",
+    "Collected",
+    "Collector",
+    "DeadLetter",
+    "DeadLetters",
+    "DedupeWindow",
+    "Delivery",
+    "Ending",
+    "Every",
+    "GiveUp",
+    "InOrder",
+    "Ledger",
+    "LedgerSettings",
+    "Part",
+    "Pending",
+    "Phase",
+    "Prompt",
+    "Rebuild",
+    "Redeliver",
+    "Retry",
+    "Riding",
+    "Skip",
+    "Split",
+    "SplitError",
+    "Stop",
+    "Ticket",
+    "Warn",
+    "behind",
+    "split",
+]
