@@ -64,6 +64,17 @@ def packages(version: str) -> list[str]:
     return [f"pyspark=={version}", *(one for one in needed if not one.startswith(LEFT_OUT))]
 
 
+def client_environment(version: str) -> Path:
+    """An environment without Spark itself, with the Connect client that goes with this version; its Python.
+
+    The client's releases are not those of PySpark: it is the newest of the minor version, or of the one before.
+    """
+    major, minor = version.split(".")[:2]
+    client = f"pyspark-client>={major}.{max(int(minor) - 1, 0)},<={major}.{minor}.99"
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    return made(HOME / f"client-{major}.{minor}", [client, *project["dependencies"]])
+
+
 def constraints() -> str:
     """The locked versions of everything but PySpark, without hashes: they are checked when ``.venv`` is made."""
     joined = LOCKED.read_text(encoding="utf-8").replace("\\\n", " ")
@@ -73,9 +84,12 @@ def constraints() -> str:
 
 def environment(version: str) -> Path:
     """The environment of this version, made if it is not there as it should be; its Python."""
-    home = HOME / f"pyspark-{version.rpartition('.')[0]}"
+    return made(HOME / f"pyspark-{version.rpartition('.')[0]}", packages(version))
+
+
+def made(home: Path, needed: list[str]) -> Path:
+    """The Python of an environment with these packages."""
     python = home / "bin" / "python"
-    needed = packages(version)
     pins = constraints()
     wanted = hashlib.sha256("\n".join([sys.version, *needed, pins]).encode()).hexdigest()
     stamp = home / ".ready"

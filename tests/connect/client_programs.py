@@ -1,0 +1,134 @@
+"""What the tests have a Connect client do. The text is sent to a Python that has the client and Penstock alone."""
+
+import json  # noqa: F401 - what is printed
+import time
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
+
+from penstock import OptionError, pipeline
+
+ORDER = "order_id STRING NOT NULL, customer STRING NOT NULL, amount DECIMAL(10,2) NOT NULL"
+POSITION = list(pipeline.POSITION)
+START = {"startingPosition": "TRIM_HORIZON"}
+TIMEOUT_S = 200
+
+spark = SparkSession.builder.getOrCreate()
+
+
+def finished(writer, folder, name):
+    """Run a query to the end of what is there."""
+    query = writer.option("checkpointLocation", f"{folder}/{name}-checkpoint").trigger(availableNow=True).start()
+    assert query.awaitTermination(TIMEOUT_S), "the query goes on"
+    assert query.exception() is None, query.exception()
+    return query
+
+
+def read(folder):
+    records = spark.read.format("penstock").options(streamName="orders", **START).load()
+    decoded = pipeline.decode_json(records, ORDER)
+    with pipeline.read_once(decoded) as rows:
+        good, dead = pipeline.split(rows)
+        counts = [good.count(), dead.count()]
+    unique = pipeline.deduplicate(decoded, "value.order_id", within="10 minutes")
+    of_one = pipeline.sort_by_key(good).where("partition_key = 'customer-3'").select("value.order_id").collect()
+    return {
+        "client": type(records).__module__,
+        "rows": records.count(),
+        "split": counts,
+        "unique": unique.where(fn.col("reason").isNull()).count(),
+        "amount": str(pipeline.split(unique)[0].agg(fn.sum("value.amount")).collect()[0][0]),
+        "reasons": [row.reason for row in pipeline.explain_json(dead, ORDER).collect()],
+        "text": pipeline.decode_text(records).where("reason IS NULL").count(),
+        "bytes": pipeline.decode_bytes(records).where("value = data").count(),
+        "in_order": [row.order_id for row in of_one],
+    }
+
+
+def stream_to_files(folder):
+    records = spark.readStream.format("penstock").options(streamName="orders", **START).load()
+    unique = pipeline.deduplicate(pipeline.decode_json(records, ORDER), "value.order_id", within="10 minutes")
+    rows = unique.select("value.*", "reason")
+    query = finished(rows.writeStream.format("parquet").option("path", f"{folder}/files"), folder, "files")
+    written = spark.read.parquet(f"{folder}/files")
+    return {
+        "rows": sum(progress.numInputRows for progress in query.recentProgress),
+        "late": [pipeline.late_rows(progress) for progress in query.recentProgress],
+        "orders": written.where("reason IS NULL").select("order_id").distinct().count(),
+        "written": written.count(),
+    }
+
+
+def copy(folder):
+    target = {"streamName": "copy", "stamps": "position", "aggregation": "true"}
+    records = spark.readStream.format("penstock").options(streamName="orders", **START).load()
+    writer = records.select("partition_key", "data", *POSITION).writeStream.queryName("copy").format("penstock")
+    finished(writer.options(**target), folder, "copy")
+    once_more = spark.read.format("penstock").options(streamName="orders", **START).load()
+    once_more.select("partition_key", "data", *POSITION).write.format("penstock").options(**target).mode(
+        "append"
+    ).save()
+    source = once_more.select("sequence_number").collect()
+    while True:
+        copied = spark.read.format("penstock").options(streamName="copy", **START).load()
+        if copied.count() == 2 * len(source):
+            break
+        time.sleep(0.5)  # a batch read ends half a second before now
+    first = pipeline.drop_repeats(copied, within="1 hour").select("stamp.*", "data").collect()
+    streamed = spark.readStream.format("penstock").options(streamName="copy", **START).load()
+    unique = pipeline.drop_repeats(streamed, within="1 hour").select("stamp.*")
+    finished(unique.writeStream.format("parquet").option("path", f"{folder}/unique"), folder, "unique")
+    return {
+        "written": len(source),
+        "same": sorted(row.sequence_number for row in first) == sorted(row.sequence_number for row in source),
+        "stamped": pipeline.open_stamps(copied).where("stamp.stream = 'orders'").count(),
+        "unique_of_stream": spark.read.parquet(f"{folder}/unique").count(),
+        "orders": len({row.data for row in first}),
+    }
+
+
+def each_batch(folder):
+    def write(batch, batch_id):
+        with pipeline.read_once(batch) as rows:
+            good, dead = pipeline.split(rows)
+            good.select("value.*").write.mode("overwrite").parquet(f"{folder}/each/orders/batch={batch_id}")
+            dead.select("reason").write.mode("overwrite").parquet(f"{folder}/each/dead/batch={batch_id}")
+
+    records = spark.readStream.format("penstock").options(streamName="orders", **START).load()
+    finished(pipeline.decode_json(records, ORDER).writeStream.foreachBatch(write), folder, "each")
+    return {
+        "orders": spark.read.parquet(f"{folder}/each/orders").count(),
+        "dead": spark.read.parquet(f"{folder}/each/dead").count(),
+    }
+
+
+def told(what):
+    """The message of what is raised."""
+    try:
+        what()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return None
+
+
+def refused(folder):
+    records = spark.read.format("penstock").options(streamName="orders", **START).load()
+    wrong = {**START, "streamNam": "orders"}
+    return {
+        "folder": told(lambda: pipeline.ParquetFolder(f"{folder}/lake")),
+        "kind": isinstance(raised(lambda: pipeline.BatchFolder(f"{folder}/lake")), OptionError),
+        "option": told(lambda: spark.read.format("penstock").options(**wrong).load()),
+        "stream": told(lambda: spark.read.format("penstock").options(streamName="none").load().count()),
+        "column": told(
+            lambda: records.select("data").write.format("penstock").options(streamName="copy").mode("append").save()
+        ),
+        "schema": told(lambda: pipeline.decode_json(records, "STRING NOT NULL order_id")),
+    }
+
+
+def raised(what):
+    try:
+        what()
+    except Exception as error:
+        return error
+    return None
