@@ -1,6 +1,7 @@
 """Who reads which shard, and which leases there are: decisions from what a worker sees, without any I/O."""
 
 from penstock.core.assignment.births import Birth, births, births_at_end, needs_search
+from penstock.core.assignment.decide import Decision, decide
 from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWatch, Place
 from penstock.core.assignment.plan import Plan, plan, receiver_for
 from penstock.core.assignment.strategies import EQUAL_COUNTS, ByThroughput, Custom, EqualCounts, Fixed, Strategy
@@ -13,6 +14,7 @@ __all__ = [
     "ByThroughput",
     "Coordination",
     "Custom",
+    "Decision",
     "EqualCounts",
     "Finding",
     "Fixed",
@@ -26,6 +28,7 @@ __all__ = [
     "WorkerView",
     "births",
     "births_at_end",
+    "decide",
     "is_free",
     "needs_search",
     "plan",

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
+from penstock.core.assignment.views import startable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from random import Random
@@ -80,9 +82,12 @@ class _Round:
         self.avoids = next((worker.avoids for worker in workers if worker.id == me), frozenset())
         self.available: list[LeaseView] = []
         self.renewed: list[LeaseView] = []
+        readable = {lease.key for lease in startable(leases)}
         for lease in sorted(leases, key=lambda lease: lease.key):
-            silent = lease.owner is None or (lease.owner != me and lease.unmoved_s > failover_s)
-            (self.available if silent else self.renewed).append(lease)
+            if lease.owner is not None and (lease.owner == me or lease.unmoved_s <= failover_s):
+                self.renewed.append(lease)
+            elif lease.key in readable:  # unlike the KCL, which takes what it cannot read, or has read, too
+                self.available.append(lease)
         self.held = Counter(lease.owner for lease in self.renewed if lease.owner is not None)
         everybody = {*self.held, *self.ours}
         self.target = 1 if len(everybody) >= len(leases) else ceil(len(leases) / len(everybody))
