@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fleet_kit import STREAM, Fleet
 
+from penstock.core.leases.writes import Kind
 from penstock.core.ledger.checkpoints import Prompt
 from penstock.local import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from penstock.core.leases import Outcome, Write
 
 SHARDS = 8
 
@@ -26,8 +29,8 @@ def local() -> Iterator[LocalKinesis]:
 
 
 @asynccontextmanager
-async def fleet_of(local: LocalKinesis, **settings: Any) -> AsyncIterator[Fleet]:
-    fleet = Fleet(local, MemoryLeaseTable(), **settings)
+async def fleet_of(local: LocalKinesis, table: MemoryLeaseTable | None = None, **settings: Any) -> AsyncIterator[Fleet]:
+    fleet = Fleet(local, table or MemoryLeaseTable(), **settings)
     try:
         yield fleet
         assert fleet.failures() == []
@@ -96,6 +99,33 @@ async def test_a_deploy_one_by_one_loses_and_repeats_nothing(local: LocalKinesis
         assert set(fleet.account.counts().values()) == {1}
         assert fleet.account.tokens_rise()
         await fleet.until(lambda: sum(map(len, fleet.held().values())) == SHARDS)
+
+
+class NotingTable(MemoryLeaseTable):
+    """Notes the kinds of the writes to leases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: list[Kind] = []
+
+    async def write(self, write: Write) -> Outcome:
+        self.kinds.append(write.kind)
+        return await super().write(write)
+
+
+async def test_a_worker_that_leaves_gives_each_shard_to_a_warm_receiver(local: LocalKinesis, kinesis: Any) -> None:
+    """None is freed for whoever comes, none is waited for until a deadline: that would be a gap."""
+    put(kinesis, 0, 100)
+    table = NotingTable()
+    async with fleet_of(local, table, warm_deadline_s=30.0, drain_deadline_s=30.0) as fleet:
+        fleet.start("a")
+        fleet.start("b")
+        await fleet.until(lambda: {len(held) for held in fleet.held().values()} == {SHARDS // 2})
+        table.kinds.clear()
+        await fleet.stop("a")
+        assert table.kinds.count(Kind.GIVE) == SHARDS // 2
+        assert Kind.FREE not in table.kinds
+        await fleet.until(lambda: len(fleet.held()["b"]) == SHARDS)
 
 
 async def test_the_shards_of_a_dead_worker_are_taken_over_after_the_failover_time(

@@ -279,7 +279,8 @@ class Worker:
     ) -> None:
         if key in part.ask and lease is not None and lease.owner is not None and not self._leaving:
             await self._do(side, side.want(lease.owner))
-        elif key not in planned or self._leaving:
+        elif self._leaving or (side.state is ReceiverState.ASKING and key not in planned):
+            # What an owner offers is taken, whatever the plan: he may be leaving.
             await self._do(side, side.drop())
         owner = workers.get(side.owner or (lease.owner if lease is not None else None) or "")
         await self._do(side, side.look_at_owner(owner, self._loop.time(), leaving=self._leaving))
