@@ -80,8 +80,8 @@ class DeltaSink(TableSink):
             try:
                 self._commit(rows, commit)
                 return
-            except PySparkException as error:
-                if not left or not (error.getCondition() or "").startswith(_OTHERS_COMMIT):
+            except (PySparkException, Py4JError) as error:  # the latter where Delta's own Python package is not there
+                if not left or not any(f"[{name}" in str(error) for name in _OTHERS_COMMIT):
                     raise
 
     def _make(self, rows: DataFrame) -> None:
