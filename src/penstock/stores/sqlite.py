@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from penstock.core.leases.listing import Listing, listing_of
 from penstock.core.leases.membership import WorkerRow, worker_rows
-from penstock.errors import NotFoundError
+from penstock.errors import AccessDeniedError, InvalidArgumentError, NotFoundError, ServiceError, UnavailableError
 from penstock.stores.sql import SQLITE, Statement, Statements, lease_attributes, worker_attributes
 
 if TYPE_CHECKING:
@@ -25,8 +25,24 @@ T = TypeVar("T")
 
 ENSURE_PAUSE_S = 0.02
 
-_PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_INTERRUPT)
-"""Primary result codes after which a write's outcome is not known, and repeating it makes sense."""
+_PASSING = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_NOMEM,
+)
+"""Primary result codes after which repeating makes sense. Whether a write was made is unknown."""
+
+_KINDS: dict[int, type[ServiceError]] = {
+    **dict.fromkeys(_PASSING, UnavailableError),
+    sqlite3.SQLITE_READONLY: AccessDeniedError,
+    sqlite3.SQLITE_PERM: AccessDeniedError,
+    sqlite3.SQLITE_AUTH: AccessDeniedError,
+    sqlite3.SQLITE_CANTOPEN: NotFoundError,
+}
 
 
 class SqliteLeaseTable:
@@ -43,6 +59,7 @@ class SqliteLeaseTable:
         # One thread: a connection is used by one at a time, and a write that waits does not hold up the loop.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite")
         self._connection: sqlite3.Connection | None = None
+        self._closed = False
 
     async def ensure(self) -> None:
         """See `penstock.ports.LeaseTable`."""
@@ -56,8 +73,8 @@ class SqliteLeaseTable:
         while True:
             try:
                 return await self._run(make)
-            except sqlite3.OperationalError as fault:
-                if not _passes(fault) or time.monotonic() > deadline_s:
+            except UnavailableError:
+                if time.monotonic() > deadline_s:
                     raise
             await asyncio.sleep(ENSURE_PAUSE_S)
 
@@ -109,8 +126,10 @@ class SqliteLeaseTable:
                 self._connection.close()
                 self._connection = None
 
-        await self._run(shut)
-        self._thread.shutdown(wait=False)
+        if not self._closed:
+            self._closed = True
+            await self._run(shut)
+            self._thread.shutdown(wait=False)
 
     # --- in the thread ----------------------------------------------------------------------------
 
@@ -145,20 +164,20 @@ class SqliteLeaseTable:
     async def _write(self, change: Callable[[], Outcome]) -> Outcome:
         try:
             return await self._run(change)
-        except sqlite3.OperationalError as fault:
-            if _passes(fault):
-                return Unknown(fault.sqlite_errorname)
-            raise
+        except ServiceError as fault:
+            if not fault.retryable:
+                raise
+            return Unknown(fault.code)
 
     async def _run(self, work: Callable[[], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except sqlite3.OperationalError as fault:
-            if "no such table" in str(fault):
-                what = f"{fault} in {os.fspath(self._path)}: call ensure() first"
-                raise NotFoundError(fault.sqlite_errorname, what, operation="SQLite") from fault
-            raise
+        except sqlite3.DatabaseError as fault:
+            raise self._service_error(fault) from fault
 
-
-def _passes(fault: sqlite3.OperationalError) -> bool:
-    return (fault.sqlite_errorcode & 0xFF) in _PASSING
+    def _service_error(self, fault: sqlite3.DatabaseError) -> ServiceError:
+        code, what = fault.sqlite_errorname, f"{fault}, in {os.fspath(self._path)}"
+        if "no such table" in str(fault):
+            return NotFoundError(code, f"{what}: call ensure() first", operation="SQLite")
+        kind = _KINDS.get(fault.sqlite_errorcode & 0xFF, InvalidArgumentError)
+        return kind(code, what, operation="SQLite")

@@ -1,0 +1,152 @@
+"""What only SQLite has: one file for the processes of a machine, locks, and disks."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.core.leases import Done, LeaseRow, Unknown, writes
+from penstock.errors import InvalidArgumentError, NotFoundError
+from penstock.stores.sqlite import SqliteLeaseTable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ROW = LeaseRow(key="a", counter=3, owner="w1")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "leases.sqlite"
+
+
+@pytest.fixture
+async def table(path: Path) -> AsyncIterator[SqliteLeaseTable]:
+    made = SqliteLeaseTable(path, busy_timeout_s=0.1)
+    await made.ensure()
+    yield made
+    await made.close()
+    await made.close()
+
+
+async def test_what_was_written_is_there_after_all_have_closed(path: Path) -> None:
+    first = SqliteLeaseTable(path)
+    await first.ensure()
+    await first.create(ROW)
+    await first.close()
+    second = SqliteLeaseTable(path)
+    assert await second.get("a") == ROW
+    await second.close()
+
+
+async def test_a_file_that_another_process_has_locked_leaves_the_outcome_unknown(
+    table: SqliteLeaseTable, path: Path
+) -> None:
+    await table.create(ROW)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert await table.write(writes.renew(ROW)) == Unknown("SQLITE_BUSY")
+    assert await table.get("a") == ROW, "reading waits for nobody"
+    other.execute("COMMIT")
+    other.close()
+    assert isinstance(await table.write(writes.renew(ROW)), Done)
+
+
+async def test_a_table_that_many_make_at_once(path: Path) -> None:
+    tables = [SqliteLeaseTable(path, busy_timeout_s=20) for _ in range(8)]
+    await asyncio.gather(*(one.ensure() for one in tables))
+    assert isinstance(await tables[0].create(ROW), Done)
+    assert await tables[7].get("a") == ROW
+    await asyncio.gather(*(one.close() for one in tables))
+
+
+async def test_without_a_table_nothing_is_hidden(path: Path) -> None:
+    table = SqliteLeaseTable(path)
+    with pytest.raises(NotFoundError, match=r"call ensure\(\) first"):
+        await table.write(writes.renew(ROW))
+    with pytest.raises(NotFoundError, match=r"leases\.sqlite"):
+        await table.scan()
+    await table.close()
+
+
+@pytest.fixture
+def no_database(path: Path) -> Path:
+    path.write_bytes(b"not a database, whatever its name says" * 100)
+    return path
+
+
+async def test_a_file_that_is_no_database(no_database: Path) -> None:
+    table = SqliteLeaseTable(no_database)
+    with pytest.raises(InvalidArgumentError, match="not a database"):
+        await table.ensure()
+    await table.close()
+
+
+async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    table = SqliteLeaseTable(tmp_path / "nowhere" / "leases.sqlite")
+    with pytest.raises(NotFoundError, match="nowhere"):
+        await table.ensure()
+    await table.close()
+
+
+WORKER = """
+import asyncio, sys
+from penstock.core.leases import Done, writes
+from penstock.stores.sqlite import SqliteLeaseTable
+
+async def main(path, me, takes):
+    table = SqliteLeaseTable(path, busy_timeout_s=30)
+    tokens = []
+    while len(tokens) < takes:
+        row = await table.get("a")
+        outcome = await table.write(writes.take(row, me))
+        if isinstance(outcome, Done):
+            tokens.append(outcome.row.counter)
+    await table.close()
+    print(*tokens)
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+async def start(path: Path, name: str, takes: int) -> asyncio.subprocess.Process:
+    command = (sys.executable, "-c", WORKER, str(path), name, str(takes))
+    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+
+
+async def test_processes_that_take_a_lease_from_each_other_share_no_token(path: Path) -> None:
+    table = SqliteLeaseTable(path, busy_timeout_s=30)
+    await table.ensure()
+    await table.create(LeaseRow(key="a"))
+    processes = [await start(path, f"w{number}", 25) for number in range(3)]
+    said = [(await process.communicate())[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    tokens = sorted(int(token) for text in said for token in text.split())
+    assert tokens == list(range(1, 76))
+    await table.close()
+
+
+async def test_a_process_that_is_killed_amid_its_writes_leaves_a_row_that_is_whole(path: Path) -> None:
+    table = SqliteLeaseTable(path, busy_timeout_s=30)
+    await table.ensure()
+    row = LeaseRow(key="a")
+    await table.create(row)
+    process = await start(path, "w1", 1_000_000)
+    try:
+        while row.counter < 20:
+            found = await table.get("a")
+            assert found is not None
+            row = found
+    finally:
+        process.kill()
+        await process.communicate()
+    left = await table.get("a")
+    assert left is not None
+    assert left.counter >= 20
+    assert isinstance(await table.write(writes.take(left, "w2")), Done)
+    await table.close()
