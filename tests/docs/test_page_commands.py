@@ -132,7 +132,7 @@ def test_settings_of_spark_are_known_to_it() -> None:
         if block.language != "python"
         for name in settings_of(block)
     }
-    named |= {name for page in DEPLOY for name in re.findall(r"`(spark\.[a-zA-Z][\w.]*\w)`", prose(page))}
+    named |= {name for page in DEPLOY for name in re.findall(r"(?:`|-D)(spark\.[a-zA-Z][\w.]*\w)[`=]", prose(page))}
     assert len(named) > 15
     assert sorted(name for name in named if not FREE.match(name) and not is_setting(name)) == []
 
@@ -351,7 +351,7 @@ def is_said(message: str) -> bool:
     wanted = [word for word in _words(message) if word not in EXAMPLES]
     if any(_in_order(wanted, words) for words in our_texts()):
         return True
-    return in_spark(message) or message == os.strerror(errno.ENOENT)
+    return in_spark(message) or message in {os.strerror(errno.ENOENT), os.strerror(errno.ENOSPC)}
 
 
 def _words(text: str) -> list[str]:

@@ -27,7 +27,7 @@ from penstock.testing import LocalKinesis
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 PAGE = DOCS / "guides" / "deploy" / "standalone.md"
 NAMED = f"python3.{sys.version_info.minor}"
@@ -90,6 +90,8 @@ class Cluster:
             "LAKE": str(self.lake),
             "EVERY": "1 second",
             "ZIPOPT": "-0",
+            "SPARK_WORKER_DIR": str(folder / "work"),
+            "SPARK_LOCAL_DIRS": str(folder / "local"),
         }
         self._client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
         self.terminals: list[Terminal] = []
@@ -117,6 +119,8 @@ class Cluster:
         self._client.close()
         for terminal in reversed(self.terminals):
             terminal.close()
+        for large in ("work", "local", "deps.zip"):  # Arrow, in several copies
+            subprocess.run(["rm", "-rf", self.folder / large], check=True)
 
 
 @pytest.fixture
@@ -158,7 +162,7 @@ def test_the_job_runs_on_a_cluster_that_has_nothing_but_python(cluster: Cluster)
     shell.type("kill -KILL $!")
 
     cluster.put(1)
-    without = cluster.here(submit).replace("PYTHONPATH=deps", "PYTHONPATH=nowhere")
+    without = cluster.here(submit).replace("#deps", "#elsewhere")
     code = shell.type(f"{without} --json > without.log 2>&1; echo $?").strip()
     told = [line for line in (cluster.folder / "without.log").read_text().splitlines() if line.startswith("penstock: ")]
     assert "No module named 'penstock'" in told[-1]
