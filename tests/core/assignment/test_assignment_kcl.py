@@ -14,7 +14,7 @@ from penstock.core.assignment import LeaseView, WorkerView
 from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWatch, Place
 from penstock.core.assignment.kcl2 import Moves, grants, moves
 from penstock.core.assignment.kcl3 import Step, step, steps
-from penstock.core.assignment.rows import lease_view, worker_view
+from penstock.core.assignment.rows import lease_view, shard_view, worker_view
 from penstock.core.leases.listing import listing_of
 from penstock.core.leases.membership import WorkerRow
 
@@ -298,6 +298,7 @@ def test_views_of_rows():
     several = replace(row, key=f"1:s:2:{row.key}", stream="1:s:2")
     assert lease_view(several).parents == ("1:s:2:shardId-000000000001", "1:s:2:shardId-000000000002")
     assert lease_view(several, 3.0).unmoved_s == 3.0
+    assert shard_view(several, 3.0) == replace(lease_view(row), unmoved_s=3.0)
     shown = WorkerRow(worker_id="w", failover_s=F, wanted=frozenset("a"), given={"b": "v"}, warm=frozenset("a"))
     view = worker_view(shown, leaving=True)
     assert (view.wants, view.gives, view.warm, view.present) == (frozenset("a"), {"b": "v"}, frozenset("a"), False)

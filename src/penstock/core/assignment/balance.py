@@ -71,15 +71,9 @@ def balance(
     by_id = {load.id: load for load in loads}
     free = _keep(leases, by_id, weights)
     free = _to_the_preferred(free, by_id, preferred, ceil(len(leases) / len(loads)))
-    while True:
-        left = _to_the_idle(free, loads)
-        moved = _even_out(loads, tolerance)
-        # A move may have made room where there was none for a lease that others avoid.
-        if not (moved and left) or len(left) == len(free) == 0:
-            break
-        if left == free:
-            break
-        free = left
+    left = _to_the_idle(free, loads)
+    while _even_out(loads, tolerance) and left:
+        left = _to_the_idle(left, loads)  # a move may have made room for a lease that others avoid
     placed = {key: load.id for load in loads for _, key in (*load.held, *load.new)}
     owners = {lease.key: lease.owner for lease in leases if lease.owner is not None}
     return {key: owners[key] for _, key in left if key in owners} | placed

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core.assignment.views import LeaseView, WorkerView
 from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.keys import LeaseKey
 
 if TYPE_CHECKING:
     from penstock.core.leases.membership import WorkerRow
@@ -30,6 +32,13 @@ def lease_view(row: LeaseRow, unmoved_s: float = 0.0) -> LeaseView:
         throughput_kib_s=row.throughput_kib_s,
         hash_range=(row.first_hash_key or 0, row.last_hash_key or 0) if known else None,
     )
+
+
+def shard_view(row: LeaseRow, unmoved_s: float = 0.0) -> LeaseView:
+    """The same by the bare ids of shards, as what looks at one stream's lineage wants it (births, served, holes)."""
+    view = lease_view(row, unmoved_s)
+    parents, children = tuple(sorted(row.parents)), tuple(sorted(row.children))
+    return replace(view, key=LeaseKey.parse(row.key).shard_id, parents=parents, children=children)
 
 
 def worker_view(
