@@ -82,6 +82,8 @@ class Table(NamedTuple):
     """Answers that were lost, requests too, and deaths."""
     ends: int = 0
     """Leases that were given or freed."""
+    asks: int = 0
+    """Handoffs that a leader of the KCL 3.x asked for."""
 
 
 class BrokenRuleError(AssertionError):
@@ -97,7 +99,8 @@ class Bounds:
     position: int = 0
     faults: int = 1
     ends: int = 0
-    """With two workers only: of three a lease would have to be given to one by name."""
+    asks: int = 0
+    """Both with two workers only: of three a lease would have to be given to one by name."""
 
 
 World = tuple[int, tuple[int, ...]]
@@ -132,7 +135,7 @@ class Search:
 
     def run(self) -> Search:
         """Raise BrokenRuleError for the first world that breaks a rule."""
-        assert not self.bounds.ends or self.bounds.workers <= 2
+        assert self.bounds.workers <= 2 or not (self.bounds.ends or self.bounds.asks)
         self._tables, self._workers = Numbers(), Numbers()
         self._steps: dict[tuple[int, int, bool], list[tuple[str, int, int, str | None]]] = {}
         self._older: dict[int, int] = {}
@@ -158,7 +161,7 @@ class Search:
 
     def _moves(self, world: World) -> Iterator[tuple[str, World]]:
         table, workers = world
-        owned = self._tables.values[table].row.owner is not None
+        owned = self._tables.values[table].row.actual_owner is not None
         yield "time passes", self._world(table, [self._later(worker) for worker in workers], owned)
         for place, worker in enumerate(workers):
             if place > owned and worker == workers[place - 1]:
@@ -181,7 +184,7 @@ class Search:
         if found is None:
             seen = _as_seen(self._tables.values[table], owns)
             found = self._steps[table, worker, owns] = [
-                (step, self._tables(_as_seen(after, True)), self._workers(changed), after.row.owner)
+                (step, self._tables(_as_seen(after, True)), self._workers(changed), after.row.actual_owner)
                 for step, after, changed in self._of_worker(seen, self._workers.values[worker])
                 if after.row.counter <= self.bounds.counter
             ]
@@ -195,7 +198,7 @@ class Search:
 
     def _check(self, world: World) -> None:
         table, workers = world
-        owned = self._tables.values[table].row.owner is not None
+        owned = self._tables.values[table].row.actual_owner is not None
         honoured = 0
         for place, worker in enumerate(workers):
             owns = owned and place == 0
@@ -238,6 +241,9 @@ class Search:
             yield from self._network(table, worker, worker.under)
         if late is not None:
             yield "late write arrives", _applied(table, late)[0], worker._replace(late=None)
+        if table.row.owner == "me" and table.row.checkpoint_owner is None and table.asks < self.bounds.asks:
+            asked = lease_row(writes.ask_handoff(table.row, "other").onto(table.row.attributes()))
+            yield "is asked for a handoff", table._replace(row=asked, asks=table.asks + 1), worker
         if worker.tenure is None:
             yield from self._looking(table, worker)
         else:
@@ -247,15 +253,16 @@ class Search:
 
     def _looking(self, table: Table, worker: Worker) -> Iterator[tuple[str, Table, Worker]]:
         row, seen = table.row, worker.seen
-        same = seen is not None and (seen.row.counter, seen.row.owner) == (row.counter, row.owner)
+        same = seen is not None and (seen.row.counter, seen.row.actual_owner) == (row.counter, row.actual_owner)
         yield "looks", table, worker._replace(seen=Seen(row, seen.since_s if same and seen is not None else 0, 0))
         if seen is None:
             return
         watch = observing.Observed()
-        watch.look("a", seen.row.counter, seen.since_s, owner=seen.row.owner)
+        watch.look("a", seen.row.counter, seen.since_s, owner=seen.row.actual_owner)
         if watch.may_take(seen.row, 0, TIMES.failover_s) or seen.row.actual_owner == "me":
             yield "claims", *self._said(table, machine.claim(seen.row, "me", TIMES, 0), worker)
-        if row.owner == "me" and seen.row.counter < row.counter and seen.row.owner != "me":
+        came = row.owner == "me" and row.checkpoint_owner is None
+        if came and seen.row.counter < row.counter and seen.row.actual_owner != "me":
             yield "receives", *self._said(table, machine.receive(row, "me", TIMES, 0, seen.last_s), worker)
 
     def _holding(self, table: Table, worker: Worker, tenure: Tenure) -> Iterator[tuple[str, Table, Worker]]:
@@ -306,9 +313,12 @@ class Search:
 
 def _as_seen(table: Table, by_owner: bool) -> Table:
     """With whoever owns the lease called ``me`` or ``other``."""
-    if table.row.owner is None:
+    row, names = table.row, ("me", "other") if by_owner else ("other", "me")
+    if row.owner is None:
         return table
-    return table._replace(row=replace(table.row, owner="me" if by_owner else "other"))
+    if row.checkpoint_owner is None:
+        return table._replace(row=replace(row, owner=names[0]))
+    return table._replace(row=replace(row, checkpoint_owner=names[0], owner=names[1]))
 
 
 def _is_honoured(row: LeaseRow, worker: Worker) -> bool:
@@ -359,7 +369,7 @@ def _useful(worker: Worker, row: LeaseRow) -> Worker:
         tenure = _without_times(tenure)
     if seen is not None:
         old = seen.row.counter != row.counter
-        given = row.owner == "me" if old else seen.row.owner == "other"
+        given = row.actual_owner == "me" if old else seen.row.actual_owner == "other"
         seen = Seen(seen.row, 0 if old else seen.since_s, seen.last_s if given else 0)
     return worker._replace(tenure=tenure, late=late, seen=seen)
 

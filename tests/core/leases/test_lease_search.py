@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 THREE = Bounds(workers=3, counter=2, position=0, faults=1, ends=0)
 TWO = Bounds(workers=2, counter=3, position=1, faults=1, ends=1)
+ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
 
 
 @pytest.mark.parametrize(
@@ -27,10 +28,19 @@ TWO = Bounds(workers=2, counter=3, position=1, faults=1, ends=1)
     [
         THREE,
         TWO,
+        ASKED,
         pytest.param(Bounds(workers=2, counter=3, position=1, faults=2, ends=1), marks=pytest.mark.slow),
+        pytest.param(Bounds(workers=2, counter=3, position=0, faults=1, ends=1, asks=1), marks=pytest.mark.slow),
         pytest.param(Bounds(workers=3, counter=3, position=0, faults=0, ends=0), marks=pytest.mark.slow),
     ],
-    ids=["3-workers", "2-workers", "2-workers-2-faults", "3-workers-3-tenures"],
+    ids=[
+        "3-workers",
+        "2-workers",
+        "2-workers-and-a-leader",
+        "2-workers-2-faults",
+        "2-workers-a-leader-and-a-fault",
+        "3-workers-3-tenures",
+    ],
 )
 def test_no_order_of_events_breaks_a_rule(bounds: Bounds, capsys: pytest.CaptureFixture[str]) -> None:
     found = Search(bounds).run()
@@ -41,6 +51,7 @@ def test_no_order_of_events_breaks_a_rule(bounds: Bounds, capsys: pytest.Capture
     expected = {"Began", "Fenced", "Lifted", "Lost", "NotTaken", "Send"}
     expected |= {"Ended"} if bounds.ends else set()
     expected |= {"Stored"} if bounds.position else set()
+    expected |= {"HandoffAsked"} if bounds.asks else set()
     assert found.told == expected
 
 
@@ -118,6 +129,15 @@ def the_second_checkpoint_is_an_older_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writes, "_checkpointed", lambda row, to: {CHECKPOINT: str(to.position.sequence_number % 2)})
 
 
+def a_handoff_that_is_asked_for_is_a_loss(patch: pytest.MonkeyPatch) -> None:
+    real = machine._refused
+
+    def careless(tenure: Any, sent: Any, row: Any, now_s: float) -> Any:
+        return real(tenure, sent, replace(row, counter=row.counter + 1) if row.handoff_to else row, now_s)
+
+    patch.setattr(machine, "_refused", careless)
+
+
 DELIVERS = "who does not own the lease delivers"
 FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (no_self_fence, DELIVERS),
@@ -134,6 +154,7 @@ FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (who_gives_goes_on_delivering, DELIVERS),
     (the_token_does_not_grow, "a token does not grow"),
     (the_second_checkpoint_is_an_older_one, "a checkpoint went back"),
+    (a_handoff_that_is_asked_for_is_a_loss, "a healthy owner lost its lease"),
 ]
 
 
@@ -143,7 +164,7 @@ def test_a_rule_that_is_taken_away_is_missed(
 ) -> None:
     spoil(monkeypatch)
     with pytest.raises(BrokenRuleError, match=message):
-        Search(Bounds(workers=2, counter=3, position=2, faults=1, ends=1)).run()
+        Search(Bounds(workers=2, counter=3, position=2, faults=1, ends=1, asks=int("handoff" in spoil.__name__))).run()
 
 
 # --- workers whose own rows stand still -----------------------------------------------------------
