@@ -63,6 +63,8 @@ _FRAME = re.compile(r'File "(?:[^"\n]*/)?([^"/\n]+)", line (\d+), in (\S+)')
 _DATA_EXCEPTION = re.compile(r"SQLSTATE: 22")
 _PYTHON_WORKER = re.compile(r"PythonException|thrown from the Python worker")
 _PYTHON_WRITER = re.compile(r"write_into_data_source")
+_IMPORTS = ("ModuleNotFoundError:", "ImportError:")
+"""What cannot be imported is named by the code and not by the data, and is all that helps: an executor lacks it."""
 _QUOTED = re.compile(r"'[^'\n]*'")
 _QUOTED_IN_PYTHON = re.compile(r"""'[^'\n]*'|"[^"\n]*\"""")
 _CAUSES_MAX = 20
@@ -135,7 +137,7 @@ def _first_line(text: str) -> str:
     python = _PYTHON_TRACE.search(text)
     if python is not None:
         said = python[1].strip()
-        if _PYTHON_WORKER.search(text) is None:
+        if _PYTHON_WORKER.search(text) is None or said.startswith(_IMPORTS):
             return said
         frames = _FRAME.findall(python[0])
         where = " ({}, line {}, in {})".format(*frames[-1]) if frames else ""

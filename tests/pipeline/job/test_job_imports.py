@@ -1,0 +1,25 @@
+"""A module that executors lack is told by its name, though other words that Python quotes there are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.pipeline.job.outcome import message_of
+
+TOLD = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/spark/python/pyspark/serializers.py", line 483, in loads
+    return cloudpickle.loads(obj, encoding=encoding)
+{error}
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("ModuleNotFoundError: No module named 'penstock'", "ModuleNotFoundError: No module named 'penstock'"),
+        ("KeyError: 'anna'", "KeyError: '…' (serializers.py, line 483, in loads)"),
+    ],
+)
+def test_what_cannot_be_imported_keeps_its_name(error: str, message: str) -> None:
+    assert message_of(RuntimeError(TOLD.format(error=error))) == f"RuntimeError: {message}"
