@@ -14,7 +14,7 @@ from penstock.pipeline.job.packages import TABLE_PACKAGES
 
 ROOT = Path(__file__).resolve().parents[3]
 SCALA = "2.13"
-WAIT_S = 1200.0
+WAIT_S = 2400.0
 UNRESOLVED = "unresolved dependency"
 
 
