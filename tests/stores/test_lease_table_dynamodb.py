@@ -301,7 +301,10 @@ async def test_an_answer_that_does_not_come_is_not_waited_for(
     await table.create(ROW)
     hasty = opened(answer_timeout_s=0.2)
     dynamodb.faults.add(Fault(how="delay", operation="UpdateItem", delay_s=1.5, count=1))
+    bystander = replace(ROW, key="b")
+    await table.create(bystander)
     assert await hasty.write(writes.renew(ROW)) == Unknown("no answer within 0.2 s")
+    assert await hasty.get("b") == bystander, "the answer that came late is nobody's"
 
 
 async def test_a_refusal_whose_row_cannot_be_read_tells_nothing(

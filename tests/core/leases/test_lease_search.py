@@ -29,17 +29,17 @@ ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
         THREE,
         TWO,
         ASKED,
+        Bounds(workers=3, counter=3, position=0, faults=0, ends=0),
         pytest.param(Bounds(workers=2, counter=3, position=1, faults=2, ends=1), marks=pytest.mark.slow),
         pytest.param(Bounds(workers=2, counter=3, position=0, faults=1, ends=1, asks=1), marks=pytest.mark.slow),
-        pytest.param(Bounds(workers=3, counter=3, position=0, faults=0, ends=0), marks=pytest.mark.slow),
     ],
     ids=[
         "3-workers",
         "2-workers",
         "2-workers-and-a-leader",
+        "3-workers-3-tenures",
         "2-workers-2-faults",
         "2-workers-a-leader-and-a-fault",
-        "3-workers-3-tenures",
     ],
 )
 def test_no_order_of_events_breaks_a_rule(bounds: Bounds, capsys: pytest.CaptureFixture[str]) -> None:
