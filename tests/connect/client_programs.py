@@ -5,13 +5,14 @@ import time
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
 
 from penstock import OptionError, pipeline
 
 ORDER = "order_id STRING NOT NULL, customer STRING NOT NULL, amount DECIMAL(10,2) NOT NULL"
 POSITION = list(pipeline.POSITION)
 START = {"startingPosition": "TRIM_HORIZON"}
-TIMEOUT_S = 200
+TIMEOUT_S = 500
 
 spark = SparkSession.builder.getOrCreate()
 
@@ -132,3 +133,40 @@ def raised(what):
     except Exception as error:
         return error
     return None
+
+
+def without_a_question(folder):
+    """The steps as in a query function of a declarative pipeline, and as everywhere: their columns and rows."""
+    from pyspark.pipelines.graph_element_registry import graph_element_registration_context
+
+    records = spark.read.format("penstock").options(streamName="orders", **START).load()
+    streamed = spark.readStream.format("penstock").options(streamName="orders", **START).load()
+    order = StructType.fromDDL(ORDER)
+
+    def steps():
+        decoded = pipeline.decode_json(records, order)
+        made = {
+            "text": pipeline.decode_text(records),
+            "decoded": decoded,
+            "good": pipeline.split(decoded)[0],
+            "explained": pipeline.explain_json(pipeline.split(decoded)[1], order),
+            "unique": pipeline.deduplicate(decoded, "value.order_id", within="10 minutes"),
+            "unique_keys": pipeline.deduplicate(records, "partition_key", within="10 minutes"),
+            "opened": pipeline.open_stamps(records),
+            "first": pipeline.drop_repeats(records, within="10 minutes"),
+        }
+        return made, pipeline.deduplicate(streamed, "partition_key", within="10 minutes")
+
+    with graph_element_registration_context(object()):
+        unasked, stream = steps()
+    asked, _ = steps()
+
+    def rows(frame):
+        names = sorted(frame.columns)
+        return names, sorted(str(row) for row in frame.select(*names).collect())
+
+    return {
+        "different": [name for name in asked if rows(asked[name]) != rows(unasked[name])],
+        "compared": len(asked),
+        "stream": stream.isStreaming,
+    }

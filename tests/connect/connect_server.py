@@ -28,9 +28,11 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.connect.serverStacktrace.enabled": "false",
 }
 _STARTED = re.compile(r"Spark Connect server started at: [^\s]*:(\d+)")
 

@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Scene
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(660)]
 
 ROOT = Path(__file__).resolve().parents[2]
 LOADED = sorted(path for part in ("pipeline", "spark") for path in (ROOT / "src" / "penstock" / part).glob("*.py"))
@@ -70,6 +70,11 @@ def test_a_function_for_each_batch_runs_on_the_server(scene: Scene, thin: Path) 
 
 
 @pytest.mark.slow
+def test_steps_that_may_not_ask_do_the_same(scene: Scene, thin: Path) -> None:
+    assert scene.call(thin, "without_a_question") == {"different": [], "compared": 8, "stream": True}
+
+
+@pytest.mark.slow
 def test_what_cannot_be_says_so(scene: Scene, thin: Path) -> None:
     said = scene.call(thin, "refused")
     assert said["folder"].startswith("OptionError: ParquetFolder works through Spark's own JVM, which a Spark Connect")
@@ -95,12 +100,19 @@ def test_what_a_client_loads_needs_no_py4j(path: Path) -> None:
     assert [name for name in imported if str(name).partition(".")[0] == "py4j"] == []
 
 
-@pytest.mark.parametrize("how", ["environment", "job"])
+REMOTE = {
+    "environment": "",
+    "remote": '[spark]\n"spark.remote" = "sc://127.0.0.1:1"\n',
+    "mode": '[spark]\n"spark.api.mode" = "connect"\n',
+}
+
+
+@pytest.mark.parametrize("how", REMOTE)
 def test_a_job_does_not_run_over_connect(tmp_path: Path, how: str) -> None:
     path = tmp_path / "job.toml"
     path.write_text(
         f'name = "orders"\ncheckpoint = "{tmp_path}/checkpoint"\n[source]\nstreamName = "orders"\n'
-        '[[sinks]]\nformat = "console"\n' + ('[spark]\n"spark.remote" = "sc://127.0.0.1:1"\n' if how == "job" else "")
+        '[[sinks]]\nformat = "console"\n' + REMOTE[how]
     )
     environment = {**os.environ, **({"SPARK_REMOTE": "sc://127.0.0.1:1"} if how == "environment" else {})}
     done = subprocess.run(

@@ -17,7 +17,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "spark-connect.
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(660)
 def test_the_code_runs_as_one_program(scene: Scene, thin: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     program = "\n".join(blocks).replace('"sc://localhost:15002"', repr(scene.server.address))

@@ -30,6 +30,7 @@ HIVE = "spark.sql.catalogImplementation=hive"
 SETTINGS = [
     HIVE, "spark.ui.enabled=false", "spark.ui.showConsoleProgress=false",
     "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.driver.memory=1g",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
     "spark.connect.grpc.binding.address=127.0.0.1",
 ]  # fmt: skip
 RUN_TIMEOUT_S = 600

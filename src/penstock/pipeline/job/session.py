@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _OVER_CONNECT = (
     "a job runs in Spark's own process, not over Spark Connect: take SPARK_REMOTE out of the environment, and "
-    "spark.remote out of [spark]; from a Connect client use the functions of penstock.pipeline"
+    "spark.remote and spark.api.mode out of [spark]; from a Connect client use the functions of penstock.pipeline"
 )
 _REDACTED = "(?i)url|secret|password|token|access[.]?key"
 _LOCAL = {"spark.ui.showConsoleProgress": "false"}
@@ -41,7 +41,8 @@ def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     job = job_file.job
     settings = as_options(job.spark)
-    if "SPARK_REMOTE" in os.environ or "spark.remote" in settings or is_remote():
+    remote = "SPARK_REMOTE" in os.environ or "spark.remote" in settings or is_remote()
+    if remote or settings.get("spark.api.mode", "classic") != "classic":
         raise StepError(_OVER_CONNECT, step="spark", code=ExitCode.NOT_READY)
     for name in ("spark.sql.redaction.options.regex", "spark.redaction.regex"):
         if job_file.secrets.options and name not in settings:
