@@ -70,6 +70,11 @@ def test_from_spark_42_on_the_source_says_it() -> None:
     assert stream_metrics(progress(source(offset(), "null"))) == [PLAIN]
 
 
+def test_pyspark_40_has_python_in_place_of_json() -> None:
+    """It converts the JSON of a progress, and what is a text in it by ``str``."""
+    assert stream_metrics(progress(source(str(json.loads(offset())), str({"v": 1, "cut": None})))) == [PLAIN]
+
+
 def test_losses_stay_in_the_offset() -> None:
     assert stream_metrics(progress(source(offset(losses=3))))[0].possible_losses == 3
 

@@ -45,7 +45,7 @@ def test_prometheus_scrapes_them_by_the_names_on_the_page(tmp_path: Path) -> Non
     import boto3
 
     page = PAGE.read_text(encoding="utf-8")
-    toml = page.partition("```toml\n")[2].partition("```")[0]
+    toml = page.partition("```text\n[spark]")[2].partition("```")[0]
     with LocalKinesis(streams={"orders": 2}) as local:
         client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
         for number in range(20):
@@ -56,7 +56,7 @@ def test_prometheus_scrapes_them_by_the_names_on_the_page(tmp_path: Path) -> Non
             "streamName": "orders", "region": local.region, "endpointUrl": local.endpoint_url,
             "startingPosition": "TRIM_HORIZON",
         }  # fmt: skip
-        settings = tomllib.loads(toml)["spark"]
+        settings = tomllib.loads(toml)
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, json.dumps(given), str(tmp_path / "checkpoint"), json.dumps(settings)],
             env={**os.environ, **local.environment()}, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,

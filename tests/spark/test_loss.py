@@ -78,6 +78,19 @@ async def test_a_long_stop_may_have_lost_records(world: World) -> None:
     assert lenient.losses.count == 1
 
 
+async def test_losses_that_were_passed_over_stay_in_the_offset(world: World) -> None:
+    await world.create(1)
+    await world.put(10)
+    stored = await caught_up(world, await planned(world))
+    assert "losses" not in stored.to_dict()
+    for count in (1, 2):
+        world.local.clock.advance(30 * HOUR_S)
+        await world.put(10)
+        lenient = await planned(world, stored, fail_on_data_loss=False)
+        stored = StreamOffset.from_dict((await world.plan_settled(lenient)).to_dict())
+        assert (lenient.losses.count, stored.losses) == (count, count)
+
+
 async def test_a_stop_shorter_than_the_retention_loses_nothing(world: World) -> None:
     await world.create(2)
     await world.put(10)

@@ -166,6 +166,27 @@ def test_user_records_outside_the_range_are_delivered_and_counted(caplog: pytest
     assert OUTSIDE + "'" not in caplog.text
 
 
+def test_a_column_tells_the_rows_of_such_an_aggregate() -> None:
+    asked = ("data", "aggregate_outside_range")
+    outside = [
+        (row["data"], row["aggregate_outside_range"])
+        for batch in batches(outside_case(), shard_range(hash_range=LOW), settings(columns=asked))
+        for row in batch.to_pylist()
+    ]
+    assert outside == [
+        (b"in", False),
+        (b"in by its explicit key", False),
+        (b"in too", True),
+        (b"out", True),
+        (b"plain", False),
+    ]
+    (plain,) = batches([record(0, b"plain")], chosen=settings(columns=asked, columns_not_null=asked))
+    assert plain.schema.field("aggregate_outside_range") == pa.field("aggregate_outside_range", pa.bool_(), False)
+    assert plain.to_pylist() == [{"data": b"plain", "aggregate_outside_range": False}]
+    wanted = StructType().add("aggregate_outside_range", "boolean")
+    assert asked_columns(wanted) == (("aggregate_outside_range",), ())
+
+
 def test_an_aggregate_with_a_user_record_outside_is_dropped_as_a_whole() -> None:
     data, tally = read_outside(OutsidePolicy.DROP)
     assert data == [b"in", b"in by its explicit key", b"plain"]

@@ -7,6 +7,7 @@ shows: Prometheus, JMX, Graphite, StatsD.
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
 import json
 import logging
@@ -245,8 +246,11 @@ def _offset(text: Any) -> StreamOffset | None:
 
 
 def _decoded(text: Any) -> dict[str, Any]:
-    try:
-        value = json.loads(text) if isinstance(text, str) else text
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    """An offset, which is JSON; PySpark 4.0 has the text of a Python dict in its place, but for listeners."""
+    for decode in (json.loads, ast.literal_eval):
+        try:
+            value = decode(text) if isinstance(text, str) else text
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        return value if isinstance(value, dict) else {}
+    return {}

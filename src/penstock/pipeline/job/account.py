@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.pipeline.metrics import stream_metrics
 from penstock.pipeline.repeats import late_rows
-from penstock.spark.offsets import StreamOffset, is_initial
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,10 +96,7 @@ def batch_report(progress: Mapping[str, Any], *, stream: str, dead_letters: int)
 
 def cut_ms(progress: Mapping[str, Any]) -> int | None:
     """The time up to which the batch read, in epoch milliseconds by the service's clock; None before the first."""
-    end = _decoded(progress["sources"][0].get("endOffset"))
-    if not isinstance(end, dict) or is_initial(end):
-        return None
-    return StreamOffset.from_dict(end).cut_ms
+    return next((metrics.cut_ms for metrics in stream_metrics(progress)), None)
 
 
 def _repeats(progress: Mapping[str, Any]) -> int:
@@ -109,10 +104,3 @@ def _repeats(progress: Mapping[str, Any]) -> int:
         int(operator.get("customMetrics", {}).get("numDroppedDuplicateRows", 0))
         for operator in progress["stateOperators"]
     )
-
-
-def _decoded(offset: Any) -> Any:
-    try:
-        return json.loads(offset) if isinstance(offset, str) else offset
-    except ValueError:
-        return None
