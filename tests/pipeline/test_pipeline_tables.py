@@ -148,6 +148,24 @@ def test_one_commit_takes_a_batch(stream: Any, written: Any, run: Callable[..., 
     assert len(log) == 1
 
 
+def test_a_repeat_in_the_same_process_is_no_second_write(
+    stream: Any, written: Any, run: Callable[..., str], tmp_path: Path
+) -> None:
+    """Also where the function names a group of jobs, which Spark itself tells a run by."""
+    stream.add([written.record("x")])
+    log: list[Commit] = []
+    sink, results = Listed(log), []
+
+    def write(batch: DataFrame, number: int) -> None:
+        batch.sparkSession.sparkContext.setJobGroup("orders", "orders")
+        results.append(sink.write(batch, number))
+
+    assert run(write) == ""
+    forget(tmp_path, "commits/0")
+    assert run(write) == ""
+    assert (results, len(log)) == ([True, False], 1)
+
+
 def test_a_write_that_failed_may_be_tried_again(stream: Any, written: Any, run: Callable[..., str]) -> None:
     stream.add([written.record("x")])
     log: list[Commit] = []

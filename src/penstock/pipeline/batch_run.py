@@ -12,18 +12,18 @@ from penstock.pipeline.jvm_errors import Py4JError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
+_QUERY_ID = "sql.streaming.queryId"
 
 
 class BatchRun(NamedTuple):
-    """One run of one batch of a streaming query."""
+    """One run of one batch of a streaming query. What this Spark does not tell is None."""
 
     query_id: str
     """Stays with the checkpoint directory."""
-    run_id: str
+    run_id: str | None = None
     """Of this start of the query."""
     bounds: str | None = None
-    """A digest of the batch's offsets in the checkpoint: the same in each run of it. None where they are not told."""
+    """A digest of the batch's offsets in the checkpoint: the same in each run of it."""
     planned_at_s: float | None = None
     """When the batch's offsets were written down, before it ran for the first time; seconds since 1970."""
 
@@ -31,30 +31,30 @@ class BatchRun(NamedTuple):
 def batch_run(batch: DataFrame, batch_id: int) -> BatchRun | None:
     """Of the query whose ``foreachBatch`` this is called in; None outside of one, and in a Spark Connect session."""
     try:
-        context = batch.sparkSession.sparkContext
-        query_id, run_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_RUN_ID)
+        query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     except PySparkException:  # a Connect session has no context
         return None
     if not query_id:
         return None
     try:
-        bounds, planned_at_s = _planned(batch.sparkSession, query_id, batch_id)
+        return _told_by_spark(batch.sparkSession, query_id, batch_id)
     except (Py4JError, AttributeError, TypeError):  # these are Spark's own classes: another version may lack one
-        bounds, planned_at_s = None, None
-    return BatchRun(query_id, run_id or "", bounds, planned_at_s)
+        return BatchRun(query_id)
 
 
-def _planned(spark: Any, query_id: str, batch_id: int) -> tuple[str | None, float | None]:
-    """What the query's offset log has of the batch."""
+def _told_by_spark(spark: Any, query_id: str, batch_id: int) -> BatchRun:
+    """What the query has of the batch in its offset log."""
     key = spark._jvm.java.util.UUID.fromString(query_id)
     query = spark._jsparkSession.sharedState().activeStreamingQueries().get(key)
-    found = None if query is None else query.offsetLog().get(batch_id)
-    if found is None or found.isEmpty():
-        return None, None
+    if query is None:
+        return BatchRun(query_id)
+    run = BatchRun(query_id, query.runId().toString())
+    found = query.offsetLog().get(batch_id)
+    if found.isEmpty():
+        return run
     offsets = found.get()
-    bounds = None
     if offsets.getClass().getSimpleName() == "OffsetSeq":  # its text is what stands in the log
-        bounds = hashlib.sha256(str(offsets.toString()).encode()).hexdigest()[:32]
+        run = run._replace(bounds=hashlib.sha256(str(offsets.toString()).encode()).hexdigest()[:32])
     named = {method.getName() for method in offsets.getClass().getMethods()}
     about = offsets.metadataOpt() if "metadataOpt" in named else offsets.metadata()  # before 4.2
-    return bounds, None if about.isEmpty() else about.get().batchTimestampMs() / 1000
+    return run if about.isEmpty() else run._replace(planned_at_s=about.get().batchTimestampMs() / 1000)

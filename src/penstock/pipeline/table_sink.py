@@ -200,7 +200,7 @@ _written: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
 
 def _refuse_second(place: str, writer: str, run: BatchRun | None, batch_id: int) -> None:
     """Raises OptionError for a second write of a batch under the same name: its rows would be taken for a repeat."""
-    if run is not None and _written.get((place, writer)) == (run.run_id, batch_id):
+    if run is not None and run.run_id and _written.get((place, writer)) == (run.run_id, batch_id):
         raise OptionError(
             f"{place}: batch {batch_id} was written to this table before in the same run: one commit takes a batch. "
             "Write all its rows at once, or give each write a name of its own, writer=..."
@@ -208,7 +208,7 @@ def _refuse_second(place: str, writer: str, run: BatchRun | None, batch_id: int)
 
 
 def _note(place: str, writer: str, run: BatchRun | None, batch_id: int) -> None:
-    if run is None:
+    if run is None or not run.run_id:
         return
     _written[place, writer] = (run.run_id, batch_id)
     _written.move_to_end((place, writer))
