@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +77,26 @@ async def test_a_write_that_waits_too_long_is_not_waited_for(
     async with other.transaction():
         await other.execute(f'UPDATE "{table.name}" SET lease_counter = lease_counter')
         assert await hasty.write(writes.renew(ROW)) == Unknown("no answer within 0.3 s")
+    await hasty.close()
+
+
+async def test_a_server_that_falls_silent_is_not_waited_for(
+    table: PostgresLeaseTable, other: Any, postgres: dict[str, Any]
+) -> None:
+    """As behind a network that swallows packets: not even a cancellation is answered."""
+    await table.create(ROW)
+    hasty = PostgresLeaseTable(name=table.name, answer_timeout_s=0.5, max_size=1, **postgres)
+    found = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
+    before = {row[0] for row in await other.fetch(found)}
+    await hasty.get("a")
+    (served_by,) = {row[0] for row in await other.fetch(found)} - before
+    os.kill(served_by, signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(30):
+            assert await hasty.write(writes.renew(ROW)) == Unknown("no answer within 0.5 s")
+            assert await hasty.get("a") == ROW, "over a connection of its own"
+    finally:
+        os.kill(served_by, signal.SIGCONT)
     await hasty.close()
 
 

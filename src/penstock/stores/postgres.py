@@ -68,7 +68,7 @@ class PostgresLeaseTable:
         self._statements = Statements(name, POSTGRES)
         self._answer_timeout_s = answer_timeout_s
         self._driver = asyncpg
-        self._connect = {"dsn": dsn or None, "min_size": 0, "max_size": CONNECTIONS_MAX, **connect}
+        self._connect = {"dsn": dsn or None, "min_size": 0, "max_size": CONNECTIONS_MAX, "reset": _nothing, **connect}
         self._pool: Any = None
         self._opening = asyncio.Lock()
 
@@ -165,18 +165,36 @@ class PostgresLeaseTable:
     async def _once(self, statement: Statement) -> list[Any]:
         try:
             pool = await self._opened()
-            async with asyncio.timeout(self._answer_timeout_s), pool.acquire() as connection:
-                return list(await connection.fetch(statement.text, *statement.values))
+            async with asyncio.timeout(self._answer_timeout_s):
+                return await self._fetch(pool, statement)
         except self._driver.PostgresError as fault:
             raise _service_error(fault) from fault
         except (self._driver.InterfaceError, OSError, TimeoutError) as fault:
             raise TransportError(f"PostgreSQL, table {self.name}: {fault or type(fault).__name__}") from fault
+
+    async def _fetch(self, pool: Any, statement: Statement) -> list[Any]:
+        connection = await pool.acquire()
+        try:
+            return list(await connection.fetch(statement.text, *statement.values))
+        except self._driver.PostgresError:
+            raise
+        except BaseException:
+            # Its answer may come yet. And a server that does not answer would not answer to a cancellation either,
+            # which giving the connection back waits for.
+            connection.terminate()
+            raise
+        finally:
+            await pool.release(connection)
 
     async def _opened(self) -> Any:
         async with self._opening:
             if self._pool is None:
                 self._pool = await self._driver.create_pool(timeout=self._answer_timeout_s, **self._connect)
             return self._pool
+
+
+async def _nothing(connection: Any) -> None:
+    """Statements leave nothing behind on a connection; asking the server to reset it would cost a round trip each."""
 
 
 def _row(found: list[Any]) -> LeaseRow | None:
