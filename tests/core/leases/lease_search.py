@@ -27,6 +27,7 @@ from penstock.core.leases.tenure import (
     Lifted,
     Loss,
     Lost,
+    Saw,
     Send,
     Settled,
     State,
@@ -270,6 +271,7 @@ class Search:
             return self._said(to, machine.step(tenure, given, 0), worker)
 
         yield "is told the time", *tell(Tick())
+        yield "looks", *tell(Saw(table.row))
         if tenure.may_deliver(0):
             settled = (tenure.wish.checkpoint or tenure.row.checkpoint).position.sequence_number
             if settled < self.bounds.position:
