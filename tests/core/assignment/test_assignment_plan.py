@@ -131,6 +131,20 @@ def test_no_more_leases_move_than_must(fleet):
     assert moves["taken"] == len(leases) - sum(held[one.id] for one in workers if one.alive)
 
 
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.lists(st.integers(0, 5), max_size=8))
+def test_children_that_would_rather_be_elsewhere_move_no_lease_that_is_read(held, parents):
+    """Each worker reads so many; each of the children's parents was read by one of them."""
+    workers = [worker(number) for number in range(len(held))]
+    leases = [lease(100 * who + number, f"w{who:02d}") for who, many in enumerate(held) for number in range(many)]
+    for number, who in enumerate(parents):
+        ended = lease(1000 + number, f"w{who % len(held):02d}", ended=True)
+        leases += [ended, lease(2000 + number, parents=(ended.key,))]
+    _, moves = one_round(leases, workers)
+    share, over = divmod(sum(held) + len(parents), len(held))
+    surplus = sum(max(0, many - share - (place < over)) for place, many in enumerate(sorted(held, reverse=True)))
+    assert (moves["handed over"], moves["taken"]) == (surplus, len(parents))
+
+
 @given(fleets(leases_max=300, workers_max=12))
 def test_by_throughput_is_reached_in_one_round_and_stays(fleet):
     leases, workers = fleet
@@ -311,6 +325,15 @@ def test_children_wait_for_their_parents_and_then_go_where_these_were():
     assert plan(leases, workers, "w00", EQUAL, failover_s=F).take == (leases[2].key,), "the other one has its share"
     leases[3] = lease(3, "w00")
     assert plan(leases, workers, "w01", EQUAL, failover_s=F).take == (leases[2].key,), "a parent was there"
+
+
+def test_a_child_goes_elsewhere_before_a_lease_that_is_read_does():
+    workers = [worker(0), worker(1), worker(2)]
+    leases = [lease(0, "w00", ended=True), lease(1, "w00"), lease(2, "w01"), lease(3, "w01")]
+    leases.append(lease(9, parents=(leases[0].key,)))
+    after, moves = one_round(leases, workers)
+    assert moves == {"taken": 1}
+    assert after[-1].owner == "w02"
 
 
 def test_a_split_keeps_what_it_may_where_the_parent_was():

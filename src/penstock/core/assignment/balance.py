@@ -131,42 +131,48 @@ def _even_out(loads: list[_Load], tolerance: float) -> bool:
     mean = sum(load.total for load in loads) / len(loads)
     if max(load.total for load in loads) <= mean * (1 + tolerance):
         return False
-    enough = mean * (1 + tolerance / 2)
     moved = False
-    while True:
-        loads.sort(key=_by_load)
-        if not any(
-            _move(giver, receiver, mean * tolerance)
-            for giver in reversed(loads)
-            if giver.total > enough
-            for receiver in loads
-            if receiver.total < giver.total
-        ):
-            return moved
+    while _move_one(loads, mean * (1 + tolerance / 2), mean * tolerance):
         moved = True
+    return moved
 
 
-def _move(giver: _Load, receiver: _Load, gain_min: float) -> bool:
-    """Move one lease if that helps; rather one that the giver has only been given now.
+def _move_one(loads: list[_Load], enough: float, gain_min: float) -> bool:
+    loads.sort(key=_by_load)
+    for new in (True, False):  # what was given only now costs nothing to give elsewhere, whoever has it
+        for giver in reversed(loads):
+            if giver.total <= enough:
+                break
+            if not (giver.new if new else giver.held):
+                continue
+            for receiver in loads:
+                if receiver.total >= giver.total:
+                    break
+                if _move(giver, receiver, gain_min, new=new):
+                    return True
+    return False
+
+
+def _move(giver: _Load, receiver: _Load, gain_min: float, *, new: bool) -> bool:
+    """Move one lease if that helps: one that the giver has been given only now, or one that it had before.
 
     It is the largest that leaves the receiver not above the giver; where each is too large for that, one after which
     the higher of both is clearly lower than before.
     """
+    of = giver.new if new else giver.held
     difference = giver.total - receiver.total
-    places = [(of, bisect_right(of, (difference // 2, _BEHIND_ALL))) for of in (giver.new, giver.held)]
-    for of, end in places:
-        for at in range(end - 1, -1, -1):
-            if receiver.takes(of[at][1]):
-                _carry_over(of, of[at], giver, receiver)
-                return True
-    for of, end in places:
-        for item in of[end:]:
-            gain = difference - item[0]  # less than the weight, or it would fit
-            if gain <= 0 or gain < gain_min:
-                break
-            if receiver.takes(item[1]):
-                _carry_over(of, item, giver, receiver)
-                return True
+    end = bisect_right(of, (difference // 2, _BEHIND_ALL))
+    for at in range(end - 1, -1, -1):
+        if receiver.takes(of[at][1]):
+            _carry_over(of, of[at], giver, receiver)
+            return True
+    for item in of[end:]:
+        gain = difference - item[0]  # less than the weight, or it would fit
+        if gain <= 0 or gain < gain_min:
+            break
+        if receiver.takes(item[1]):
+            _carry_over(of, item, giver, receiver)
+            return True
     return False
 
 
