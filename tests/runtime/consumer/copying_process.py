@@ -70,8 +70,11 @@ async def main(endpoint_url: str, leases: str, output: str) -> None:
         wire=WireSettings(endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")),
     )
 
+    one_at_a_time = asyncio.Lock()  # a connection has one transaction, and the shards' handlers run side by side
+
     async def handle(batch: Batch[Any]) -> None:
-        await asyncio.to_thread(store, database, batch, os.getpid())
+        async with one_at_a_time:
+            await asyncio.to_thread(store, database, batch, os.getpid())
 
     async with consumer:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: asyncio.ensure_future(consumer.close()))

@@ -8,7 +8,7 @@ from penstock.core.assignment.strategies import EQUAL_COUNTS, Strategy
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.leases.times import FAILOVER_S, LeaseTimes
 from penstock.core.ledger.checkpoints import Cadence, Riding
-from penstock.core.ledger.settings import LedgerSettings
+from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartAt
 from penstock.runtime.feeds.fan_out import FanOutTimes
@@ -37,7 +37,10 @@ class WorkerSettings:
     """How often the other workers are looked at."""
     wait_interval_s: float = 0.05
     """How often, while a shard is being handed over."""
-    ledger: LedgerSettings = field(default_factory=LedgerSettings)
+    ledger: LedgerSettings = field(default_factory=lambda: LedgerSettings(retry=Retry(tries_max=None)))
+    """By default what fails is tried again until it succeeds, the bad record of a batch alone: nothing is given up as
+    long as nobody has said where to.
+    """
     cadence: Cadence = field(default_factory=Riding)
     polling: PollTimes = field(default_factory=PollTimes)
     fan_out: FanOutTimes | None = None
