@@ -357,3 +357,6 @@ class FanOutReturned(msgspec.Struct, frozen=True, gc=False):
 
 FeedEvent: TypeAlias = ReadRefused | ReadFailed | CheckpointTrimmed | AggregatesOutside | FanOutLeft | FanOutReturned
 """What reading a shard tells."""
+
+AnyEvent: TypeAlias = Event | LedgerEvent | FeedEvent
+"""All that anything tells."""

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from penstock import events
-from penstock.events import Event, PutRecordsDone, RecordsExpired, RecordsRefused
+from penstock.events import AnyEvent, PutRecordsDone, RecordsExpired, RecordsRefused
+from penstock.model import Position
 from penstock.runtime.producer_metrics import ProducerMeter
 from penstock.telemetry.log import KINDS_MAX, LINES, log_events
 
@@ -15,7 +16,7 @@ METER = ProducerMeter(0.0)
 METER.accepted(30)
 METER.settled(20, 2000, 0.1, 1)
 
-EXAMPLES: list[tuple[Event, int, str]] = [
+EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         PutRecordsDone("orders", 5, 500, 60_000, 1, 0, 0.0321, None, 7),
         logging.DEBUG,
@@ -70,6 +71,86 @@ EXAMPLES: list[tuple[Event, int, str]] = [
         logging.INFO,
         "orders: in 10 s: 20 user records put (2/s), 0 failed, 0 expired, 0 refusals, 10 pending",
     ),
+    (
+        events.RecordsStalled("orders", "s-1", (Position(7), Position(8, 2)), 2, 1, 300.0, "Warn"),
+        logging.WARNING,
+        "orders: s-1: 2 records are not settled after 300 s, the first at 7/0 (1 of them wait for another try); "
+        "what is done: Warn",
+    ),
+    (
+        events.BatchFailed("orders", "s-1", Position(7), 10, 2, "ValueError", "Halve", 0.25),
+        logging.WARNING,
+        "orders: s-1: the handler failed for 10 records from 7/0 on, attempt 2: ValueError; next: Halve in 0.2 s",
+    ),
+    (
+        events.RecordDeadLettered("orders", "s-1", Position(7, 3), None, 5, "ValueError"),
+        logging.WARNING,
+        "orders: s-1: the record at 7/3 is a dead letter after 5 attempts (ValueError)",
+    ),
+    (
+        events.DeadLetterFailed("orders", "s-1", Position(7), "OSError", 2, 1.5),
+        logging.ERROR,
+        "orders: s-1: the dead letter of 7/0 could not be written (OSError), try 2; the next in 1.5 s",
+    ),
+    (
+        events.RecordsSkipped("orders", "s-1", Position(7), Position(9), 3, "latest wins"),
+        logging.INFO,
+        "orders: s-1: 3 records from 7/0 to 9/0 count as settled without a handler: latest wins",
+    ),
+    (
+        events.RecordsUnsettled("orders", "s-1", (Position(7),), 1, "the shard was handed over", "They come again."),
+        logging.WARNING,
+        "orders: s-1: 1 records were handed out and not settled, the first at 7/0: the shard was handed over. "
+        "They come again.",
+    ),
+    (
+        events.LateSettlement("orders", "s-1", 4, "the lease was lost: taken"),
+        logging.INFO,
+        "orders: s-1: 4 records were settled too late: the lease was lost: taken; they are delivered again",
+    ),
+    (
+        events.FetchingHeld("orders", "s-1", 100, 2048, Position(7), 6.0),
+        logging.WARNING,
+        "orders: s-1: nothing more is fetched for 6 s, as 100 records of 2048 bytes are out and not settled, the "
+        "oldest at 7/0",
+    ),
+    (
+        events.ShardGivenUp("orders", "s-1", "GiveUp", "failed", 60.0),
+        logging.ERROR,
+        "orders: s-1 is given up (GiveUp) for 60 s: failed",
+    ),
+    (
+        events.DedupeWindowCut("orders", "s-1", 1000, 5000, 12.0),
+        logging.WARNING,
+        "orders: s-1: the window of duplicates holds 1000 keys of 5000 bytes, and reaches back only 12 s",
+    ),
+    (
+        events.ReadRefused("orders", "s-1", 2.5, 0.3),
+        logging.DEBUG,
+        "orders: s-1: a read was refused for the shard's limits; 2.5 calls/s are left, the next in 0.3 s",
+    ),
+    (
+        events.ReadFailed("orders", "s-1", "InternalFailure", 0.5),
+        logging.WARNING,
+        "orders: s-1: a read failed (InternalFailure), and is tried again in 0.5 s",
+    ),
+    (
+        events.CheckpointTrimmed("orders", "s-1", Position(7), Position(90), False),
+        logging.ERROR,
+        "orders: s-1: the checkpoint 7/0 is older than the retention; reading goes on at 90/0 "
+        "(surely nothing lost: False)",
+    ),
+    (
+        events.AggregatesOutside("orders", "s-1", 2, 30),
+        logging.INFO,
+        "orders: s-1: 2 aggregates hold records of another shard's range; 30 user records of them are left out",
+    ),
+    (
+        events.FanOutLeft("orders", "s-1", "ResourceInUseException", 60.0),
+        logging.WARNING,
+        "orders: s-1 is polled for 60 s, as its subscription does not work (ResourceInUseException)",
+    ),
+    (events.FanOutReturned("orders", "s-1"), logging.INFO, "orders: s-1 is read by subscription again"),
 ]
 
 
@@ -95,13 +176,13 @@ def log(caplog: pytest.LogCaptureFixture) -> Log:
 
 
 def test_every_event_has_its_line_and_an_example() -> None:
-    everything = set(typing.get_args(Event))
+    everything = set(typing.get_args(AnyEvent))
     assert set(LINES) == everything
     assert {type(event) for event, _, _ in EXAMPLES} == everything
 
 
 @pytest.mark.parametrize(("event", "level", "text"), EXAMPLES, ids=lambda value: type(value).__name__)
-def test_an_event_is_a_line(log: Log, event: Event, level: int, text: str) -> None:
+def test_an_event_is_a_line(log: Log, event: AnyEvent, level: int, text: str) -> None:
     log.write(event)
     assert [(record.levelno, record.name) for record in log.caplog.records] == [(level, "penstock")]
     assert log.lines() == [text]

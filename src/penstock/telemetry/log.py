@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import events
+from penstock.model import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +69,64 @@ LINES: dict[type, Line] = {
         "{snapshot.user_records_expired} expired, {snapshot.records_refused} refusals, "
         "{snapshot.user_records_pending} pending",
     ),
+    events.RecordsStalled: Line(
+        WARNING, "{shard_id}: {records} records are not settled after {age_s:.0f} s, the first at {positions[0]} "
+        "({waiting} of them wait for another try); what is done: {action}",
+    ),
+    events.BatchFailed: Line(
+        WARNING, "{shard_id}: the handler failed for {records} records from {position} on, attempt {attempt}: "
+        "{error_type}; next: {next_step} in {delay_s:.1f} s", every_s=10,
+    ),
+    events.RecordDeadLettered: Line(
+        WARNING, "{shard_id}: the record at {position} is a dead letter after {attempts} attempts ({error_type})",
+        every_s=10,
+    ),
+    events.DeadLetterFailed: Line(
+        ERROR, "{shard_id}: the dead letter of {position} could not be written ({error_type}), try {tries}; the "
+        "next in {delay_s:.1f} s", every_s=10,
+    ),
+    events.RecordsSkipped: Line(
+        INFO, "{shard_id}: {records} records from {first} to {last} count as settled without a handler: {reason}",
+        every_s=10,
+    ),
+    events.RecordsUnsettled: Line(
+        WARNING, "{shard_id}: {records} records were handed out and not settled, the first at {positions[0]}: "
+        "{reason}. {advice}",
+    ),
+    events.LateSettlement: Line(
+        INFO, "{shard_id}: {records} records were settled too late: {reason}; they are delivered again", every_s=10
+    ),
+    events.FetchingHeld: Line(
+        WARNING, "{shard_id}: nothing more is fetched for {held_s:.0f} s, as {records} records of {payload_bytes} "
+        "bytes are out and not settled, the oldest at {position}",
+    ),
+    events.ShardGivenUp: Line(
+        ERROR, "{shard_id} is given up ({action}) for {cool_down_s:.0f} s: {reason}"
+    ),
+    events.DedupeWindowCut: Line(
+        WARNING, "{shard_id}: the window of duplicates holds {keys} keys of {key_bytes} bytes, and reaches back only "
+        "{window_s:.0f} s", every_s=60,
+    ),
+    events.ReadRefused: Line(
+        OK, "{shard_id}: a read was refused for the shard's limits; {calls_per_s:.1f} calls/s are left, the next in "
+        "{retry_in_s:.1f} s",
+    ),
+    events.ReadFailed: Line(
+        WARNING, "{shard_id}: a read failed ({error_code}), and is tried again in {retry_in_s:.1f} s", every_s=10
+    ),
+    events.CheckpointTrimmed: Line(
+        ERROR, "{shard_id}: the checkpoint {position} is older than the retention; reading goes on at {resumes_at} "
+        "(surely nothing lost: {surely_nothing_lost})",
+    ),
+    events.AggregatesOutside: Line(
+        INFO, "{shard_id}: {aggregates} aggregates hold records of another shard's range; {dropped} user records of "
+        "them are left out", every_s=30,
+    ),
+    events.FanOutLeft: Line(
+        WARNING, "{shard_id} is polled for {return_in_s:.0f} s, as its subscription does not work ({reason})",
+        every_s=10,
+    ),
+    events.FanOutReturned: Line(INFO, "{shard_id} is read by subscription again", every_s=10),
 }  # fmt: skip
 
 REQUEST_FAILED = Line(
@@ -88,12 +147,12 @@ class _Held:
         self.until_s = until_s
         self.count = 0
         self.records = 0
-        self.last: events.Event | None = None
+        self.last: events.AnyEvent | None = None
 
 
 def log_events(
     logger: logging.Logger | None = None, *, clock_s: Callable[[], float] = time.monotonic
-) -> Callable[[events.Event], None]:
+) -> Callable[[events.AnyEvent], None]:
     """A subscriber that writes each event as a line: ``Producer("orders", on_event=log_events())``.
 
     Lines go to ``logger``, by default ``penstock``. ``clock_s`` measures the time between lines.
@@ -110,7 +169,7 @@ class _EventLog:
         self._held: dict[tuple[type, str, str | None], _Held] = {}
         self._due_s = math.inf  # when the first of them may be written
 
-    def __call__(self, event: events.Event) -> None:
+    def __call__(self, event: events.AnyEvent) -> None:
         now_s = self._clock_s()
         if now_s >= self._due_s:
             self._release(now_s)
@@ -148,21 +207,26 @@ class _EventLog:
         self._held[kind] = _Held(until_s)
         self._due_s = min(self._due_s, until_s)
 
-    def _write(self, line: Line, event: events.Event, remark: str = "") -> None:
+    def _write(self, line: Line, event: events.AnyEvent, remark: str = "") -> None:
         self._logger.log(line.level, "%s: %s%s", event.stream, line.text.format(**_shown(event)), remark)
 
 
-def _line_of(event: events.Event) -> Line:
+def _line_of(event: events.AnyEvent) -> Line:
     if isinstance(event, events.PutRecordsDone) and event.error_code is not None:
         return REQUEST_FAILED
     return LINES[type(event)]
 
 
-def _shown(event: events.Event) -> dict[str, object]:
+def _shown(event: events.AnyEvent) -> dict[str, object]:
     """The event's fields, as a line shows them."""
     shown: dict[str, object] = {name: getattr(event, name) for name in event.__struct_fields__}
     if shown.get("shard_id", "") is None:
         shown["shard_id"] = "no known shard"
+    for name, value in shown.items():
+        if isinstance(value, Position):
+            shown[name] = f"{value.sequence_number}/{value.sub_sequence_number}"
+    if isinstance(positions := shown.get("positions"), tuple):
+        shown["positions"] = [f"{one.sequence_number}/{one.sub_sequence_number}" for one in positions]
     if isinstance(event, events.ShardMapChanged):
         shown |= {"added": len(event.added), "closed": len(event.closed)}
     return shown
