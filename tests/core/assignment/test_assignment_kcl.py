@@ -105,6 +105,12 @@ def test_three_penstock_workers_that_start_together_go_for_different_leases():
     assert sorted(key for one in taken for key in one) == [f"s{number:03d}" for number in range(8)]
 
 
+def test_no_more_penstock_workers_rob_one_than_he_has_too_many():
+    ours = [WorkerView(id=one) for one in ("p1", "p2", "p3")]
+    leases = [*many(3, "kcl"), lease(3, "p1"), lease(4, "p2"), lease(5, "p3")]
+    assert [len(turn(leases, me=one.id, workers=ours).steal) for one in ours] == [1, 0, 0]
+
+
 def test_what_a_penstock_worker_has_is_asked_for():
     ours = [WorkerView(id="p1"), WorkerView(id="p2")]
     found = turn(many(8, "p1"), me="p2", workers=ours)

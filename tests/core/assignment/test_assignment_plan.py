@@ -192,6 +192,15 @@ def test_throughput_is_evened_out_within_the_tolerance():
     assert sum(one.throughput_kib_s for one in after if one.owner == "w01") in (200.0, 250.0, 300.0)
 
 
+def test_who_has_too_much_gives_until_he_is_well_below_the_limit():
+    leases = [lease(number, "w00", throughput_kib_s=99.0) for number in range(100)]
+    after, moves = one_round(leases, [worker(0), worker(1)], ByThroughput(tolerance=0.1))
+    assert moves == {"handed over": 48}, "down to a twentieth above the mean of 50"
+    kept = [replace(one, owner="w00" if number < 54 else "w01") for number, one in enumerate(leases)]
+    assert one_round(kept, [worker(0), worker(1)], ByThroughput(tolerance=0.1)) == (kept, {})
+    assert len(after) == 100
+
+
 @given(st.integers(0, 2**32), st.integers(2, 8), st.integers(20, 200))
 def test_rates_that_swing_a_little_move_nothing(seed, worker_count, lease_count):
     rng = Random(seed)
@@ -310,6 +319,12 @@ def test_a_lease_that_was_given_up_goes_elsewhere_and_not_back():
     assert plan(leases, workers, "w00", EQUAL, failover_s=F).take == (lease(1).key,)
     assert plan(leases, workers, "w01", EQUAL, failover_s=F).take == (lease(0).key,)
     assert plan([lease(0)], workers[:1], "w00", EQUAL, failover_s=F).unread == (lease(0).key,)
+
+
+def test_what_some_avoid_is_placed_before_what_anybody_takes():
+    workers = [worker(0, leases_max=1), worker(1, avoids=frozenset({lease(5).key}))]
+    after, _ = one_round([lease(0), lease(5)], workers)
+    assert [one.owner for one in after] == ["w01", "w00"]
 
 
 # --- children ---------------------------------------------------------------------------------------
