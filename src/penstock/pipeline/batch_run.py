@@ -55,6 +55,8 @@ def _told_by_spark(spark: Any, query_id: str, batch_id: int) -> BatchRun:
     offsets = found.get()
     if offsets.getClass().getSimpleName() == "OffsetSeq":  # its text is what stands in the log
         run = run._replace(bounds=hashlib.sha256(str(offsets.toString()).encode()).hexdigest()[:32])
-    named = {method.getName() for method in offsets.getClass().getMethods()}
-    about = offsets.metadataOpt() if "metadataOpt" in named else offsets.metadata()  # before 4.2
+    try:
+        about = offsets.metadataOpt()
+    except Py4JError:  # before Spark 4.2
+        about = offsets.metadata()
     return run if about.isEmpty() else run._replace(planned_at_s=about.get().batchTimestampMs() / 1000)
