@@ -104,11 +104,11 @@ def each_batch(folder):
 
 
 def told(what):
-    """The message of what is raised."""
+    """The beginning of the message of what is raised."""
     try:
         what()
     except Exception as error:
-        return f"{type(error).__name__}: {error}".splitlines()[0]
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
     return None
 
 
@@ -118,7 +118,7 @@ def refused(folder):
     return {
         "folder": told(lambda: pipeline.ParquetFolder(f"{folder}/lake")),
         "kind": isinstance(raised(lambda: pipeline.BatchFolder(f"{folder}/lake")), OptionError),
-        "option": told(lambda: spark.read.format("penstock").options(**wrong).load()),
+        "option": told(lambda: spark.read.format("penstock").options(**wrong).load().count()),
         "stream": told(lambda: spark.read.format("penstock").options(streamName="none").load().count()),
         "column": told(
             lambda: records.select("data").write.format("penstock").options(streamName="copy").mode("append").save()
