@@ -14,6 +14,7 @@ belongs in it changes. But for PySpark the versions are those of ``requirements/
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import re
@@ -89,13 +90,19 @@ def environment(version: str) -> Path:
 
 def made(home: Path, needed: list[str]) -> Path:
     """The Python of an environment with these packages."""
+    HOME.mkdir(exist_ok=True)
+    with (HOME / f"{home.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests and this program may want one at the same time
+        return _made(home, needed)
+
+
+def _made(home: Path, needed: list[str]) -> Path:
     python = home / "bin" / "python"
     pins = constraints()
     wanted = hashlib.sha256("\n".join([sys.version, *needed, pins]).encode()).hexdigest()
     stamp = home / ".ready"
     if python.exists() and stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return python
-    HOME.mkdir(exist_ok=True)
     pinned = HOME / f"{home.name}.constraints"
     pinned.write_text(pins, encoding="utf-8")
     shutil.rmtree(home, ignore_errors=True)
