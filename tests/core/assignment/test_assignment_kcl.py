@@ -134,6 +134,13 @@ def test_what_is_asked_for_is_granted_and_no_more(seed, ours_count, kcl_count, l
                 assert not grants(leases, ours, owner.id, asker.id, failover_s=F)
 
 
+def test_who_sits_exactly_at_the_target_grants_only_to_one_who_lacks_more_than_one():
+    ours = [WorkerView(id="p1"), WorkerView(id="p2")]
+    leases = [*many(2, "p1"), *many(2, "kcl", 2)]
+    assert not grants([*leases, lease(4, "p2")], ours, "p1", "p2", failover_s=F)
+    assert grants([*leases, lease(4, "kcl")], ours, "p1", "p2", failover_s=F)
+
+
 def test_a_lease_that_was_given_up_is_not_taken_back():
     ours = [WorkerView(id="me", avoids=frozenset({"s000"}))]
     assert turn(many(1, None), workers=ours).take == ()

@@ -56,7 +56,7 @@ def plan(
     free = {one.key for one in may_start if is_free(one, everybody, failover_s)}
     ours = [one for one in may_start if one.owner in everybody or one.key in free]
     present = _able(everybody.values(), {one.owner for one in may_start if one.key in free})
-    assigned = _ask(strategy, ours, free, present, _preferred(listed, ours, present))
+    assigned = _ask(strategy, ours, present, _preferred(listed, ours, present))
     leaving = me in everybody and everybody[me].leaving
     mine = [lease.key for lease in ours if lease.owner == me]
     waiting = {one.key for one in listed if leaving and one.owner == me and not one.ended}.difference(mine)
@@ -97,14 +97,10 @@ def _able(workers: Iterable[WorkerView], former: Collection[str | None]) -> list
 
 
 def _ask(
-    strategy: Strategy,
-    leases: Sequence[LeaseView],
-    free: Collection[str],
-    present: Sequence[WorkerView],
-    preferred: Mapping[str, str],
+    strategy: Strategy, leases: Sequence[LeaseView], present: Sequence[WorkerView], preferred: Mapping[str, str]
 ) -> Mapping[str, str]:
     keeps = {worker.id for worker in present} | {None}
-    shown = [one if one.owner in keeps and one.key not in free else replace(one, owner=None) for one in leases]
+    shown = [one if one.owner in keeps else replace(one, owner=None) for one in leases]
     return strategy(shown, present, preferred) if present else {}
 
 
