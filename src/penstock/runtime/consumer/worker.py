@@ -295,14 +295,16 @@ class Worker:
 
     async def _poll(self, side: ReceiverSide, workers: Mapping[str, WorkerView]) -> None:
         sent_s = self._loop.time()
-        row = await self._table.get(side.key)
+        row, known = await self._table.get(side.key), self._leases.get(side.key)
         if row is not None:
             self._leases[side.key] = row
             self._observed.look(row.key, row.counter, self._loop.time(), owner=row.owner)
             if (warming := self._warming.get(side.key)) is not None:
                 warming.drop(row.checkpoint)
         view = None if row is None else self._view(row)
-        free = view is not None and is_free(view, workers, self.settings.failover_s)
+        # The owner's silence was looked at before this read: it counts only if the lease has not moved since the scan.
+        moved = row is not None and row.owner is not None and (known is None or row.counter != known.counter)
+        free = view is not None and not moved and is_free(view, workers, self.settings.failover_s)
         looked = side.look_at_lease(view, sent_s=sent_s, now_s=self._loop.time(), free=free, leaving=self._leaving)
         await self._do(side, looked)
 
