@@ -303,7 +303,7 @@ def test_packages_are_asked_for_as_the_project_does() -> None:
 # --- what goes wrong ----------------------------------------------------------------------------------------------
 
 ELSEWHERE = {
-    "ModuleNotFoundError: No module named 'penstock'": "Python",
+    "ModuleNotFoundError: No module named 'pyarrow'": "Python",
     "No module named 'penstock'": "Python",
     "requires a different Python": "pip",
     "OOMKilled": "Kubernetes",
