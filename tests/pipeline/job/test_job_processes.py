@@ -38,7 +38,7 @@ SINK = '[[sinks]]\nformat = "parquet"\npath = "{folder}/lake/orders"\n'
 SLOW = "import time\n\ndef write(batch, batch_id):\n    time.sleep(3)\n"
 ROOT = Path(__file__).resolve().parents[3]
 PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())", "run"]
-WAIT_S = 200.0
+WAIT_S = 500.0
 
 
 class Scene:
@@ -189,6 +189,20 @@ def test_a_folder_without_room(scene: Scene) -> None:
     _, errors = rest(process)
     assert process.returncode == 0, errors
     assert scene.rows() == scene.count
+
+
+def test_a_schema_that_does_not_fit_leaves_the_log_alone(scene: Scene) -> None:
+    scene.put(100)
+    process = scene.start(HEAD + JSON.replace("amount INT", "price INT") + SINK + ONCE + SPARK)
+    events, errors = rest(process)
+    assert process.returncode == 0, errors
+    assert (events[-1]["rows"], events[-1]["dead_letters"]) == (100, 100)
+    reasons = ds.dataset(scene.folder / "dead").to_table(columns=["reason"])["reason"].to_pylist()
+    assert reasons == ["price is missing"] * 100
+    assert errors_of(errors) == []
+    assert len(errors.splitlines()) < 10, errors  # what Spark's launcher says
+    assert len(events) < 10
+    assert "price" not in errors
 
 
 def test_the_same_file_under_spark_submit(scene: Scene) -> None:
