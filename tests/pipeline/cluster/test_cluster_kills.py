@@ -102,6 +102,29 @@ def test_an_executor_a_worker_and_the_driver_are_killed(
 
 
 STRAGGLE_S = 40.0
+
+
+def test_what_a_killed_driver_leaves_behind_ends_by_itself(
+    spark: SparkSession, local: LocalKinesis, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Only its JVM is killed, as for want of memory: its Python and the executors find out, beside the next driver."""
+    scene = Scene(local, cluster, tmp_path)
+    try:
+        scene.start()
+        scene.until_batches(1)
+        lost = scene.driver
+        scene.until_it_copies()
+        lost.kill()
+        scene.start()
+        scene.until_batches(1)
+        scene.until(lambda: lost.family() == [], "the end of the former driver's Python")
+        assert "Traceback" not in scene.report.read_text()
+        scene.finish()
+    finally:
+        scene.close()
+    assert check_all(spark, scene) > 0
+
+
 SPECULATION = [
     "--conf=spark.speculation=true",
     "--conf=spark.speculation.interval=100ms",
