@@ -9,7 +9,7 @@ STACK = (
     "Traceback (most recent call last):\n"
     '  File "/opt/spark/python/pyspark/worker.py", line 3500, in main\n'
     "    process()\n"
-    '  File "/home/anna/jobs/prices.py", line 9, in parsed\n'
+    '  File "/jobs/prices.py", line 9, in parsed\n'
     "    return int(text)\n"
     "           ^^^^^^^^^\n"
 )
