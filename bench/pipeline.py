@@ -212,7 +212,7 @@ def sink_rows(spark: SparkSession) -> Result:
 # --- put to file -----------------------------------------------------------------------------------------------
 
 LATENCY_PER_S = 2_000.0
-LATENCY_WARM_UP_S = 15.0
+LATENCY_WARM_UP_S = 20.0
 LATENCY_S = 30.0
 LATENCY_SCHEMA = "order_id STRING NOT NULL, put_s DOUBLE NOT NULL, filler STRING"
 LOOK_S = 0.01
@@ -278,7 +278,7 @@ def latency(spark: SparkSession) -> Result:
         took = latencies_of(watch.seen, told["began_s"] + LATENCY_WARM_UP_S)
     p99_s = percentile(took, 99)
     say(
-        f"latency_p99_s: {len(took)} rows in {len(batches)} batches, median {percentile(took, 50):.2f} s, "
+        f"latency_p99_s: {len(took)} rows, {len(batches)} batches of {sorted(one['seconds'] for one in batches)} s, median {percentile(took, 50):.2f} s, "
         f"p99 {p99_s:.2f} s, slowest {took[-1]:.2f} s ({time.time() - began_s:.0f} s in all)"
     )
     return judge("latency_p99_s", [p99_s], unit="s", goal=4, sense="at_most")
