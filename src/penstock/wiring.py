@@ -36,11 +36,14 @@ def source_for(stream: str | RecordSource, wire: WireSettings | None) -> RecordS
     return KinesisSource(stream_name(stream), wire or WireSettings())
 
 
-def lease_table_for(application: str, wire: WireSettings | None) -> LeaseTable:
+def lease_table_for(application: str, wire: WireSettings | None, *, failover_s: float) -> LeaseTable:
     """The DynamoDB table with an application's name."""
-    from penstock.aws.lease_table import DynamoLeaseTable
+    from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
 
-    return DynamoLeaseTable(application, wire or WireSettings())
+    # Several tries of a write have to fit into the time until the fence falls.
+    return DynamoLeaseTable(
+        application, wire or WireSettings(), LeaseTableOptions(answer_timeout_s=min(2.0, failover_s / 5))
+    )
 
 
 def stream_name(stream: str) -> StreamName:

@@ -87,7 +87,9 @@ class Consumer:
         from penstock.wiring import lease_table_for, source_for
 
         self._source = source_for(self._stream, self._wire)
-        self._table = self._leases if self._leases is not None else lease_table_for(self.application, self._wire)
+        self._table = self._leases
+        if self._table is None:
+            self._table = lease_table_for(self.application, self._wire, failover_s=self.settings.failover_s)
         facts = await self._source.describe()
         self._retention_s = facts.retention_s
         promote: Callable[[PollingFeed], PollingFeed | FanOutFeed] = _as_it_is
