@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _THROTTLED = {"dynamodb": "ProvisionedThroughputExceededException"}
 _FAILED = {"dynamodb": "InternalServerError", "cloudwatch": "InternalServiceError"}
+_DYNAMODB_WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"})
 _NAMESPACE = {"dynamodb": "com.amazonaws.dynamodb.v20120810#"}
 
 
@@ -32,6 +34,7 @@ class NeighbourFace:
         self._answers = answers
         self._plan = plan
         self._counters = counters
+        self._writing = asyncio.Lock()
 
     async def answer(self, service: str, request: Request) -> Answer:
         """Answer one call, faults included."""
@@ -52,8 +55,11 @@ class NeighbourFace:
         return answer
 
     async def _forward(self, service: str, request: Request) -> Answer:
+        # moto looks at a write's condition and writes without a lock, on a thread per call: two may both be done.
+        one_by_one = service == "dynamodb" and operation_of(request) in _DYNAMODB_WRITES
         try:
-            return await self._neighbours.forward(service, request)
+            async with self._writing if one_by_one else contextlib.nullcontext():
+                return await self._neighbours.forward(service, request)
         except UnreachableError as error:
             return self._error(service, request, "ServiceUnavailable", str(error), 503)
 

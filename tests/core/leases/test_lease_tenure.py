@@ -582,6 +582,19 @@ def test_a_handoff_is_noticed_by_a_look_too_and_told_once() -> None:
     assert driver.answer() == []
 
 
+def test_a_handoff_that_a_look_shows_while_a_renewal_is_under_way_costs_nothing() -> None:
+    """The renewal is refused for what is known by then. Repeated as it was, it would be so until the lease is lost."""
+    driver = held()
+    driver.tell(Tick(), after_s=TIMES.renew_interval_s)
+    driver.cell.write(writes.ask_handoff(driver.row, "kcl"))
+    assert driver.tell(Saw(driver.row)) == [HandoffAsked("kcl")]
+    counter = driver.row.counter
+    assert driver.answer() == []
+    assert driver.answer() == []
+    assert driver.row.counter == counter + 1
+    assert driver.tenure.may_deliver(driver.now_s)
+
+
 def test_a_handoff_that_is_asked_for_right_after_a_write_without_an_answer() -> None:
     driver = held()
     driver.tell(Tick(), after_s=TIMES.renew_interval_s)

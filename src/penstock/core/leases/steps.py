@@ -203,8 +203,9 @@ def _refused(tenure: Tenure, sent: Sent, row: LeaseRow | None, now_s: float) -> 
         return _confirmed(tenure, sent, row, sent.first_s, lifts, now_s)
     known = tenure.row
     if row is not None and row.counter == known.counter and row.actual_owner == known.actual_owner:
-        if row.handoff_to == known.handoff_to:  # refused for nothing that can be seen
+        if sent.write.allowed_on(row.attributes()):  # refused for nothing that can be seen
             return replace(tenure, sent=replace(sent, doubtful=True)), ()
+        # A handoff was asked for meanwhile, which a look may have shown before. The write is made anew for it.
         if tenure.state is not State.CLAIMING:
             after = replace(tenure, row=row, sent=None)
             after, commands = _send(after, _next_write(after), now_s)
