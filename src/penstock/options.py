@@ -50,7 +50,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A request that has no answer after this is given up; whether it was done is unknown then."""
     requests_in_flight_max: int = 24
     """Requests that wait for their answer at the same time."""
-    in_flight_bytes_max: int = 4 * MIB
+    in_flight_bytes_max: int = 8 * MIB
     """No further request is begun while those on their way have this much payload."""
 
     record_time_to_live_s: float = 30.0

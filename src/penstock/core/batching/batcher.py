@@ -29,7 +29,7 @@ REQUEST_BYTES_MAX = 10 * 1024 * 1024
 """The same: data and partition keys of all entries."""
 REQUEST_BYTES_FORMER = 5 * 1024 * 1024
 """The limit before large records came (2025), which some endpoints still have."""
-REQUEST_BYTES_ENOUGH = 1024 * 1024
+REQUEST_BYTES_ENOUGH = 2 * 1024 * 1024
 """A request that has this much gets no further load: the next request goes beside it."""
 FRAMING_BYTES = 128
 """More than what a single record takes beside its data and key if it has to be framed, and an aggregate's own key."""
