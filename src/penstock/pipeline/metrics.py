@@ -70,7 +70,7 @@ def observed(records: DataFrame, *, name: str = OBSERVATION) -> DataFrame:
     default: ``spark.readStream.format("penstock").schema(ALL_COLUMNS)``; the column that tells is gone behind this
     step. Put it right behind ``load()``. Two streams in one query need two names.
     """
-    numbers = [fn.max("stream").alias("stream"), fn.count(fn.lit(1)).alias("rows")]
+    numbers = [fn.first("stream", ignorenulls=True).alias("stream"), fn.count(fn.lit(1)).alias("rows")]
     columns = columns_of(records) or ["data"]
     if "data" in columns:
         numbers.append(fn.coalesce(fn.sum(fn.octet_length("data")), fn.lit(0)).alias("bytes"))
