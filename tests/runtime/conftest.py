@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 from producing import STREAM
 
@@ -20,3 +21,15 @@ def local(request: pytest.FixtureRequest) -> Iterator[LocalKinesis]:
     """
     with LocalKinesis(**{"streams": {STREAM: 4}, **getattr(request, "param", {})}) as service:
         yield service
+
+
+@pytest.fixture
+def kinesis(local: LocalKinesis) -> Any:
+    """boto3's client of it."""
+    return boto3.client(
+        "kinesis",
+        endpoint_url=local.endpoint_url,
+        region_name=local.region,
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+    )

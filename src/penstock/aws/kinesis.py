@@ -109,6 +109,11 @@ class StreamSummary(msgspec.Struct):
     record_distribution_strategy: str | None = msgspec.field(name="RecordDistributionStrategy", default=None)
     max_record_size_kib: int | None = msgspec.field(name="MaxRecordSizeInKiB", default=None)
 
+    @property
+    def ignores_keys(self) -> bool:
+        """True where the service spreads records as it likes, whatever their partition keys."""
+        return self.record_distribution_strategy == "AUTO"
+
 
 class _DescribeStreamSummary(msgspec.Struct):
     summary: StreamSummary = msgspec.field(name="StreamDescriptionSummary")

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from penstock.aws.settings import WireSettings
     from penstock.model import Shard, StreamName
 
-AUTO = "AUTO"
-"""The record distribution strategy in which the service ignores partition keys (DescribeStreamSummary)."""
-
 
 class KinesisSink:
     """PutRecords to one stream over a wire of its own."""
@@ -53,4 +50,4 @@ class KinesisSink:
         except (AccessDeniedError, InvalidArgumentError):
             # Not allowed to ask, or an endpoint that does not know the call: such a stream is the exception.
             return False
-        return summary.record_distribution_strategy == AUTO
+        return summary.ignores_keys

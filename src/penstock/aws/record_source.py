@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from penstock.aws.settings import WireSettings
     from penstock.model import IteratorAt, Shard, StreamName
 
-AUTO = "AUTO"
-"""The record distribution strategy in which the service ignores partition keys (DescribeStreamSummary)."""
 ACTIVE_POLL_S = 0.5
 ACTIVE_WAIT_S = 60.0
 """A consumer that was just registered is usable after some seconds."""
@@ -68,7 +66,7 @@ class KinesisSource:
             arn=summary.stream_arn,
             created_s=int(summary.creation_timestamp_s),
             retention_s=summary.retention_hours * 3600.0,
-            ignores_keys=summary.record_distribution_strategy == AUTO,
+            ignores_keys=summary.ignores_keys,
         )
 
     async def shards(self) -> list[Shard]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.core.pacing import Backoff
 from penstock.errors import AccessDeniedError, OptionError, PenstockError, ProducerClosedError, ServiceError
 from penstock.events import AggregationOff, ShardMapChanged, ShardMapFailed
+from penstock.runtime.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +96,7 @@ class ShardFollower:
                 await asyncio.sleep(max(REFRESH_MIN_S, self._backoff.next_s()))
                 continue
             self._asked.clear()
-            await _wait(self._asked, self._options.shard_map_refresh_s)
+            await wait_set(self._asked, self._options.shard_map_refresh_s)
             await asyncio.sleep(max(0.0, self._listed_at_s + REFRESH_MIN_S - self._now()))
 
     async def _failed(self, error: Exception) -> None:
@@ -111,7 +111,7 @@ class ShardFollower:
         self._on_change()
         self._hurried.clear()
         await asyncio.sleep(REFRESH_MIN_S)
-        await _wait(self._hurried, wait_s - REFRESH_MIN_S)
+        await wait_set(self._hurried, wait_s - REFRESH_MIN_S)
 
     async def _list(self) -> None:
         known = self._batcher.lanes.known
@@ -155,10 +155,3 @@ class ShardFollower:
                 self._listing.set_exception(error)
                 # Whoever waited has it; nobody may have.
                 self._listing.exception()
-
-
-async def _wait(event: asyncio.Event, timeout_s: float) -> None:
-    """Wait for an event, so long at most. (Python 3.11's wait_for may lose a cancellation that comes with it.)"""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await event.wait()

@@ -1,10 +1,9 @@
-"""A local stream of one shard, and boto3's client of it."""
+"""A local stream of one shard."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import boto3
 import pytest
 from reading_kit import STREAM
 
@@ -18,14 +17,3 @@ if TYPE_CHECKING:
 def local() -> Iterator[LocalKinesis]:
     with LocalKinesis(streams={STREAM: 1}) as service:
         yield service
-
-
-@pytest.fixture
-def kinesis(local: LocalKinesis) -> Any:
-    return boto3.client(
-        "kinesis",
-        endpoint_url=local.endpoint_url,
-        region_name=local.region,
-        aws_access_key_id="local",
-        aws_secret_access_key="local",
-    )

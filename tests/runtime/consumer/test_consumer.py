@@ -91,30 +91,7 @@ async def test_batches_of_all_shards_with_leases_in_dynamodb(local: LocalKinesis
 
 
 async def test_fan_out_over_a_handover(local: LocalKinesis, kinesis: Any) -> None:
-    table = MemoryLeaseTable()
-    fan_out = FanOutTimes(again_after_s=0.1)
-    got: Counter[bytes] = Counter()
-    wanted = put(kinesis, 0, 100)
-
-    async def consume(consumer: Consumer) -> None:
-        async for batch in consumer:
-            async with batch:
-                got.update(record.data for record in batch.records)
-
-    async with asyncio.timeout(DEADLINE_S), consumer_of(local, table, fan_out=fan_out) as one:
-        first = asyncio.create_task(consume(one))
-        async with consumer_of(local, table, fan_out=fan_out) as other:
-            second = asyncio.create_task(consume(other))
-            while {len(rows) for rows in (await owners(table)).values()} != {SHARDS // 2}:
-                await asyncio.sleep(0.02)
-            wanted |= put(kinesis, 100, 200)
-        await second
-        wanted |= put(kinesis, 200, 300)
-        while set(got) != wanted:
-            await asyncio.sleep(0.02)
-        await one.close()
-        await first
-    assert set(got.values()) == {1}
+    await two_share_and_one_leaves(local, kinesis, fan_out=FanOutTimes(again_after_s=0.1))
     assert local.stats().operations["SubscribeToShard"].calls >= SHARDS
     assert local.stats().operations["RegisterStreamConsumer"].calls == 2
 
@@ -199,6 +176,11 @@ async def test_an_iteration_that_is_left_early_gives_back_what_it_did_not_settle
 
 
 async def test_two_consumers_share_and_one_takes_all_when_the_other_leaves(local: LocalKinesis, kinesis: Any) -> None:
+    await two_share_and_one_leaves(local, kinesis)
+
+
+async def two_share_and_one_leaves(local: LocalKinesis, kinesis: Any, **settings: Any) -> None:
+    """Every record arrives once, before, while and after two consumers have half of the shards each."""
     table = MemoryLeaseTable()
     got: Counter[bytes] = Counter()
     wanted = put(kinesis, 0, 100)
@@ -208,9 +190,9 @@ async def test_two_consumers_share_and_one_takes_all_when_the_other_leaves(local
             async with batch:
                 got.update(record.data for record in batch.records)
 
-    async with asyncio.timeout(DEADLINE_S), consumer_of(local, table) as one:
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, table, **settings) as one:
         first = asyncio.create_task(consume(one))
-        async with consumer_of(local, table) as other:
+        async with consumer_of(local, table, **settings) as other:
             second = asyncio.create_task(consume(other))
             while {len(rows) for rows in (await owners(table)).values()} != {SHARDS // 2}:
                 await asyncio.sleep(0.02)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import boto3
 import pytest
 from feeding_kit import STREAM
 
@@ -12,7 +11,6 @@ from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
 
 @pytest.fixture
@@ -20,15 +18,3 @@ def local(request: pytest.FixtureRequest) -> Iterator[LocalKinesis]:
     """A service with a stream of one shard; with settings as in the fixture of the producer's tests."""
     with LocalKinesis(**{"streams": {STREAM: 1}, **getattr(request, "param", {})}) as service:
         yield service
-
-
-@pytest.fixture
-def kinesis(local: LocalKinesis) -> Any:
-    """boto3's client of it."""
-    return boto3.client(
-        "kinesis",
-        endpoint_url=local.endpoint_url,
-        region_name=local.region,
-        aws_access_key_id="local",
-        aws_secret_access_key="local",
-    )

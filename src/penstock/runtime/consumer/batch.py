@@ -66,40 +66,31 @@ class Batch(Generic[R]):
 
     def ack(self, *indices: int) -> bool:
         """All are done, or those at these indices."""
-        places = self._places(indices)
-        done = self._ledger.ack(self._delivery.ticket, places)
-        self._on_settled()
-        return done
+        return self._told(self._ledger.ack(self._delivery.ticket, self._places(indices)))
 
     def settle_through(self, index: int) -> bool:
         """The record at this index is done, and all that were handed out of the shard before it."""
-        done = self._ledger.settle_through(self._delivery.ticket, self._delivery.places[index])
-        self._on_settled()
-        return done
+        return self._told(self._ledger.settle_through(self._delivery.ticket, self._delivery.places[index]))
 
     def nack(self, *indices: int, delay_s: float = 0.0) -> bool:
         """Hand them out again, after a while."""
-        done = self._ledger.nack(self._delivery.ticket, self._clock(), self._places(indices), delay_s=delay_s)
-        self._on_settled()
-        return done
+        return self._told(
+            self._ledger.nack(self._delivery.ticket, self._clock(), self._places(indices), delay_s=delay_s)
+        )
 
     def skip(self, *indices: int, reason: str = "skipped") -> bool:
         """They count as settled without having been processed; an event says so."""
-        done = self._ledger.skip(self._delivery.ticket, self._places(indices), reason=reason)
-        self._on_settled()
-        return done
+        return self._told(self._ledger.skip(self._delivery.ticket, self._places(indices), reason=reason))
 
     def dead_letter(self, *indices: int, error: BaseException | None = None) -> bool:
         """Give them up: each becomes a dead letter."""
-        done = self._ledger.dead_letter(self._delivery.ticket, self._clock(), self._places(indices), error=error)
-        self._on_settled()
-        return done
+        return self._told(
+            self._ledger.dead_letter(self._delivery.ticket, self._clock(), self._places(indices), error=error)
+        )
 
     def fail(self, error: BaseException) -> bool:
         """What of them is not settled failed: the retry policy says what follows."""
-        done = self._ledger.fail(self._delivery.ticket, error, self._clock())
-        self._on_settled()
-        return done
+        return self._told(self._ledger.fail(self._delivery.ticket, error, self._clock()))
 
     async def __aenter__(self) -> Batch[R]:
         return self
@@ -115,6 +106,10 @@ class Batch(Generic[R]):
             return False
         self.fail(error)
         return True
+
+    def _told(self, counts: bool) -> bool:
+        self._on_settled()
+        return counts
 
     def _places(self, indices: tuple[int, ...]) -> Sequence[int] | None:
         return [self._delivery.places[index] for index in indices] if indices else None

@@ -12,6 +12,7 @@ from penstock.core.ledger.checkpoints import Checkpoints, Riding
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.resuming import behind
 from penstock.runtime.consumer.batch import Batch
+from penstock.runtime.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -74,6 +75,7 @@ class ShardReader:
         """Of a shard that has ended."""
         self.is_over = False
         """Nothing more is handed out: the shard is done, or the lease is gone."""
+        self._over = asyncio.Event()
         self._stirred = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self.on_stir: Callable[[ShardReader], None] | None = None
@@ -171,7 +173,12 @@ class ShardReader:
             self.ledger.close(reason)
             if self._alarm is not None:
                 self._alarm.cancel()
+            self._over.set()
             self._stir()
+
+    async def over(self) -> None:
+        """Wait until nothing more is handed out."""
+        await self._over.wait()
 
     async def drain(self, deadline_s: float) -> bool:
         """Hand out nothing more, and wait until all that is out is settled. False when the deadline came first."""
@@ -241,8 +248,4 @@ class ShardReader:
     async def _pause(self, seconds: float | None) -> None:
         """Until something has happened, or so long."""
         self._stirred.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stirred.wait()
-        except TimeoutError:
-            return
+        await wait_set(self._stirred, seconds)

@@ -13,18 +13,14 @@ from penstock.core.leases.tenure import (
     Answered,
     Began,
     End,
-    Ended,
-    Fenced,
-    Lifted,
-    Lost,
     NotTaken,
     Send,
     Settled,
     State,
-    Stored,
     Tick,
 )
 from penstock.core.leases.writes import Unknown
+from penstock.runtime.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +43,7 @@ class TenureKeeper:
         self._commands = deque(first)
         self._inputs: deque[Input] = deque()
         self._more = asyncio.Event()
+        self._over = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
         self.began: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """True once the lease is held, False when it is not to be had."""
@@ -85,9 +82,7 @@ class TenureKeeper:
 
     async def over(self) -> None:
         """Wait until the tenure is over."""
-        while self.tenure.state is not State.OVER:
-            self._more.set()
-            await asyncio.sleep(0.005)
+        await self._over.wait()
 
     async def run(self) -> None:
         """Until the tenure is over. If this is cancelled, the lease is abandoned: others wait for its failover time."""
@@ -99,7 +94,7 @@ class TenureKeeper:
                 wait_s = None if wake_at_s is None else max(0.0, wake_at_s - now_s)
                 if not self._inputs and wait_s != 0.0:
                     self._more.clear()
-                    await _wait(self._more, wait_s)
+                    await wait_set(self._more, wait_s)
                 self._take(self._inputs.popleft() if self._inputs else Tick())
         finally:
             if self.tenure.state is not State.OVER:
@@ -108,6 +103,7 @@ class TenureKeeper:
                 self._writing.cancel()
             if not self.began.done():
                 self.began.set_result(False)
+            self._over.set()
 
     def _take(self, given: Input) -> None:
         self.tenure, commands = step(self.tenure, given, asyncio.get_running_loop().time())
@@ -127,19 +123,6 @@ class TenureKeeper:
     async def _write(self, write: Write) -> None:
         try:
             outcome = await self._table.write(write)
-        except asyncio.CancelledError:
-            raise
         except Exception as error:  # denied, no such table: the machine goes on trying until its time is over
             outcome = Unknown(type(error).__name__)
         self.tell(Answered(outcome))
-
-
-async def _wait(event: asyncio.Event, timeout_s: float | None) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        return
-
-
-__all__ = ["Began", "Ended", "Fenced", "Lifted", "Lost", "NotTaken", "Stored", "TenureKeeper"]

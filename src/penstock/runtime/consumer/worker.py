@@ -8,7 +8,6 @@ free, asks for what others have too much of, hands over what others should have.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.core.assignment.births import Birth, births, births_at_end, needs_search
@@ -22,7 +21,6 @@ from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.membership import WRITES_PER_FAILOVER, Members, WorkerRow
 from penstock.core.leases.observed import Observed
 from penstock.core.leases.steps import claim, receive
-from penstock.core.leases.tenure import State
 from penstock.core.lineage import Lineage
 from penstock.errors import PenstockError
 from penstock.model import Shard
@@ -30,6 +28,7 @@ from penstock.runtime.consumer.held import HeldShard
 from penstock.runtime.consumer.shard_reader import ShardReader
 from penstock.runtime.consumer.tenure_keeper import TenureKeeper
 from penstock.runtime.consumer.warming import WarmUp
+from penstock.runtime.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -108,7 +107,7 @@ class Worker:
         announcing = self._spawn(self._announce())
         try:
             while self._alive_s is None and not self._leaving:  # nobody may hold a lease whom nobody can see
-                await _wait(self._look_now, 0.01)
+                await wait_set(self._look_now, 0.01)
             while not self._stopped.is_set():
                 self._look_now.clear()
                 try:
@@ -119,7 +118,7 @@ class Worker:
                     waits = False
                     await asyncio.sleep(ERROR_PAUSE_S)
                 interval_s = self.settings.wait_interval_s if waits else self.settings.look_interval_s
-                await _wait(self._look_now, interval_s)
+                await wait_set(self._look_now, interval_s)
         finally:
             announcing.cancel()
             for task in list(self._tasks):
@@ -161,7 +160,9 @@ class Worker:
                 self._alive_s = sent_s
                 for keeper in (*(held.keeper for held in self.held.values()), *self._claims.values()):
                     keeper.alive(sent_s)
-            await _wait(self._announce_now, interval_s if isinstance(outcome, Done) else min(interval_s, ERROR_PAUSE_S))
+            await wait_set(
+                self._announce_now, interval_s if isinstance(outcome, Done) else min(interval_s, ERROR_PAUSE_S)
+            )
 
     def _changed(self) -> None:
         self._announce_now.set()
@@ -386,8 +387,7 @@ class Worker:
             self._claims.pop(key, None)
             self._changed()
             await self._read(one)
-            while keeper.tenure.state is not State.OVER:
-                await asyncio.wait((keeping,))
+            await asyncio.wait((keeping,))
         finally:
             self._claims.pop(key, None)
             if (gone := self.held.pop(key, None)) is not None:
@@ -424,15 +424,17 @@ class Worker:
     async def _read(self, held: HeldShard) -> None:
         """Fetch until the tenure is over; a shard that has ended is let go of once that is stored."""
         fetching = self._spawn(held.reader.run())
+        reading = self._spawn(held.reader.over())
         try:
-            while not held.reader.is_over:
-                done, _ = await asyncio.wait((fetching,), timeout=0.05)
-                if done and (error := fetching.exception()) is not None:
-                    raise error
+            await asyncio.wait((fetching, reading), return_when=asyncio.FIRST_COMPLETED)
+            if fetching.done():
+                await fetching  # raises what reading raised
+            await reading
             if held.keeper.row.ended:
                 await held.keeper.end()
         finally:
             fetching.cancel()
+            reading.cancel()
 
     # --- lineage --------------------------------------------------------------------------------
 
@@ -479,9 +481,3 @@ class Worker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-async def _wait(event: asyncio.Event, timeout_s: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
