@@ -190,12 +190,12 @@ def test_truncated_and_hostile_aggregates(spark: SparkSession, stream: Stream, t
 
 
 def test_user_records_outside_their_shard_can_be_an_error(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
-    aggregate = encode_aggregate([("customer-4711", b"payload-4711", 2**128 - 1)])
-    stream.put_entries([PutEntry(aggregate, "aggregate-4711", "0")])
+    aggregate = encode_aggregate([("customer-secret", b"payload-secret", 2**128 - 1)])
+    stream.put_entries([PutEntry(aggregate, "aggregate-secret", "0")])
     writer = reader(spark, stream, aggregatesOutsideRange="raise").writeStream.format("noop")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     message = stopped(query, "AggregateError: 1 of 1 user records of the aggregate at sequence number .* outside")
-    assert "4711" not in message
+    assert "secret" not in message
 
 
 def test_records_of_10_mib(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
