@@ -9,10 +9,28 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.aws.lease_table import LeaseTableOptions
+    from penstock.core.assignment.strategies import ByThroughput, EqualCounts, Fixed
+    from penstock.core.feeding.poll_pace import PollTimes
+    from penstock.core.ledger.checkpoints import Every, Prompt, Riding
+    from penstock.core.ledger.settings import (
+        AnyOrder,
+        ByKey,
+        DeadLetters,
+        GiveUp,
+        InOrder,
+        LedgerSettings,
+        Redeliver,
+        Retry,
+        Skip,
+        Stop,
+        Warn,
+    )
     from penstock.errors import (
         AccessDeniedError,
         AggregateError,
         BufferFullError,
+        CheckpointError,
         ConditionFailedError,
         CredentialsError,
         DataLossError,
@@ -34,36 +52,65 @@ if TYPE_CHECKING:
         TransportError,
         UnavailableError,
     )
-    from penstock.model import OutRecord, Position, PutResult, Record, Shard, StartAt, StreamName
+    from penstock.model import OutRecord, OutsidePolicy, Position, PutResult, Record, Shard, StartAt, StreamName
     from penstock.options import ProducerOptions
+    from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.consumer.consumer import Consumer
+    from penstock.runtime.consumer.settings import WorkerSettings
+    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.feeds.fan_out import FanOutTimes
     from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
     from penstock.runtime.producer import Producer
     from penstock.runtime.producer_metrics import ProducerSnapshot
     from penstock.runtime.sync_producer import SyncProducer
     from penstock.runtime.unwritten import Unwritten
+    from penstock.stores.memory import MemoryLeaseTable
+    from penstock.stores.postgres import PostgresLeaseTable
+    from penstock.stores.sqlite import SqliteLeaseTable
+    from penstock.telemetry.log import log_events
     from penstock.wiring import Credentials, WireSettings
 
 __all__ = [
     "AccessDeniedError",
     "AggregateError",
+    "AnyOrder",
+    "Batch",
     "BufferFullError",
+    "ByKey",
+    "ByThroughput",
+    "CheckpointError",
     "ConditionFailedError",
+    "Consumer",
     "Credentials",
     "CredentialsError",
     "DataLossError",
+    "DeadLetters",
+    "EqualCounts",
+    "Every",
     "ExpiredIteratorError",
+    "FanOutTimes",
+    "Fixed",
     "FlushTimeoutError",
+    "GiveUp",
+    "InOrder",
     "InvalidArgumentError",
     "InvalidRecordError",
+    "LeaseTableOptions",
+    "LedgerSettings",
+    "MemoryLeaseTable",
     "NotFoundError",
     "OptionError",
     "OutRecord",
+    "OutsidePolicy",
     "PenstockError",
+    "PollTimes",
     "Position",
+    "PostgresLeaseTable",
     "Producer",
     "ProducerClosedError",
     "ProducerOptions",
     "ProducerSnapshot",
+    "Prompt",
     "PutError",
     "PutHandle",
     "PutResult",
@@ -72,10 +119,17 @@ __all__ = [
     "RecordExpiredError",
     "RecordRefusedError",
     "RecordWithdrawnError",
+    "Redeliver",
+    "Retry",
+    "Riding",
     "ServiceError",
     "Shard",
+    "ShardReader",
+    "Skip",
+    "SqliteLeaseTable",
     "StalledError",
     "StartAt",
+    "Stop",
     "StreamName",
     "SyncProducer",
     "SyncPutHandle",
@@ -84,8 +138,11 @@ __all__ = [
     "TransportError",
     "UnavailableError",
     "Unwritten",
+    "Warn",
     "WireSettings",
+    "WorkerSettings",
     "__version__",
+    "log_events",
 ]
 
 __version__ = "0.1.0"
@@ -100,6 +157,20 @@ _HOMES = (
     "penstock.runtime.handles",
     "penstock.runtime.producer",
     "penstock.runtime.sync_producer",
+    "penstock.core.ledger.settings",
+    "penstock.core.ledger.checkpoints",
+    "penstock.core.feeding.poll_pace",
+    "penstock.core.assignment.strategies",
+    "penstock.runtime.feeds.fan_out",
+    "penstock.runtime.consumer.settings",
+    "penstock.runtime.consumer.batch",
+    "penstock.runtime.consumer.shard_reader",
+    "penstock.runtime.consumer.consumer",
+    "penstock.telemetry.log",
+    "penstock.stores.memory",
+    "penstock.stores.sqlite",
+    "penstock.stores.postgres",
+    "penstock.aws.lease_table",
 )
 """Modules in the order of what they cost to load: a name is looked for in each in turn."""
 
