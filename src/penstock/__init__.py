@@ -9,7 +9,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.aws.lease_table import LeaseTableOptions
     from penstock.core.assignment.strategies import ByThroughput, EqualCounts, Fixed
     from penstock.core.feeding.poll_pace import PollTimes
     from penstock.core.ledger.checkpoints import Every, Prompt, Riding
@@ -68,7 +67,7 @@ if TYPE_CHECKING:
     from penstock.stores.postgres import PostgresLeaseTable
     from penstock.stores.sqlite import SqliteLeaseTable
     from penstock.telemetry.log import log_events
-    from penstock.wiring import Credentials, WireSettings
+    from penstock.wiring import Credentials, LeaseTableOptions, WireSettings
 
 __all__ = [
     "AccessDeniedError",
@@ -170,7 +169,6 @@ _HOMES = (
     "penstock.stores.memory",
     "penstock.stores.sqlite",
     "penstock.stores.postgres",
-    "penstock.aws.lease_table",
 )
 """Modules in the order of what they cost to load: a name is looked for in each in turn."""
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.aws.settings import Credentials, WireSettings
+import msgspec
+
+from penstock.aws.settings import Credentials, LeaseTableOptions, WireSettings
 from penstock.errors import OptionError
 from penstock.model import StreamName
 
 if TYPE_CHECKING:
     from penstock.ports import LeaseTable, RecordSink, RecordSource
 
-__all__ = ["Credentials", "WireSettings", "lease_table_for", "sink_for", "source_for", "stream_name"]
+__all__ = [
+    "Credentials",
+    "LeaseTableOptions",
+    "WireSettings",
+    "lease_table_for",
+    "sink_for",
+    "source_for",
+    "stream_name",
+]
 
 
 def sink_for(stream: str | RecordSink, wire: WireSettings | None) -> RecordSink:
@@ -36,13 +46,19 @@ def source_for(stream: str | RecordSource, wire: WireSettings | None) -> RecordS
     return KinesisSource(stream_name(stream), wire or WireSettings())
 
 
-def lease_table_for(application: str, wire: WireSettings | None, *, failover_s: float) -> LeaseTable:
-    """The DynamoDB table with an application's name."""
-    from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
+def lease_table_for(
+    application: str, wire: WireSettings | None, options: LeaseTableOptions | None = None, *, failover_s: float
+) -> LeaseTable:
+    """A lease table in DynamoDB, by default with the application's name."""
+    from penstock.aws.lease_table import DynamoLeaseTable
 
+    options = options or LeaseTableOptions()
     # Several tries of a write have to fit into the time until the fence falls.
+    answer_timeout_s = min(options.answer_timeout_s, failover_s / 5)
     return DynamoLeaseTable(
-        application, wire or WireSettings(), LeaseTableOptions(answer_timeout_s=min(2.0, failover_s / 5))
+        options.table or application,
+        options.wire or wire or WireSettings(),
+        msgspec.structs.replace(options, answer_timeout_s=answer_timeout_s),
     )
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from penstock.aws.dynamodb import DynamoClient
 from penstock.aws.retry import NEVER
+from penstock.aws.settings import LeaseTableOptions
 from penstock.aws.wire import Wire
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from penstock.core.leases import row as names
@@ -39,34 +38,6 @@ POLL_INTERVAL_S = 0.25
 
 _BUSY = ("ResourceInUseException", "LimitExceededException", "ValidationException")
 """What UpdateTable answers to whoever lost the race to make the index, or came while the table changes."""
-
-
-class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the tables are made if they are not there, and how long an answer is waited for."""
-
-    workers_table: str | None = None
-    """The table of workers; None: the lease table's name with ``-Workers``."""
-    read_capacity_units: int | None = None
-    write_capacity_units: int | None = None
-    """Both: provisioned capacity, for each table and the index. None: billed by request."""
-    tags: dict[str, str] = {}
-    """For both tables."""
-    owner_index: bool = False
-    """Also make the index by owner that workers of the KCL 3.x need: on a table that is there already, too."""
-    deletion_protection: bool = False
-    make_timeout_s: float = 600.0
-    """For the tables to become active."""
-    answer_timeout_s: float = 2.0
-    """For a write: a fifth of the failover time leaves room for repetitions before the fence falls."""
-
-    def __post_init__(self) -> None:
-        faults = []
-        if (self.read_capacity_units is None) != (self.write_capacity_units is None):
-            faults.append("read_capacity_units and write_capacity_units are given together, or not at all")
-        if self.make_timeout_s <= 0 or self.answer_timeout_s <= 0:
-            faults.append("make_timeout_s and answer_timeout_s must be more than 0")
-        if faults:
-            raise OptionError(faults)
 
 
 class DynamoLeaseTable:

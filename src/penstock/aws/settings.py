@@ -97,3 +97,37 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
             if (value := getattr(self, name)) is not None and name != "role_external_id"
         }
         return f"WireSettings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Leases in DynamoDB: which tables, how they are made if they are not there, how long an answer is waited for."""
+
+    table: str | None = None
+    """The lease table; None: the application's name."""
+    workers_table: str | None = None
+    """The table of workers; None: the lease table's name with ``-Workers``."""
+    wire: WireSettings | None = None
+    """How to reach the tables; None: as the stream."""
+    read_capacity_units: int | None = None
+    write_capacity_units: int | None = None
+    """Both: provisioned capacity, for each table and the index. None: billed by request."""
+    tags: dict[str, str] = {}
+    """For both tables."""
+    owner_index: bool = False
+    """Also make the index by owner that workers of the KCL 3.x need: on a table that is there already, too."""
+    deletion_protection: bool = False
+    make_timeout_s: float = 600.0
+    """For the tables to become active."""
+    answer_timeout_s: float = 2.0
+    """For a write. A consumer waits at most a fifth of its failover time: that leaves room for repetitions before the
+    fence falls.
+    """
+
+    def __post_init__(self) -> None:
+        faults = []
+        if (self.read_capacity_units is None) != (self.write_capacity_units is None):
+            faults.append("read_capacity_units and write_capacity_units are given together, or not at all")
+        if self.make_timeout_s <= 0 or self.answer_timeout_s <= 0:
+            faults.append("make_timeout_s and answer_timeout_s must be more than 0")
+        if faults:
+            raise OptionError(faults)

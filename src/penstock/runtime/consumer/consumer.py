@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.ports import LeaseTable, RecordSource
     from penstock.runtime.consumer.batch import Batch
     from penstock.runtime.consumer.shard_reader import ShardReader
-    from penstock.wiring import WireSettings
+    from penstock.wiring import LeaseTableOptions, WireSettings
 
 CLOSE_GRACE_S = 5.0
 """Beyond the drain's deadline, for the writes that give the leases away."""
@@ -45,7 +45,9 @@ class Consumer:
                     await handle(batch.records)
 
     ``stream`` is a name or ARN, which ``wire`` says how to reach, or any RecordSource. ``leases`` is where the
-    consumers of the application agree: a LeaseTable, by default a DynamoDB table with the application's name. At the
+    consumers of the application agree: by default a DynamoDB table with the application's name, made if it is not
+    there;
+    LeaseTableOptions name another and say how it is made; or a LeaseTable, which stays open. At the
     end of the ``async with`` block all shards are handed to the other consumers.
     """
 
@@ -55,7 +57,7 @@ class Consumer:
         *,
         application: str,
         worker_id: str | None = None,
-        leases: LeaseTable | None = None,
+        leases: LeaseTable | LeaseTableOptions | None = None,
         settings: WorkerSettings | None = None,
         wire: WireSettings | None = None,
         on_event: Callable[[Any], None] | None = None,
@@ -76,6 +78,7 @@ class Consumer:
         self._new: deque[ShardReader] = deque()
         self._source: RecordSource | None = None
         self._table: LeaseTable | None = None
+        self._own_table: LeaseTable | None = None
         self._worker: Worker | None = None
         self._running: asyncio.Task[None] | None = None
         self._retention_s: float | None = None
@@ -84,12 +87,14 @@ class Consumer:
 
     async def start(self) -> None:
         """Begin. Raises what says that it cannot work: no such stream, no permission, options that fault."""
-        from penstock.wiring import lease_table_for, source_for
+        from penstock.wiring import LeaseTableOptions, lease_table_for, source_for
 
         self._source = source_for(self._stream, self._wire)
-        self._table = self._leases
-        if self._table is None:
-            self._table = lease_table_for(self.application, self._wire, failover_s=self.settings.failover_s)
+        leases = self._leases
+        if leases is None or isinstance(leases, LeaseTableOptions):
+            leases = lease_table_for(self.application, self._wire, leases, failover_s=self.settings.failover_s)
+            self._own_table = leases
+        self._table = leases
         facts = await self._source.describe()
         self._retention_s = facts.retention_s
         promote: Callable[[PollingFeed], PollingFeed | FanOutFeed] = _as_it_is
@@ -128,8 +133,8 @@ class Consumer:
                 await asyncio.gather(running, return_exceptions=True)
             if self._source is not None:
                 await self._source.close()
-            if self._table is not None and self._leases is None:
-                await self._table.close()
+            if self._own_table is not None:
+                await self._own_table.close()
             self._stir()
 
     async def __aenter__(self) -> Consumer:
