@@ -73,6 +73,7 @@ async def reading(
     failover_s: float = 2.0,
     cadence: Cadence | None = None,
     settings: LedgerSettings | None = None,
+    checkpoint_when_told: bool = False,
 ) -> AsyncIterator[Reading]:
     """Claim the lease, and read while the context lasts; at its end the tenure is abandoned, as by a crash."""
     loop = asyncio.get_running_loop()
@@ -110,6 +111,7 @@ async def reading(
         cadence=cadence,
         rng=random.Random(2),
         on_event=events.append,
+        checkpoint_when_told=checkpoint_when_told,
     )
     readers.append(reader)
     fetching = asyncio.create_task(reader.run())

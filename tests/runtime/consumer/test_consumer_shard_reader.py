@@ -192,3 +192,56 @@ async def test_a_drain_waits_for_what_is_out_and_a_handover_carries_the_last_che
         row = await lease_of(table)
         assert (row.owner, row.checkpoint) == ("worker-2", Checkpoint.at(Position(numbers[-1])))
         assert await one.reader.drain(0.01)
+
+
+async def test_a_reader_that_is_told_what_to_checkpoint_stores_that_and_the_end_only_when_it_is_told(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    first, second = put(kinesis, b"0", b"1")
+    kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_ID, NewStartingHashKey=str(2**127))
+    table = MemoryLeaseTable()
+    async with reading(local, table, failover_s=60, cadence=Prompt(), checkpoint_when_told=True) as one:
+        async with asyncio.timeout(DEADLINE_S):
+            while (batch := await one.reader.next_batch()) is not None:
+                batch.ack()
+            assert one.reader.ledger.safe.is_end
+            assert not one.reader.is_over
+            assert one.reader.stored == Checkpoint.TRIM_HORIZON
+            for number in (first, second):
+                wanted = Checkpoint.at(Position(number))
+                one.reader.checkpoint_to(wanted)
+                assert await one.reader.until_stored(wanted)
+                assert (await lease_of(table)).checkpoint == wanted
+            one.reader.checkpoint_to(Checkpoint.SHARD_END)
+            assert await one.reader.until_stored(Checkpoint.SHARD_END)
+        assert one.reader.is_over
+    assert (await lease_of(table)).ended
+
+
+async def test_before_a_shard_is_let_go_of_its_reader_may_still_checkpoint(local: LocalKinesis, kinesis: Any) -> None:
+    (number,) = put(kinesis, b"0")
+    table = MemoryLeaseTable()
+    wanted = Checkpoint.at(Position(number))
+    async with reading(local, table, failover_s=60, checkpoint_when_told=True) as one:
+        assert await one.take(1) == [b"0"]
+
+        async def last_words() -> None:
+            await asyncio.sleep(0)
+            one.reader.checkpoint_to(wanted)
+
+        one.reader.before_leaving = last_words
+        assert await one.reader.drain(DEADLINE_S)
+        one.reader.hand_over()
+        async with asyncio.timeout(DEADLINE_S):
+            await one.keeper.end()
+    assert (await lease_of(table)).checkpoint == wanted
+    assert (await lease_of(table)).owner is None
+
+
+async def test_who_does_not_get_ready_to_leave_is_waited_for_until_the_deadline(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    async with reading(local, MemoryLeaseTable(), failover_s=60) as one:
+        one.reader.before_leaving = asyncio.Event().wait
+        async with asyncio.timeout(DEADLINE_S):
+            assert await one.reader.drain(0.05)

@@ -42,6 +42,10 @@ class WorkerSettings:
     long as nobody has said where to.
     """
     cadence: Cadence = field(default_factory=Riding)
+    checkpoint_when_told: bool = False
+    """True: what is settled is checkpointed no further than `ShardReader.checkpoint_to` says, and a shard is stored as
+    ended when that says so.
+    """
     polling: PollTimes = field(default_factory=PollTimes)
     fan_out: FanOutTimes | None = None
     """Given: shards are read by enhanced fan-out, and polled where that does not work. None: they are polled."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections import deque
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.core.feeding.cursor import Taken
     from penstock.core.feeding.pages import ChildShard
     from penstock.core.leases.checkpoint import Checkpoint
-    from penstock.core.leases.tenure import Command
+    from penstock.core.leases.tenure import Command, Loss
     from penstock.core.ledger.checkpoints import Cadence
     from penstock.core.ledger.settings import LedgerSettings
     from penstock.events import LedgerEvent
@@ -52,9 +53,11 @@ class ShardReader:
         batch_records_max: int = BATCH_RECORDS_MAX,
         read_ahead: Iterable[Taken] = (),
         on_end: Callable[[tuple[ChildShard, ...]], Awaitable[None]] | None = None,
+        checkpoint_when_told: bool = False,
     ) -> None:
         """``read_ahead``: pages that the feed has given before; some may lie before the checkpoint. ``on_end``: awaited
-        when the last record was fetched, before the shard may be checkpointed as ended.
+        when the last record was fetched, before the shard may be checkpointed as ended. ``checkpoint_when_told``: what
+        is settled is checkpointed no further than `checkpoint_to` says.
         """
         self._loop = asyncio.get_running_loop()
         self._keeper = keeper
@@ -80,6 +83,14 @@ class ShardReader:
         self._alarm: asyncio.TimerHandle | None = None
         self.on_stir: Callable[[ShardReader], None] | None = None
         """Called when there may be something to `take`, or the reader is over."""
+        self.checkpoint_max: Checkpoint | None = checkpoint if checkpoint_when_told else None
+        """Nothing behind this is checkpointed, settled or not, nor is the shard stored as ended; see `checkpoint_to`.
+        None: what is settled is checkpointed.
+        """
+        self.before_leaving: Callable[[], Awaitable[object]] | None = None
+        """Awaited before the shard is handed over, within the drain's deadline: checkpoints may still be put then."""
+        self.lost: Loss | None = None
+        """Why the tenure ended, if it did against its will."""
         self._told = checkpoint  # what the keeper knows to be safe
         self._writing: Checkpoint | None = None  # what it was told to write by itself
 
@@ -112,6 +123,8 @@ class ShardReader:
             batch = self.take()
             if batch is not None:
                 return batch
+            if self.checkpoint_max is not None and self.ledger.safe.is_end:
+                return None
             await self._pause(None)
         return None
 
@@ -127,6 +140,24 @@ class ShardReader:
         """Whoever iterated has left: what is out is handed out again."""
         self.ledger.take_back(self._loop.time())
         self._stir()
+
+    def checkpoint_to(self, checkpoint: Checkpoint) -> None:
+        """From now on checkpoints go so far, as far as it is settled, and no further: for those who settle records
+        first, and say later what of it is to be remembered.
+        """
+        self.checkpoint_max = checkpoint
+        self._on_settled()
+
+    @property
+    def stored(self) -> Checkpoint:
+        """The checkpoint that the lease is known to hold."""
+        return self._keeper.row.checkpoint
+
+    async def until_stored(self, checkpoint: Checkpoint) -> bool:
+        """Wait until the lease holds this checkpoint, or a later one. False when the tenure ended before."""
+        while self.stored < checkpoint and not self.is_over:
+            await self._pause(None)
+        return self.stored >= checkpoint
 
     # --- for the worker -------------------------------------------------------------------------
 
@@ -162,6 +193,7 @@ class ShardReader:
             else:
                 self._on_settled()
         elif isinstance(command, Lost):
+            self.lost = command.why
             self.stop(f"the lease was lost: {command.why.value}")
         elif isinstance(command, Fenced | Lifted):
             self._stir()
@@ -184,6 +216,10 @@ class ShardReader:
         """Hand out nothing more, and wait until all that is out is settled. False when the deadline came first."""
         self.ledger.draining = True
         end_s = self._loop.time() + deadline_s
+        if self.before_leaving is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(deadline_s):
+                    await self.before_leaving()
         while not self.ledger.drained and self._loop.time() < end_s:
             await self._pause(end_s - self._loop.time())
         return self.ledger.drained
@@ -196,11 +232,16 @@ class ShardReader:
     def hand_over(self) -> None:
         """The lease is about to go: tell the keeper the last checkpoint. Nothing more is handed out."""
         self.ledger.draining = True
-        checkpoint = self._checkpoints.riding(self.ledger.safe)
+        checkpoint = self._checkpoints.riding(self._checkpointable)
         if checkpoint is not None:
             self._keeper.settled(checkpoint)
 
     # --- parts ----------------------------------------------------------------------------------
+
+    @property
+    def _checkpointable(self) -> Checkpoint:
+        safe = self.ledger.safe
+        return safe if self.checkpoint_max is None else min(safe, self.checkpoint_max)
 
     def _admit(self, taken: Taken) -> None:
         self._behind_ms = taken.millis_behind_latest
@@ -214,7 +255,7 @@ class ShardReader:
 
     def _on_settled(self) -> None:
         """Tell the keeper how far it is safe: to ride on the next renewal, or by a write of its own if that is due."""
-        safe, records = self.ledger.safe, self.ledger.settled_records
+        safe, records = self._checkpointable, self.ledger.settled_records
         riding = self._checkpoints.riding(safe)
         if riding is not None:
             due = safe.is_end or self._checkpoints.due(safe, records, self._loop.time())

@@ -415,6 +415,7 @@ class Worker:
             batch_records_max=settings.batch_records_max,
             read_ahead=() if warming is None else warming.pages,
             on_end=lambda children: self._ended(key, children),
+            checkpoint_when_told=settings.checkpoint_when_told,
         )
         side = OwnerSide(key, warm_deadline_s=settings.warm_deadline_s, drain_deadline_s=settings.drain_deadline_s)
         held = self.held[key] = HeldShard(keeper, reader, side, name=self._name)
