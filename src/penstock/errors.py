@@ -25,6 +25,8 @@
     │   ├── RecordRefusedError      the service will not take it as it is, or not from these credentials
     │   └── RecordWithdrawnError    it was withdrawn, or the producer closed before it was written
     ├── FlushTimeoutError           the deadline passed; ``unwritten`` tells the records, which are still being put
+    ├── ShardReadError              a shard can no longer be read, ``__cause__`` says why; the consumer has let it go
+    ├── UnreadableRecordError       the deserializer cannot read a record: mend it, or choose what becomes of those
     ├── CheckpointError             a checkpoint can't be put there: settle what lies before it, or choose another
     └── AggregateError              an aggregate cannot be built from what was given
 
@@ -198,3 +200,25 @@ class AggregateError(PenstockError, ValueError):
 
 class CheckpointError(PenstockError, ValueError):
     """A checkpoint can not be put where it is wanted: it would lie, go back, or is not prepared."""
+
+
+class ShardReadError(PenstockError):
+    """A shard can no longer be read, for a reason that repeating does not mend (``__cause__``): its stream is gone, or
+    permission is missing. The consumer has stored what was settled, and let the shard go.
+    """
+
+    def __init__(self, message: str, *, stream: str, shard_id: str) -> None:
+        self.stream = stream
+        self.shard_id = shard_id
+        super().__init__(message)
+
+
+class UnreadableRecordError(PenstockError, ValueError):
+    """The deserializer raised for a record, and the policy for such records is to stop.
+
+    ``error`` is what it raised. It is not chained, since its message may hold a part of the data.
+    """
+
+    def __init__(self, message: str, *, error: Exception) -> None:
+        self.error = error
+        super().__init__(message)

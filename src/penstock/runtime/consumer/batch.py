@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from penstock.core.ledger.page import R
+from penstock.runtime.consumer.values import datas_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,10 @@ class Batch(Generic[R]):
     at its end, and an exception of the block is a failure, which the retry policy takes from there.
     """
 
-    __slots__ = ("_clock", "_delivery", "_ledger", "_on_settled", "millis_behind_latest", "shard_id", "stream", "token")
+    __slots__ = (
+        "_clock", "_delivery", "_ledger", "_on_settled", "_values", "millis_behind_latest", "shard_id", "stream",
+        "token",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -34,8 +38,10 @@ class Batch(Generic[R]):
         millis_behind_latest: int | None,
         clock: Callable[[], float],
         on_settled: Callable[[], None],
+        values: Sequence[Any] | None = None,
     ) -> None:
         self._ledger = ledger
+        self._values = values
         self._delivery = delivery
         self.stream = stream
         self.shard_id = shard_id
@@ -50,6 +56,13 @@ class Batch(Generic[R]):
     def records(self) -> Sequence[R]:
         """The records, in the shard's order."""
         return self._delivery.records
+
+    @property
+    def values(self) -> Sequence[Any]:
+        """What the consumer's deserializer made of each record, in the same order; without one, the records' data."""
+        if self._values is None:
+            self._values = datas_of(self._delivery.records)
+        return self._values
 
     @property
     def attempt(self) -> int:
@@ -88,9 +101,9 @@ class Batch(Generic[R]):
             self._ledger.dead_letter(self._delivery.ticket, self._clock(), self._places(indices), error=error)
         )
 
-    def fail(self, error: BaseException) -> bool:
-        """What of them is not settled failed: the retry policy says what follows."""
-        return self._told(self._ledger.fail(self._delivery.ticket, error, self._clock()))
+    def fail(self, error: BaseException, *indices: int) -> bool:
+        """What of them (all, or those at these indices) is not settled failed: the retry policy says what follows."""
+        return self._told(self._ledger.fail(self._delivery.ticket, error, self._clock(), self._places(indices)))
 
     async def __aenter__(self) -> Batch[R]:
         return self

@@ -13,11 +13,13 @@ from penstock.core.ledger.checkpoints import Checkpoints, Riding
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.resuming import behind
 from penstock.runtime.consumer.batch import Batch
+from penstock.runtime.consumer.values import StopReading
 from penstock.runtime.waiting import wait_set
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
     from random import Random
+    from typing import Any
 
     from penstock.core.feeding.cursor import Taken
     from penstock.core.feeding.pages import ChildShard
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Command, Loss
     from penstock.core.ledger.checkpoints import Cadence
     from penstock.core.ledger.settings import LedgerSettings
+    from penstock.core.ledger.ticket import Delivery
     from penstock.events import LedgerEvent
     from penstock.model import Record
     from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+    from penstock.runtime.consumer.values import Values
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
 
 BATCH_RECORDS_MAX = 10_000
@@ -62,7 +66,7 @@ class ShardReader:
         self._loop = asyncio.get_running_loop()
         self._keeper = keeper
         self._feed = feed
-        self._stream = stream
+        self.stream = stream
         self.shard_id = shard_id
         checkpoint = keeper.row.checkpoint
         self.ledger: Ledger[Record] = Ledger(
@@ -91,25 +95,44 @@ class ShardReader:
         """Awaited before the shard is handed over, within the drain's deadline: checkpoints may still be put then."""
         self.lost: Loss | None = None
         """Why the tenure ended, if it did against its will."""
+        self.failure: BaseException | None = None
+        """What ended the reading: raised where records are asked for."""
+        self.before_end: Callable[[], Awaitable[None]] | None = None
+        """Awaited when all records of a shard that has ended are settled, before it is stored as ended."""
+        self.on_fence: Callable[[bool], None] | None = None
+        """Hears True when nothing is handed out for now, as writes to the lease are not confirmed; False: again."""
+        self.values: Values[Record] | None = None
+        """Makes values of the records' bytes; None: they stay bytes."""
+        self.paused = False
+        """True: nothing is handed out, and fetching goes on up to its bounds. See `pause`."""
+        self.records_delivered = 0
+        """Handed out so far; those that came again are counted again."""
+        self.batches_delivered = 0
+        self._ending: asyncio.Task[None] | None = None
         self._told = checkpoint  # what the keeper knows to be safe
         self._writing: Checkpoint | None = None  # what it was told to write by itself
 
     # --- for those who read ---------------------------------------------------------------------
 
-    def take(self) -> Batch[Record] | None:
-        """The next records, if there are any to be had now; see ``on_stir`` for when to ask again."""
+    def take(self, records_max: int | None = None) -> Batch[Record] | None:
+        """The next records, if there are any to be had now; see ``on_stir`` for when to ask again. No more than
+        ``records_max``, unless they failed as a larger batch.
+        """
         now_s = self._loop.time()
-        if self.is_over or not self._keeper.may_deliver():
+        if self.is_over or self.paused or not self._keeper.may_deliver():
             return None
         self.ledger.check(now_s)
-        delivery = self.ledger.deliver(now_s, self._batch_records_max)
+        delivery, values = self._next(now_s, min(records_max or self._batch_records_max, self._batch_records_max))
         if delivery is None:
             self._wake_at(self.ledger.next_at_s())
             return None
+        self.records_delivered += len(delivery.records)
+        self.batches_delivered += 1
         return Batch(
             self.ledger,
             delivery,
-            stream=self._stream,
+            values=values,
+            stream=self.stream,
             shard_id=self.shard_id,
             token=self._keeper.token,
             millis_behind_latest=self._behind_ms,
@@ -118,7 +141,7 @@ class ShardReader:
         )
 
     async def next_batch(self) -> Batch[Record] | None:
-        """The next records, waited for; None when there will be none in this tenure."""
+        """The next records, waited for; None when there will be none in this tenure. Raises what ended the reading."""
         while not self.is_over:
             batch = self.take()
             if batch is not None:
@@ -126,6 +149,8 @@ class ShardReader:
             if self.checkpoint_max is not None and self.ledger.safe.is_end:
                 return None
             await self._pause(None)
+        if self.failure is not None:
+            raise self.failure
         return None
 
     async def __aiter__(self) -> AsyncIterator[Batch[Record]]:
@@ -158,6 +183,21 @@ class ShardReader:
         while self.stored < checkpoint and not self.is_over:
             await self._pause(None)
         return self.stored >= checkpoint
+
+    def pause(self, paused: bool = True) -> None:
+        """Hand out nothing for now (False: again)."""
+        self.paused = paused
+        self._stir()
+
+    @property
+    def token(self) -> int:
+        """Grows with every owner of the shard."""
+        return self._keeper.token
+
+    @property
+    def millis_behind_latest(self) -> int | None:
+        """How old the shard's newest record was when it was read last; 0 at the tip, None: not told yet."""
+        return self._behind_ms
 
     # --- for the worker -------------------------------------------------------------------------
 
@@ -196,12 +236,19 @@ class ShardReader:
             self.lost = command.why
             self.stop(f"the lease was lost: {command.why.value}")
         elif isinstance(command, Fenced | Lifted):
+            if self.on_fence is not None:
+                self.on_fence(isinstance(command, Fenced))
             self._stir()
 
-    def stop(self, reason: str) -> None:
-        """Hand out nothing more. What is settled by now is the last checkpoint; what is not is told."""
+    def stop(self, reason: str, failure: BaseException | None = None) -> None:
+        """Hand out nothing more. What is settled by now is the last checkpoint; what is not is told. ``failure`` is
+        raised where records are asked for.
+        """
         if not self.is_over:
             self.is_over = True
+            self.failure = failure
+            if self._ending is not None:
+                self._ending.cancel()
             self.ledger.close(reason)
             if self._alarm is not None:
                 self._alarm.cancel()
@@ -243,6 +290,21 @@ class ShardReader:
         safe = self.ledger.safe
         return safe if self.checkpoint_max is None else min(safe, self.checkpoint_max)
 
+    def _next(self, now_s: float, records_max: int) -> tuple[Delivery[Record] | None, Sequence[Any] | None]:
+        """The next delivery, and its values where there is somebody to make them."""
+        while (delivery := self.ledger.deliver(now_s, records_max)) is not None:
+            if self.values is None:
+                return delivery, None
+            try:
+                delivery, values = self.values.of(self.ledger, delivery, now_s)
+            except StopReading as stopped:
+                self.stop("a record cannot be read", stopped.error)
+                return None, None
+            self._on_settled()
+            if delivery.records:
+                return delivery, values
+        return None, None
+
     def _admit(self, taken: Taken) -> None:
         self._behind_ms = taken.millis_behind_latest
         records = behind(taken.records, self._after)
@@ -256,6 +318,10 @@ class ShardReader:
     def _on_settled(self) -> None:
         """Tell the keeper how far it is safe: to ride on the next renewal, or by a write of its own if that is due."""
         safe, records = self._checkpointable, self.ledger.settled_records
+        if safe.is_end and self.before_end is not None:
+            if self._ending is None:
+                self._ending = self._loop.create_task(self._before_end(self.before_end))
+            return
         riding = self._checkpoints.riding(safe)
         if riding is not None:
             due = safe.is_end or self._checkpoints.due(safe, records, self._loop.time())
@@ -266,6 +332,11 @@ class ShardReader:
                 self._told = riding
                 self._keeper.settled(riding, at_once=due)
         self._stir()
+
+    async def _before_end(self, told: Callable[[], Awaitable[None]]) -> None:
+        await told()
+        self.before_end = None
+        self._on_settled()
 
     def _stir(self) -> None:
         self._stirred.set()
