@@ -7,12 +7,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
-from penstock.core.batching.routes import KEY_BYTES_MAX, check_keys, checked_explicit, checked_hash_key
+from penstock.core.batching.routes import KEY_BYTES_MAX, checked_explicit, checked_hash_key
 from penstock.errors import InvalidRecordError
 from penstock.model import OutRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from penstock.core.batching.lanes import Lanes
 
 PORTION_RECORDS_MAX = 4_000
 PORTION_BYTES = 4 * 1024 * 1024
@@ -37,7 +39,8 @@ class Portion(NamedTuple):
 class RecordCheck:
     """Checks records against the rules of PutRecords and the producer's bounds."""
 
-    def __init__(self, *, record_bytes_max: int, buffer_bytes_max: int) -> None:
+    def __init__(self, lanes: Lanes, *, record_bytes_max: int, buffer_bytes_max: int) -> None:
+        self._lanes = lanes
         self.record_bytes_max = record_bytes_max
         self.buffer_bytes_max = buffer_bytes_max
 
@@ -76,8 +79,8 @@ class RecordCheck:
 
     def _portions(self, records: Sequence[Any]) -> list[Portion]:
         hash_keys: dict[int, int] = {}
-        keys, datas = self._as_columns(records, hash_keys)
-        key_characters = check_keys(keys)
+        given, datas = self._as_columns(records, hash_keys)
+        keys, key_characters = self._lanes.routes.checked(given)
         data_bytes = sum(map(len, datas))
         if data_bytes + KEY_BYTES_MAX > self.record_bytes_max:  # else none of them is too large
             deque(map(self._check_size, keys, datas), maxlen=0)
@@ -90,16 +93,11 @@ class RecordCheck:
         return [_cut(keys, datas, hash_keys, start, start + step) for start in range(0, len(keys), step)]
 
     def _as_columns(self, records: Sequence[Any], hash_keys: dict[int, int]) -> tuple[list[str], list[bytes]]:
-        kinds = set(map(type, records))
-        if kinds == {tuple}:
-            try:
-                keys = [key for key, _ in records]
-            except ValueError:
-                raise InvalidRecordError("put_many takes OutRecords, or pairs of partition key and data") from None
+        try:
+            keys = [key for key, _ in records]
             datas = list(map(_DATA, records))
-        else:
-            if kinds != {OutRecord}:
-                records = [self._as_record(record) for record in records]
+        except (TypeError, ValueError, LookupError):  # they are not all pairs
+            records = [self._as_record(record) for record in records]
             keys, datas = [record.partition_key for record in records], [record.data for record in records]
             hash_keys.update(
                 (place, checked_explicit(record.explicit_hash_key))
@@ -111,7 +109,9 @@ class RecordCheck:
         return keys, datas
 
     def _as_record(self, record: Any) -> OutRecord:
-        if type(record) is tuple and len(record) == 2:
+        if isinstance(record, tuple):
+            if len(record) != 2:
+                raise InvalidRecordError("put_many takes OutRecords, or pairs of partition key and data")
             return OutRecord(record[1], record[0])
         key, data = self.one(record)
         return OutRecord(data, key, record.explicit_hash_key)
@@ -137,7 +137,7 @@ def plain_bytes(data: Any) -> bytes:
     raise InvalidRecordError(f"a record's data is bytes, not {type(data).__name__}")
 
 
-def _cut(keys: list[str], datas: list[bytes], hash_keys: dict[int, int], start: int, stop: int) -> Portion:
+def _cut(keys: Sequence[str], datas: Sequence[bytes], hash_keys: dict[int, int], start: int, stop: int) -> Portion:
     some_keys, some_datas = keys[start:stop], datas[start:stop]
     held = len("".join(some_keys)) + sum(map(len, some_datas)) + len(some_keys) * RECORD_OVERHEAD_BYTES
     explicit = {place - start: hash_keys[place] for place in range(start, stop) if place in hash_keys}

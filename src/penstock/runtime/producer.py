@@ -71,7 +71,7 @@ class Producer(Generic[T]):
         self._intake = self._sends.intake
         self._room = self._intake.room
         self._check = RecordCheck(
-            record_bytes_max=self.options.record_bytes_max, buffer_bytes_max=self.options.buffer_bytes_max
+            self._lanes, record_bytes_max=self.options.record_bytes_max, buffer_bytes_max=self.options.buffer_bytes_max
         )
         self._small_bytes = self.options.record_bytes_max - KEY_BYTES_MAX  # not too large, whatever its key
         self._handle: type[PutHandle] = PutHandle

@@ -28,11 +28,13 @@ class Routes:
     without a map for all.
     """
 
-    __slots__ = ("_firsts", "_lasts", "_passed_over", "known", "lanes")
+    __slots__ = ("_firsts", "_lasts", "_passed_over", "known", "lanes", "same")
 
     def __init__(self, shards: ShardMap | None, lanes: Sequence[Lane], elsewhere: Lane) -> None:
         self.known: dict[str, int] = {}
         """The numbers of lanes by partition key, as far as they are remembered."""
+        self.same: dict[str, str] = {}
+        """The same keys by themselves: of equal keys one object stays in the processor's cache, found by its address."""
         self.lanes = [*lanes, elsewhere]
         taking = () if shards is None else shards.shards
         self._firsts = [_hash_bytes(shard.first_hash_key) for shard in taking]
@@ -61,7 +63,7 @@ class Routes:
     def _find(self, partition_keys: Sequence[str], found: list[Any]) -> None:
         """Put a number where None is. ``by_hash`` and ``_remember``, unrolled for keys that never come again."""
         firsts, lasts, elsewhere = self._firsts, self._lasts, len(self.lanes) - 1
-        known = self.known
+        known, same = self.known, self.same
         left = KEYS_REMEMBERED_MAX - len(known)
         for place, number in enumerate(found):
             if number is None:
@@ -74,6 +76,7 @@ class Routes:
                 if left > 0:
                     left -= 1
                     known[key] = number
+                    same[key] = key
                 else:
                     self._remember(key, number)
 
@@ -87,15 +90,30 @@ class Routes:
         number = self[partition_key]
         return number if explicit_hash_key is None else self.by_hash(_hash_bytes(explicit_hash_key))
 
+    def checked(self, partition_keys: Sequence[str]) -> tuple[Sequence[str], int]:
+        """The keys, as those objects that are remembered if all of them are, and how many characters they have in all.
+
+        Raises InvalidRecordError if one of them is no partition key.
+        """
+        if len(partition_keys) > 1:
+            try:
+                same: Sequence[str] = itemgetter(*partition_keys)(self.same)
+                return same, len("".join(same))
+            except (KeyError, TypeError):
+                pass
+        return partition_keys, check_keys(partition_keys)
+
     def _remember(self, partition_key: str, number: int) -> None:
         """Keep what comes often: where keys never come again, forgetting all at each filling costs half."""
         if len(self.known) < KEYS_REMEMBERED_MAX:
             self.known[partition_key] = number
+            self.same[partition_key] = partition_key
             return
         self._passed_over += 1
         if self._passed_over >= KEYS_REMEMBERED_MAX:
             self._passed_over = 0
             self.known.clear()
+            self.same.clear()
 
 
 def _hash_bytes(key: int) -> bytes:
