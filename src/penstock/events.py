@@ -281,6 +281,57 @@ class DedupeWindowCut(msgspec.Struct, frozen=True, gc=False):
     """How far the keys reach back that are left."""
 
 
+class DedupeWindowRebuilding(msgspec.Struct, frozen=True, gc=False):
+    """A shard begins, and the window of its duplicates is not known yet: it is being read again."""
+
+    stream: str
+    shard_id: str
+    waits: bool
+    """True: nothing is handed out before it is known. False: records are, and duplicates may be among them."""
+
+
+class DedupeWindowRebuilt(msgspec.Struct, frozen=True, gc=False):
+    """The window of a shard's duplicates is known from here on."""
+
+    stream: str
+    shard_id: str
+    keys: int
+    shards: int
+    """So many shards were read for it: this one, and its ancestors."""
+    duration_s: float
+    delivered_before: int
+    """So many records were handed out before it was known: duplicates may be among them."""
+
+
+class DuplicatesLeftOut(msgspec.Struct, frozen=True, gc=False):
+    """Records have a key that was there within the window: they count as settled, and nobody gets them."""
+
+    stream: str
+    shard_id: str
+    records: int
+    first: Position
+
+
+class DedupeKeyFailed(msgspec.Struct, frozen=True, gc=False):
+    """The function that gives a record's key raised: that record is taken for no duplicate."""
+
+    stream: str
+    shard_id: str
+    position: Position
+    error_type: str
+
+
+class PendingCheckpointFound(msgspec.Struct, frozen=True, gc=False):
+    """The former owner of a shard has prepared a checkpoint, and did not commit it."""
+
+    stream: str
+    shard_id: str
+    position: Position | None
+    """Up to where; None: the whole shard, to its end."""
+    choice: str
+    """What becomes of it: abandon, commit or keep."""
+
+
 LedgerEvent: TypeAlias = (
     RecordsStalled
     | BatchFailed
@@ -292,6 +343,11 @@ LedgerEvent: TypeAlias = (
     | FetchingHeld
     | ShardGivenUp
     | DedupeWindowCut
+    | DedupeWindowRebuilding
+    | DedupeWindowRebuilt
+    | DuplicatesLeftOut
+    | DedupeKeyFailed
+    | PendingCheckpointFound
 )
 """What the settlement of a shard's records tells."""
 

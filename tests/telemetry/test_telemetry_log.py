@@ -151,6 +151,33 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "orders: s-1 is polled for 60 s, as its subscription does not work (ResourceInUseException)",
     ),
     (events.FanOutReturned("orders", "s-1"), logging.INFO, "orders: s-1 is read by subscription again"),
+    (
+        events.DedupeWindowRebuilding("orders", "s-1", waits=True),
+        logging.INFO,
+        "orders: s-1: the window of duplicates is being read again (nothing is handed out before: True)",
+    ),
+    (
+        events.DedupeWindowRebuilt("orders", "s-1", 40, 3, 0.5, 0),
+        logging.INFO,
+        "orders: s-1: the window of duplicates is known after 0.50 s: 40 keys from 3 shards; 0 records were handed out "
+        "before",
+    ),
+    (
+        events.DuplicatesLeftOut("orders", "s-1", 2, Position(7, 1)),
+        logging.INFO,
+        "orders: s-1: 2 records from 7/1 on are duplicates, and left out",
+    ),
+    (
+        events.DedupeKeyFailed("orders", "s-1", Position(7), "KeyError"),
+        logging.WARNING,
+        "orders: s-1: the function for keys failed for the record at 7/0 (KeyError), which counts as no duplicate",
+    ),
+    (
+        events.PendingCheckpointFound("orders", "s-1", Position(7), "keep"),
+        logging.WARNING,
+        "orders: s-1: the former owner has prepared a checkpoint at 7/0 and did not commit it; what becomes of it: "
+        "keep",
+    ),
 ]
 
 

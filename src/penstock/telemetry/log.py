@@ -107,6 +107,24 @@ LINES: dict[type, Line] = {
         WARNING, "{shard_id}: the window of duplicates holds {keys} keys of {key_bytes} bytes, and reaches back only "
         "{window_s:.0f} s", every_s=60,
     ),
+    events.DedupeWindowRebuilding: Line(
+        INFO, "{shard_id}: the window of duplicates is being read again (nothing is handed out before: {waits})"
+    ),
+    events.DedupeWindowRebuilt: Line(
+        INFO, "{shard_id}: the window of duplicates is known after {duration_s:.2f} s: {keys} keys from {shards} "
+        "shards; {delivered_before} records were handed out before",
+    ),
+    events.DuplicatesLeftOut: Line(
+        INFO, "{shard_id}: {records} records from {first} on are duplicates, and left out", every_s=10
+    ),
+    events.DedupeKeyFailed: Line(
+        WARNING, "{shard_id}: the function for keys failed for the record at {position} ({error_type}), which counts "
+        "as no duplicate", every_s=10,
+    ),
+    events.PendingCheckpointFound: Line(
+        WARNING, "{shard_id}: the former owner has prepared a checkpoint at {position} and did not commit it; what "
+        "becomes of it: {choice}",
+    ),
     events.ReadRefused: Line(
         OK, "{shard_id}: a read was refused for the shard's limits; {calls_per_s:.1f} calls/s are left, the next in "
         "{retry_in_s:.1f} s",

@@ -85,7 +85,22 @@ class Checkpoints:
         self._clear = False
         self._not_before_s = -math.inf
 
+    # --- what the former owner left ---
+
+    def found(self, pending: Pending) -> None:
+        """The lease has a pending checkpoint, which is to be kept until it is committed or abandoned."""
+        self.pending, self.phase = pending, Phase.PREPARED
+
+    def clear_next(self) -> None:
+        """It has one that the next ordinary write clears."""
+        self._clear = True
+
     # --- ordinary ones ---
+
+    @property
+    def clears(self) -> bool:
+        """True when the next ordinary write is to clear the columns of a pending one."""
+        return self._clear
 
     def riding(self, safe: Checkpoint) -> Checkpoint | None:
         """What a renewal, or the last write of a tenure, carries; None: nothing."""
@@ -126,6 +141,12 @@ class Checkpoints:
         if self._writing is not None:
             self.written, self._records = max(self.written, self._writing[0]), self._writing[1]
             self.written_at_s, self._writing, self._clear = now_s, None, False
+
+    def carried(self, checkpoint: Checkpoint, now_s: float) -> None:
+        """A renewal, which was due anyway, has taken this one along."""
+        if checkpoint > self.written or self._clear:
+            self.written, self.written_at_s = max(self.written, checkpoint), now_s
+            self._clear = False
 
     def not_written(self, now_s: float) -> None:
         """It is known not to be stored."""
