@@ -66,6 +66,9 @@ WORKER_COLUMNS: Mapping[str, Column] = MappingProxyType(
         members.WANTED: Column("wanted", TEXTS),
         members.GIVEN: Column("given", TEXT),
         members.WARM: Column("warm", TEXTS),
+        members.LEAVING: Column("leaving", TEXT),
+        members.LEASES_MAX: Column("leases_max", NUMBER),
+        members.AVOIDS: Column("avoids", TEXTS),
     }
 )
 

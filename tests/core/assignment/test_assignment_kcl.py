@@ -313,5 +313,5 @@ def test_views_of_rows():
     assert lease_view(several, 3.0).unmoved_s == 3.0
     assert shard_view(several, 3.0) == replace(lease_view(row), unmoved_s=3.0)
     shown = WorkerRow(worker_id="w", failover_s=F, wanted=frozenset("a"), given={"b": "v"}, warm=frozenset("a"))
-    view = worker_view(shown, leaving=True)
+    view = worker_view(replace(shown, leaving=True))
     assert (view.wants, view.gives, view.warm, view.present) == (frozenset("a"), {"b": "v"}, frozenset("a"), False)

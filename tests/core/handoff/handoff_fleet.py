@@ -261,11 +261,13 @@ class Node:
             self.observed_rows.look(one, row.counter, now_s)
         workers = {
             one: worker_view(
-                row, alive=one not in silent, unmoved_s=self.observed_rows.unmoved_s(one, now_s), leaving=leaves
+                replace(row, leaving=leaves),
+                alive=one not in silent,
+                unmoved_s=self.observed_rows.unmoved_s(one, now_s),
             )
             for one, (row, leaves) in rows.items()
         }
-        workers[self.id] = worker_view(self.row, leaving=self.leaving or now_s < self.unable_until_s)
+        workers[self.id] = worker_view(replace(self.row, leaving=self.leaving or now_s < self.unable_until_s))
         views = {key: lease_view(row, self.observed.unmoved_s(key, now_s)) for key, row in leases.items()}
         mine = plan(views.values(), workers.values(), self.id, EqualCounts(), failover_s=F)
         load = {one: sum(view.owner == one for view in views.values()) for one in workers}

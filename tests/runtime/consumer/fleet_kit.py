@@ -15,6 +15,7 @@ from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.feeding.user_records import ShardView
 from penstock.model import HASH_KEY_MAX, StartAt, StreamName
 from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.consumer.stream_part import StreamPart, shard_id_of
 from penstock.runtime.consumer.worker import Worker
 from penstock.runtime.feeds import PollingFeed
 
@@ -89,13 +90,13 @@ class Fleet:
                 credentials=Credentials("local", "local"),
             ),
         )
-        rng = random.Random(name)
+        rng, stream = random.Random(name), STREAM
         tasks = self._tasks[name] = []
 
         def open_feed(row: LeaseRow) -> PollingFeed:
             first = 0 if row.first_hash_key is None else row.first_hash_key
             last = HASH_KEY_MAX if row.last_hash_key is None else row.last_hash_key
-            cursor = FeedCursor(ShardView(STREAM, row.key, first, last), row.checkpoint)
+            cursor = FeedCursor(ShardView(stream, shard_id_of(row.key), first, last), row.checkpoint)
             return PollingFeed(source, cursor, rng=rng, on_event=self.account.events.append, times=POLL)
 
         def on_reader(reader: ShardReader) -> None:
@@ -105,9 +106,7 @@ class Fleet:
             name,
             self.table,
             self._settings,
-            stream=STREAM,
-            list_shards=source.shards,
-            open_feed=open_feed,
+            streams=[StreamPart(name=stream, list_shards=source.shards, open_feed=open_feed)],
             rng=rng,
             on_event=self.account.events.append,
             on_reader=on_reader,

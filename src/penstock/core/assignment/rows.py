@@ -41,24 +41,16 @@ def shard_view(row: LeaseRow, unmoved_s: float = 0.0) -> LeaseView:
     return replace(view, key=LeaseKey.parse(row.key).shard_id, parents=parents, children=children)
 
 
-def worker_view(
-    row: WorkerRow,
-    *,
-    alive: bool = True,
-    unmoved_s: float = 0.0,
-    leaving: bool = False,
-    leases_max: int | None = None,
-    avoids: frozenset[str] = frozenset(),
-) -> WorkerView:
+def worker_view(row: WorkerRow, *, alive: bool = True, unmoved_s: float = 0.0) -> WorkerView:
     """``alive``: the row has moved within the failover time; ``unmoved_s``: for how long it was seen to stand still."""
     return WorkerView(
         id=row.worker_id,
         alive=alive,
-        leaving=leaving,
+        leaving=row.leaving,
         failover_s=row.failover_s,
         unmoved_s=unmoved_s,
-        leases_max=leases_max,
-        avoids=avoids,
+        leases_max=row.leases_max,
+        avoids=row.avoids,
         wants=row.wanted,
         gives=row.given,
         warm=row.warm,

@@ -31,6 +31,9 @@ HELD = "held"
 WANTED = "wanted"
 GIVEN = "given"
 WARM = "warm"
+LEAVING = "leaving"
+LEASES_MAX = "leasesMax"
+AVOIDS = "avoids"
 
 WRITES_PER_FAILOVER = 5
 """A worker's row is written at least as often within the failover time."""
@@ -62,6 +65,12 @@ class WorkerRow:
     """Lease to the worker that is to receive it."""
     warm: frozenset[str] = frozenset()
     """Leases of others that it could go on with at once."""
+    leaving: bool = False
+    """It hands over what it holds, and takes nothing."""
+    leases_max: int | None = None
+    """How many it will hold at most."""
+    avoids: frozenset[str] = frozenset()
+    """Leases that it gave up and will not have back for now."""
 
     def next(self) -> WorkerRow:
         """The row as it is written next."""
@@ -78,6 +87,9 @@ class WorkerRow:
             WANTED: self.wanted,
             GIVEN: json.dumps(dict(self.given), sort_keys=True) if self.given else "",
             WARM: self.warm,
+            LEAVING: "yes" if self.leaving else "",
+            LEASES_MAX: "" if self.leases_max is None else self.leases_max,
+            AVOIDS: self.avoids,
         }
         return {name: value for name, value in values.items() if isinstance(value, int) or value}
 
@@ -94,6 +106,9 @@ def worker_row(attributes: Mapping[str, Any]) -> WorkerRow:
             wanted=frozenset(attributes.get(WANTED, ())),
             given=MappingProxyType(json.loads(attributes.get(GIVEN) or "{}")),
             warm=frozenset(attributes.get(WARM, ())),
+            leaving=bool(attributes.get(LEAVING)),
+            leases_max=None if attributes.get(LEASES_MAX) is None else int(attributes[LEASES_MAX]),
+            avoids=frozenset(attributes.get(AVOIDS, ())),
         )
     except (KeyError, TypeError, ValueError) as fault:
         raise NotAWorkerError(f"the row {attributes.get(WORKER_ID)!r} cannot be read: {fault!r}") from fault
@@ -137,6 +152,10 @@ class Members:
         """How long to wait for an owner: the longer of his time and ours. Also where his lease's counter decides."""
         row = self.rows.get(worker_id or "")
         return self._failover_s if row is None else max(self._failover_s, row.failover_s)
+
+    def unmoved_s(self, worker_id: str, now_s: float) -> float:
+        """For how long a worker's row was seen to stand still."""
+        return self._observed.unmoved_s(worker_id, now_s)
 
     def quiet(self, now_s: float) -> list[str]:
         """Workers whose rows have not moved for their failover time, as far as is known: a reason to look closer."""

@@ -16,6 +16,7 @@ from penstock.core.feeding.cursor import FeedCursor
 from penstock.core.feeding.user_records import ShardView
 from penstock.model import HASH_KEY_MAX
 from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.consumer.stream_part import StreamPart, shard_id_of
 from penstock.runtime.consumer.worker import Worker
 from penstock.runtime.feeds import FanOutFeed, PollingFeed, SubscriptionGate
 
@@ -105,13 +106,17 @@ class Consumer:
             self.worker_id,
             self._table,
             self.settings,
-            stream=self._source.stream,
-            list_shards=self._source.shards,
-            open_feed=self._open_feed,
+            streams=[
+                StreamPart(
+                    name=self._source.stream,
+                    list_shards=self._source.shards,
+                    open_feed=self._open_feed,
+                    promote=promote,
+                )
+            ],
             rng=self._rng,
             on_event=self._tell,
             on_reader=self._on_reader,
-            promote=promote,
         )
         self._running = asyncio.create_task(self._worker.run())
         self._running.add_done_callback(lambda _: self._stir())
@@ -247,7 +252,7 @@ class Consumer:
         cursor = FeedCursor(
             ShardView(
                 source.stream,
-                row.key,
+                shard_id_of(row.key),
                 0 if row.first_hash_key is None else row.first_hash_key,
                 HASH_KEY_MAX if row.last_hash_key is None else row.last_hash_key,
                 self.settings.outside,

@@ -28,12 +28,14 @@ class HeldShard:
         side: OwnerSide,
         *,
         name: Callable[[str, str | None], None],
+        clock: Callable[[], float],
     ) -> None:
         """``name(key, receiver)``: write into the own worker row to whom the lease goes; None: to nobody."""
         self.keeper = keeper
         self.reader = reader
         self.side = side
         self._name = name
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._draining: asyncio.Task[None] | None = None
 
@@ -41,25 +43,30 @@ class HeldShard:
         """What the tenure says."""
         self.reader.heard(command)
         if isinstance(command, HandoffAsked):
-            self._do(self.side.leader_named(command.to, self._loop.time()))
+            self._do(self.side.leader_named(command.to, self._clock()))
         elif isinstance(command, Ended):
             self.reader.stop("the shard was handed over")
-            self._do(self.side.tell(OwnerInput.ENDED, self._loop.time()))
+            self._do(self.side.tell(OwnerInput.ENDED, self._clock()))
         elif isinstance(command, Lost):
-            self._do(self.side.tell(OwnerInput.LOST, self._loop.time()))
+            self._do(self.side.tell(OwnerInput.LOST, self._clock()))
 
     def offer(self, receiver: str, *, cold: bool = False) -> None:
         """Hand the shard to this worker."""
-        self._do(self.side.offer(receiver, self._loop.time(), cold=cold))
+        self._do(self.side.offer(receiver, self._clock(), cold=cold))
 
     def free(self) -> None:
         """Let it go to whoever comes."""
-        self._do(self.side.tell(OwnerInput.FREE, self._loop.time()))
+        self._do(self.side.tell(OwnerInput.FREE, self._clock()))
 
     def look(self, workers: Mapping[str, WorkerView]) -> None:
         """The worker rows were read."""
-        self._do(self.side.look(workers, self._loop.time()))
-        self._do(self.side.tick(self._loop.time()))
+        self._do(self.side.look(workers, self._clock()))
+        self._do(self.side.tick(self._clock()))
+
+    def cut(self, reason: str) -> None:
+        """Reading has failed: what is settled is stored, and the lease is free."""
+        self._end(None)
+        self.reader.stop(reason)
 
     def close(self) -> None:
         """The tenure is over."""
@@ -86,10 +93,10 @@ class HeldShard:
 
     async def _drain(self) -> None:
         due_s = self.side.due_s
-        wait_s = 3600.0 if due_s is None else max(0.0, due_s - self._loop.time())
+        wait_s = 3600.0 if due_s is None else max(0.0, due_s - self._clock())
         drained = await self.reader.drain(wait_s)
         given = OwnerInput.DRAINED if drained else OwnerInput.DRAIN_DEADLINE
-        self._do(self.side.tell(given, self._loop.time()))
+        self._do(self.side.tell(given, self._clock()))
 
     def _end(self, to: str | None) -> None:
         self.reader.hand_over()

@@ -35,11 +35,21 @@ if TYPE_CHECKING:
 class TenureKeeper:
     """One tenure. ``run`` lives as long as it does; whoever reads the shard asks `may_deliver` before each delivery."""
 
-    def __init__(self, table: LeaseTable, begun: Result, on_command: Callable[[Command], None]) -> None:
-        """``begun``: what `claim` or `receive` returned just now. ``on_command`` hears all but the writes."""
+    def __init__(
+        self,
+        table: LeaseTable,
+        begun: Result,
+        on_command: Callable[[Command], None],
+        *,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """``begun``: what `claim` or `receive` returned just now, by this ``clock`` (None: the loop's). ``on_command``
+        hears all but the writes.
+        """
         self.tenure, first = begun
         self._table = table
         self._on_command = on_command
+        self._clock = clock or asyncio.get_running_loop().time
         self._commands = deque(first)
         self._inputs: deque[Input] = deque()
         self._more = asyncio.Event()
@@ -60,7 +70,7 @@ class TenureKeeper:
 
     def may_deliver(self) -> bool:
         """True while nobody else can have the lease."""
-        return self.tenure.may_deliver(asyncio.get_running_loop().time())
+        return self.tenure.may_deliver(self._clock())
 
     def tell(self, given: Input) -> None:
         """Hand the machine an input; what it leads to happens soon."""
@@ -72,7 +82,7 @@ class TenureKeeper:
         self.tell(Settled(checkpoint, at_once=at_once))
 
     def alive(self, sent_s: float) -> None:
-        """A write to the worker's own row was confirmed, sent at this time of the loop's clock."""
+        """A write to the worker's own row was confirmed, sent at this time of the keeper's clock."""
         self.tell(Alive(sent_s))
 
     async def end(self, to: str | None = None) -> None:
@@ -80,17 +90,20 @@ class TenureKeeper:
         self.tell(End(to))
         await self.over()
 
+    def abandon(self) -> None:
+        """Let the row be as it is, and do nothing more."""
+        self.tell(Abandon())
+
     async def over(self) -> None:
         """Wait until the tenure is over."""
         await self._over.wait()
 
     async def run(self) -> None:
         """Until the tenure is over. If this is cancelled, the lease is abandoned: others wait for its failover time."""
-        loop = asyncio.get_running_loop()
         try:
             self._do()
             while self.tenure.state is not State.OVER:
-                now_s, wake_at_s = loop.time(), self.tenure.wake_at_s
+                now_s, wake_at_s = self._clock(), self.tenure.wake_at_s
                 wait_s = None if wake_at_s is None else max(0.0, wake_at_s - now_s)
                 if not self._inputs and wait_s != 0.0:
                     self._more.clear()
@@ -106,7 +119,7 @@ class TenureKeeper:
             self._over.set()
 
     def _take(self, given: Input) -> None:
-        self.tenure, commands = step(self.tenure, given, asyncio.get_running_loop().time())
+        self.tenure, commands = step(self.tenure, given, self._clock())
         self._commands += commands
         self._do()
 

@@ -1,47 +1,51 @@
-"""A worker: reads its share of a stream's shards, beside others, through a lease table. Among Penstock workers alone.
+"""A worker: reads its share of streams' shards, beside others, through a lease table.
 
-It shows itself in a row of its own, looks at the others' rows, and acts on its part of the assignment: takes what is
-free, asks for what others have too much of, hands over what others should have. The decisions are
-`penstock.core.assignment` and `penstock.core.handoff`; here they are carried out.
+It shows itself in a row of its own (`presence`), looks at the others' rows and the leases (`sight`), and acts on its
+part of the assignment: takes what is free, asks for what others have too much of (`receiving`), hands over what others
+should have (`held`). The decisions are `penstock.core.assignment` and `penstock.core.handoff`; here they are carried
+out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
-from penstock.core.assignment.births import Birth, births, births_at_end, needs_search
-from penstock.core.assignment.plan import Plan, plan, receiver_for
-from penstock.core.assignment.rows import lease_view, worker_view
-from penstock.core.assignment.views import is_free
-from penstock.core.handoff.receiver import ReceiverCommand, ReceiverInput, ReceiverState
-from penstock.core.handoff.sides import OwnerSide, ReceiverSide
-from penstock.core.leases import Done, LeaseRow
-from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.leases.membership import WRITES_PER_FAILOVER, Members, WorkerRow
-from penstock.core.leases.observed import Observed
-from penstock.core.leases.steps import claim, receive
-from penstock.core.lineage import Lineage
+from penstock.core.assignment.decide import decide
+from penstock.core.assignment.fleet import Fleet
+from penstock.core.assignment.plan import receiver_for
+from penstock.core.assignment.views import startable
+from penstock.core.handoff.sides import OwnerSide
+from penstock.core.leases import writes
+from penstock.core.leases.tenure import Loss, Lost
 from penstock.errors import PenstockError
-from penstock.model import Shard
+from penstock.runtime.clock import SteadyClock
 from penstock.runtime.consumer.held import HeldShard
+from penstock.runtime.consumer.presence import Presence
+from penstock.runtime.consumer.receiving import Receiving
+from penstock.runtime.consumer.shard_leases import ShardLeases
 from penstock.runtime.consumer.shard_reader import ShardReader
+from penstock.runtime.consumer.sight import Sight
+from penstock.runtime.consumer.stream_part import shard_id_of
 from penstock.runtime.consumer.tenure_keeper import TenureKeeper
-from penstock.runtime.consumer.warming import WarmUp
 from penstock.runtime.waiting import wait_set
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
     from random import Random
-    from typing import Any
 
+    from penstock.core.assignment.decide import Decision
     from penstock.core.assignment.views import LeaseView, WorkerView
-    from penstock.core.feeding.pages import ChildShard
+    from penstock.core.handoff.sides import ReceiverSide
+    from penstock.core.leases import LeaseRow
     from penstock.core.leases.steps import Result
     from penstock.core.leases.tenure import Command
     from penstock.ports import LeaseTable
     from penstock.runtime.consumer.settings import WorkerSettings
-    from penstock.runtime.feeds import FanOutFeed, PollingFeed
+    from penstock.runtime.consumer.stream_part import StreamPart
+    from penstock.runtime.feeds import PollingFeed
 
 ERROR_PAUSE_S = 0.5
 """After a round that failed as a whole (the table cannot be reached): leases are kept by their own writes meanwhile."""
@@ -56,59 +60,78 @@ class Worker:
         table: LeaseTable,
         settings: WorkerSettings,
         *,
-        stream: str,
-        list_shards: Callable[[], Any],
-        open_feed: Callable[[LeaseRow], PollingFeed],
+        streams: Iterable[StreamPart],
         rng: Random,
         on_event: Callable[[Any], None],
         on_reader: Callable[[ShardReader], None],
-        promote: Callable[[PollingFeed], PollingFeed | FanOutFeed] = lambda feed: feed,
+        version: str = "",
     ) -> None:
-        """``list_shards()`` awaits all shards of the stream; ``open_feed(row)`` reads a lease's shard from its
-        checkpoint on; ``on_reader`` hears of each shard that this worker begins to hold; ``promote`` makes of a feed
-        that polls the one that is used while the shard is held.
+        """``streams``: one, or several with keys; ``on_reader`` hears of each shard that this worker begins to hold;
+        ``version`` is shown to the others.
         """
         self.id = worker_id
         self.settings = settings
         self.held: dict[str, HeldShard] = {}
+        self._parts = {part.text: part for part in streams}
         self._table = table
-        self._stream = stream
-        self._list_shards = list_shards
-        self._open_feed = open_feed
         self._rng = rng
         self._on_event = on_event
         self._on_reader = on_reader
-        self._promote = promote
         self._loop = asyncio.get_running_loop()
-        self._row = WorkerRow(worker_id=worker_id, failover_s=settings.failover_s)
-        self._wanted: set[str] = set()
-        self._warm: set[str] = set()
-        self._given: dict[str, str] = {}
-        self._members = Members(worker_id, settings.failover_s)
-        self._observed = Observed()
-        self._leases: dict[str, LeaseRow] = {}
-        self._scanned_s = float("-inf")
-        self._pictures: Mapping[str, object] = {}
-        self._sides: dict[str, ReceiverSide] = {}
-        self._warming: dict[str, WarmUp] = {}
+        self._clock = clock = SteadyClock(self._loop)
         self._claims: dict[str, TenureKeeper] = {}
-        self._alive_s: float | None = None  # send time of the last confirmed write of the own row
+        self._heirs: set[str] = set()  # children of what ended here: taken at once, and evened out afterwards
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._announce_now = asyncio.Event()
         self._look_now = asyncio.Event()
-        self._leaving = False
-        self._stopped = asyncio.Event()
+        self._stopped = asyncio.Event()  # all is handed over
+        self._over = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._retreats_until_s = float("-inf")
+        self._kept_up_s = float("-inf")
+        self._presence = Presence(
+            worker_id,
+            table,
+            failover_s=settings.failover_s,
+            leases_max=settings.leases_max,
+            version=version,
+            held=lambda: self.held,
+            on_alive=self._alive,
+            clock=clock,
+        )
+        self._sight = Sight(worker_id, table, failover_s=settings.failover_s, streams=self._parts.keys(), clock=clock)
+        self._shards = ShardLeases(table, self._parts, settings.start_at, changed=self._rescan)
+        self._receiving = Receiving(
+            worker_id,
+            table,
+            settings,
+            self._sight,
+            self._presence,
+            held=self.held.keys(),
+            open_feed=self._open_feed,
+            begin=self._begin,
+            spawn=self._spawn,
+            stir=self._look_now.set,
+            clock=clock,
+        )
 
     # --- life -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Raises what cannot be mended by trying again: no permission, no such stream, options that fault."""
+        """Raises what cannot be mended by trying again: no permission, no such stream, options that fault.
+
+        An error that ends the reading of a shard comes here too, once all other shards are handed over.
+        """
         await self._table.ensure()
-        announcing = self._spawn(self._announce())
+        announcing = self._spawn(self._presence.run())
+        announcing.add_done_callback(lambda _: self._look_now.set())
         try:
-            while self._alive_s is None and not self._leaving:  # nobody may hold a lease whom nobody can see
+            while self._presence.alive_s is None and not self._presence.leaving:
+                if announcing.done():
+                    await announcing  # nobody may hold a lease whom nobody can see
                 await wait_set(self._look_now, 0.01)
             while not self._stopped.is_set():
+                if announcing.done():
+                    await announcing
                 self._look_now.clear()
                 try:
                     waits = await self._round()
@@ -120,126 +143,115 @@ class Worker:
                 interval_s = self.settings.wait_interval_s if waits else self.settings.look_interval_s
                 await wait_set(self._look_now, interval_s)
         finally:
+            self._over.set()
             announcing.cancel()
             for task in list(self._tasks):
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks)
             if self._stopped.is_set():
-                await self._table.delete_worker(self.id)
+                with contextlib.suppress(PenstockError):  # what is left in the table is found out by the others
+                    await self._leave()
+        if self._failure is not None:
+            raise self._failure
 
     async def stop(self) -> None:
         """Hand over everything, and leave: `run` ends when nothing is held any more."""
-        self._leaving = True
+        self._presence.leaving = True
+        self._presence.changed()
         self._look_now.set()
-        await self._stopped.wait()
+        await self._over.wait()
 
-    # --- this worker's own row ------------------------------------------------------------------
-
-    async def _announce(self) -> None:
-        """Write the own row at every change, and often enough to be known as alive."""
-        interval_s = self.settings.failover_s / WRITES_PER_FAILOVER
-        while True:
-            self._announce_now.clear()
-            row = WorkerRow(
-                worker_id=self.id,
-                counter=self._row.counter + 1,
-                failover_s=self.settings.failover_s,
-                held=frozenset(self.held),
-                wanted=frozenset(self._wanted),
-                given=dict(self._given),
-                warm=frozenset(self._warm),
-            )
-            sent_s = self._loop.time()
-            self._row = row
-            try:
-                outcome = await self._table.put_worker(row)
-            except PenstockError:
-                outcome = None
-            if isinstance(outcome, Done):
-                self._alive_s = sent_s
-                for keeper in (*(held.keeper for held in self.held.values()), *self._claims.values()):
-                    keeper.alive(sent_s)
-            await wait_set(
-                self._announce_now, interval_s if isinstance(outcome, Done) else min(interval_s, ERROR_PAUSE_S)
-            )
-
-    def _changed(self) -> None:
-        self._announce_now.set()
+    def give_up(self, key: str, cool_down_s: float) -> None:
+        """Let a lease go to another worker, or to nobody, and do not take it again for a while."""
+        self._presence.avoid(key, cool_down_s)
         self._look_now.set()
 
-    def _name(self, key: str, receiver: str | None) -> None:
-        if receiver is None:
-            self._given.pop(key, None)
-        else:
-            self._given[key] = receiver
-        self._announce_now.set()
+    async def _leave(self) -> None:
+        """Free what was given to this worker while it left, and take away its row."""
+        listing = await self._table.scan(consistent=True)
+        for row in listing.rows:
+            if row.actual_owner == self.id and not row.ended and row.stream in self._parts:
+                await self._table.write(writes.free(row))
+        await self._table.delete_worker(self.id)
+
+    def _fail(self, error: BaseException) -> None:
+        """Reading has met what repeating does not mend: hand over the rest, then raise it."""
+        if self._failure is None:
+            self._failure = error
+        self._presence.leaving = True
+        self._changed()
 
     # --- a round --------------------------------------------------------------------------------
 
     async def _round(self) -> bool:
         """Look, decide, act. True while something is waited for that may come at any moment."""
-        silent = await self._look()
-        leases = {key: self._view(row) for key, row in self._leases.items()}
-        workers = self._workers(silent)
-        if not leases and not self._leaving:
-            await self._give_birth(Lineage(await self._list_shards()))
+        presence, sight, settings = self._presence, self._sight, self.settings
+        silent = await sight.look(closely=bool(presence.given) or self._receiving.waits)
+        self._retreat()
+        leases, workers = sight.views(), sight.workers(presence.shown(), silent)
+        if not presence.leaving and not self._parts.keys() <= {row.stream for row in sight.leases.values()}:
+            await self._shards.missing(sight.leases)
             return True
-        part = plan(
-            leases.values(), workers.values(), self.id, self.settings.strategy, failover_s=self.settings.failover_s
+        part = decide(
+            sight.fleet,
+            leases.values(),
+            workers.values(),
+            self.id,
+            strategy=settings.strategy,
+            rng=self._rng,
+            failover_s=settings.failover_s,
         )
         self._give(part, workers)
-        await self._receive(part, leases, workers)
+        await self._receiving.round(part, self._mine(leases), leases, workers)
         for held in list(self.held.values()):
             held.look(workers)
-        if self._leaving and not self.held and not self._claims:
+        if presence.leaving and not self.held and not self._claims:
             self._stopped.set()
-        return bool(self._given) or any(side.polls for side in self._sides.values()) or self._leaving
+        return bool(presence.given) or self._receiving.waits or presence.leaving
 
-    async def _look(self) -> list[str]:
-        """Read the workers' rows, and the leases when those may have changed; workers that are certainly silent."""
-        waiting = bool(self._given) or any(side.polls for side in self._sides.values())
-        rows = await self._table.workers(consistent=waiting)
-        self._members.look(rows, self._loop.time())
-        # A row's beat is no news; what it holds, wants and gives is.
-        pictures = {row.worker_id: (row.held, row.wanted, frozenset(row.given.items()), row.warm) for row in rows}
-        quiet = self._members.quiet(self._loop.time())
-        age_s = self._loop.time() - self._scanned_s
-        if pictures == self._pictures and not quiet and age_s < self.settings.failover_s / 2:
+    def _mine(self, leases: Mapping[str, LeaseView]) -> list[str]:
+        """Leases to take although no plan says so: those with this worker's name on them that it does not hold, and
+        children of shards that have ended here.
+        """
+        presence = self._presence
+        if presence.leaving or presence.retreats:
             return []
-        self._pictures = pictures
-        await self._scan()
-        if not quiet:
-            return []
-        answered_s = sent_s = self._loop.time()
-        self._members.look(await self._table.workers(consistent=True), self._loop.time())
-        silent = self._members.silent(leases_answered_s=answered_s, look_sent_s=sent_s, now_s=self._loop.time())
-        for row in self._members.forgettable(self._loop.time()):
-            await self._table.delete_worker(row.worker_id, counter=row.counter)
-        return silent
+        avoids = presence.avoids()
+        readable = {lease.key: lease for lease in startable(leases.values())}
+        self._heirs.intersection_update(one for one, lease in leases.items() if not lease.ended and lease.owner is None)
+        mine = (None, self.id)
+        named = [key for key, lease in readable.items() if lease.owner == self.id and lease.next_owner in mine]
+        heirs = self._heirs & readable.keys() if self._sight.fleet is not Fleet.KCL3 else ()
+        return [key for key in (*named, *heirs) if key not in self.held and key not in avoids]
 
-    async def _scan(self) -> None:
-        listing = await self._table.scan(consistent=True)
-        self._scanned_s = self._loop.time()
-        ours = [row for row in listing.rows if row.stream is None]
-        self._observed.look_at_leases(ours, self._scanned_s)
-        self._leases = {row.key: row for row in ours}
+    def _retreat(self) -> None:
+        """Who could not write for long leaves its leases to others, if there are any, for a while."""
+        others = any(not row.leaving for row in self._sight.members.rows.values())
+        retreats = self._clock() < self._retreats_until_s and others
+        if retreats != self._presence.retreats:
+            self._presence.retreats = retreats
+            self._presence.changed()
 
-    def _view(self, row: LeaseRow) -> LeaseView:
-        return lease_view(row, self._observed.unmoved_s(row.key, self._loop.time()))
+    def _alive(self, sent_s: float) -> None:
+        for keeper in (*(held.keeper for held in self.held.values()), *self._claims.values()):
+            keeper.alive(sent_s)
 
-    def _workers(self, silent: Iterable[str]) -> dict[str, WorkerView]:
-        dead = set(silent)
-        views = {one: worker_view(row, alive=one not in dead) for one, row in self._members.rows.items()}
-        views[self.id] = worker_view(self._row, leaving=self._leaving, leases_max=self.settings.leases_max)
-        return views
+    def _changed(self) -> None:
+        self._presence.changed()
+        self._look_now.set()
+
+    def _rescan(self) -> None:
+        self._sight.forget_scan()
+        self._look_now.set()
 
     # --- giving ---------------------------------------------------------------------------------
 
-    def _give(self, part: Plan, workers: Mapping[str, WorkerView]) -> None:
-        load = {one: sum(row.owner == one for row in self._leases.values()) for one in workers}
+    def _give(self, part: Decision, workers: Mapping[str, WorkerView]) -> None:
+        load = Counter(row.actual_owner for row in self._sight.leases.values() if row.actual_owner and not row.ended)
+        avoids = self._presence.avoids()
         for key, held in self.held.items():
-            if self._leaving:
+            if self._presence.leaving or key in avoids:
                 receiver = part.give.get(key)
                 if receiver is None or receiver in held.side.tried:
                     receiver = receiver_for(key, load, workers.values(), self.id, held.side.tried)
@@ -247,112 +259,11 @@ class Worker:
                     held.free()
                 else:
                     held.offer(receiver)
+                    load[receiver] += 1
             elif (wanting := part.give.get(key)) is not None and key in workers[wanting].wants:
                 held.offer(wanting)
-            elif key in part.free:
+            elif key in part.free and not self._presence.retreats:
                 held.free()
-
-    # --- receiving ------------------------------------------------------------------------------
-
-    async def _receive(self, part: Plan, leases: Mapping[str, LeaseView], workers: Mapping[str, WorkerView]) -> None:
-        """Take, ask, warm up; and look closely at the leases that are on their way here."""
-        planned = set(part.take)
-        for key in (*part.take, *part.ask):
-            if key not in self.held:
-                self._sides.setdefault(key, ReceiverSide(key, self.id, failover_s=self.settings.failover_s))
-        for owner in workers.values():
-            for key, receiver in owner.gives.items():
-                if receiver == self.id and key not in self.held:
-                    self._sides.setdefault(key, ReceiverSide(key, self.id, failover_s=self.settings.failover_s))
-        for key, side in list(self._sides.items()):
-            await self._side(key, side, part, planned, leases.get(key), workers)
-            if side.state is ReceiverState.IDLE:
-                del self._sides[key]
-
-    async def _side(
-        self,
-        key: str,
-        side: ReceiverSide,
-        part: Plan,
-        planned: set[str],
-        lease: LeaseView | None,
-        workers: Mapping[str, WorkerView],
-    ) -> None:
-        if key in part.ask and lease is not None and lease.owner is not None and not self._leaving:
-            await self._do(side, side.want(lease.owner))
-        elif self._leaving or (side.state is ReceiverState.ASKING and key not in planned):
-            # What an owner offers is taken, whatever the plan: he may be leaving.
-            await self._do(side, side.drop())
-        owner = workers.get(side.owner or (lease.owner if lease is not None else None) or "")
-        await self._do(side, side.look_at_owner(owner, self._loop.time(), leaving=self._leaving))
-        if side.polls:
-            await self._poll(side, workers)
-        elif lease is not None and key in planned:
-            free = is_free(lease, workers, self.settings.failover_s)
-            looked = side.look_at_lease(
-                lease, sent_s=self._scanned_s, now_s=self._loop.time(), free=free, planned=True, leaving=self._leaving
-            )
-            await self._do(side, looked)
-
-    async def _poll(self, side: ReceiverSide, workers: Mapping[str, WorkerView]) -> None:
-        sent_s = self._loop.time()
-        row, known = await self._table.get(side.key), self._leases.get(side.key)
-        if row is not None:
-            self._leases[side.key] = row
-            self._observed.look(row.key, row.counter, self._loop.time(), owner=row.owner)
-            if (warming := self._warming.get(side.key)) is not None:
-                warming.drop(row.checkpoint)
-        view = None if row is None else self._view(row)
-        # The owner's silence was looked at before this read: it counts only if the lease has not moved since the scan.
-        moved = row is not None and row.owner is not None and (known is None or row.counter != known.counter)
-        free = view is not None and not moved and is_free(view, workers, self.settings.failover_s)
-        looked = side.look_at_lease(view, sent_s=sent_s, now_s=self._loop.time(), free=free, leaving=self._leaving)
-        await self._do(side, looked)
-
-    async def _do(self, side: ReceiverSide, commands: Iterable[ReceiverCommand]) -> None:
-        key = side.key
-        for command in commands:
-            if command is ReceiverCommand.SAY_WANTED:
-                self._wanted.add(key)
-                self._changed()
-            elif command is ReceiverCommand.SAY_WARM:
-                self._warm.add(key)
-                self._changed()
-            elif command is ReceiverCommand.UNSAY:
-                self._wanted.discard(key)
-                self._warm.discard(key)
-                self._changed()
-            elif command is ReceiverCommand.WARM_UP:
-                await self._warm_up(side)
-            elif command is ReceiverCommand.DISCARD:
-                await self._discard(key)
-            elif command is ReceiverCommand.TAKE:
-                self._begin(
-                    side, claim(self._leases[key], self.id, self.settings.times, self._loop.time(), self._alive_s)
-                )
-            elif command is ReceiverCommand.RECEIVE:
-                assert side.unmoved_s is not None
-                row = self._leases[key]
-                begun = receive(row, self.id, self.settings.times, self._loop.time(), side.unmoved_s, self._alive_s)
-                self._begin(side, begun)
-            elif command is ReceiverCommand.READ:
-                self._look_now.set()
-
-    async def _warm_up(self, side: ReceiverSide) -> None:
-        row = await self._table.get(side.key)
-        if row is None or row.ended:
-            return
-
-        def warm() -> None:
-            self._spawn(self._do(side, side.tell(ReceiverInput.WARMED, self._loop.time())))
-
-        self._warming[side.key] = WarmUp(self._open_feed(row), self.settings.warm_bytes_max, warm)
-
-    async def _discard(self, key: str) -> None:
-        warming = self._warming.pop(key, None)
-        if warming is not None:
-            await warming.stop()
-            await warming.feed.close()
 
     # --- holding --------------------------------------------------------------------------------
 
@@ -362,10 +273,12 @@ class Worker:
         held: list[HeldShard] = []
 
         def heard(command: Command) -> None:
+            if isinstance(command, Lost) and command.why is Loss.UNCONFIRMED:
+                self._retreats_until_s = self._clock() + self.settings.failover_s
             for one in held:
                 one.heard(command)
 
-        keeper = TenureKeeper(self._table, begun, heard)
+        keeper = TenureKeeper(self._table, begun, heard, clock=self._clock)
         self._claims[key] = keeper
         self._spawn(self._hold(side, keeper, held))
 
@@ -375,12 +288,9 @@ class Worker:
         keeping = self._spawn(keeper.run())
         try:
             began = await keeper.began
-            self._leases[key] = keeper.row
-            if side.state is ReceiverState.TAKING:
-                await self._do(side, side.tell(ReceiverInput.BEGAN if began else ReceiverInput.NOT_TAKEN))
-            self._sides.pop(key, None)
+            self._sight.saw(keeper.row)
+            await self._receiving.began(side, began)
             if not began:
-                self._scanned_s = float("-inf")
                 return
             one = await self._deliver(key, keeper)
             held.append(one)
@@ -388,42 +298,51 @@ class Worker:
             self._changed()
             await self._read(one)
             await asyncio.wait((keeping,))
+        except Exception as error:
+            self._fail(error)
+            if held:
+                held[0].cut(f"reading failed: {type(error).__name__}")
+                await asyncio.wait((keeping,))
         finally:
             self._claims.pop(key, None)
             if (gone := self.held.pop(key, None)) is not None:
                 gone.close()
                 gone.reader.stop("the tenure is over")
-            self._given.pop(key, None)
-            self._scanned_s = float("-inf")
+                self._sight.saw(keeper.row)
+            self._presence.given.pop(key, None)
+            self._sight.forget_scan()
             keeping.cancel()
             self._changed()
 
     async def _deliver(self, key: str, keeper: TenureKeeper) -> HeldShard:
-        warming = self._warming.pop(key, None)
+        warming = self._receiving.warming.pop(key, None)
         if warming is not None:
             await warming.stop()
-        settings = self.settings
+        settings, stream = self.settings, keeper.row.stream
+        part = self._parts[stream]
         reader = ShardReader(
             keeper,
-            self._promote(self._open_feed(keeper.row) if warming is None else warming.feed),
-            stream=self._stream,
-            shard_id=key,
+            part.promote(part.open_feed(keeper.row) if warming is None else warming.feed),
+            stream=part.name,
+            shard_id=shard_id_of(key),
             settings=settings.ledger,
             cadence=settings.cadence,
             rng=self._rng,
             on_event=self._on_event,
             batch_records_max=settings.batch_records_max,
             read_ahead=() if warming is None else warming.pages,
-            on_end=lambda children: self._ended(key, children),
+            on_end=lambda children: self._shards.at_end(key, stream, children),
             checkpoint_when_told=settings.checkpoint_when_told,
         )
         side = OwnerSide(key, warm_deadline_s=settings.warm_deadline_s, drain_deadline_s=settings.drain_deadline_s)
-        held = self.held[key] = HeldShard(keeper, reader, side, name=self._name)
+        held = self.held[key] = HeldShard(keeper, reader, side, name=self._presence.name, clock=self._clock)
         self._on_reader(reader)
         return held
 
     async def _read(self, held: HeldShard) -> None:
-        """Fetch until the tenure is over; a shard that has ended is let go of once that is stored."""
+        """Fetch until the tenure is over. Of a shard that has ended the row stays as it is, with its last owner's name:
+        nobody needs to renew it.
+        """
         fetching = self._spawn(held.reader.run())
         reading = self._spawn(held.reader.over())
         try:
@@ -432,52 +351,17 @@ class Worker:
                 await fetching  # raises what reading raised
             await reading
             if held.keeper.row.ended:
-                await held.keeper.end()
+                part = self._parts[held.keeper.row.stream]
+                self._heirs.update(part.key_of(child.shard_id) for child in held.reader.children)
+                held.keeper.abandon()
         finally:
             fetching.cancel()
             reading.cancel()
 
-    # --- lineage --------------------------------------------------------------------------------
+    def _open_feed(self, row: LeaseRow) -> PollingFeed:
+        return self._parts[row.stream].open_feed(row)
 
-    async def _ended(self, key: str, children: tuple[ChildShard, ...]) -> None:
-        """The shard's last record was fetched: its children get their leases before it may be stored as ended."""
-        listing = {row.key: row.ended for row in (await self._table.scan(consistent=True)).rows}
-        shards = [
-            Shard(
-                shard_id=child.shard_id,
-                parents=child.parents,
-                first_hash_key=child.first_hash_key,
-                last_hash_key=child.last_hash_key,
-                first_sequence_number=0,
-            )
-            for child in children
-        ]
-        if not shards or needs_search(shards, listing):
-            found = births(Lineage(await self._list_shards()), {**listing, key: True}, self.settings.start_at)
-        else:
-            found = births_at_end(shards, listing)
-        await self._create(found)
-
-    async def _give_birth(self, lineage: Lineage) -> None:
-        await self._create(births(lineage, {}, self.settings.start_at))
-        self._scanned_s = float("-inf")
-
-    async def _create(self, found: Iterable[Birth]) -> None:
-        for birth in found:
-            shard = birth.shard
-            await self._table.create(
-                LeaseRow(
-                    key=shard.shard_id,
-                    checkpoint=Checkpoint.parse(birth.start),
-                    parents=frozenset(shard.parents),
-                    first_hash_key=shard.first_hash_key,
-                    last_hash_key=shard.last_hash_key,
-                )
-            )
-        self._scanned_s = float("-inf")
-        self._look_now.set()
-
-    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,42 @@
+"""Time by which a lease is judged: an event loop's, and the time for which the machine slept besides.
+
+Linux's CLOCK_MONOTONIC, by which event loops go, stands still while a machine is suspended; others' clocks do not. An
+owner who wakes must know at once that his fence has fallen, so the time that was slept through is added.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+NAP_S = 0.005
+"""Differences below are the time between the reading of two clocks."""
+
+
+def _slept_s() -> float:
+    """For how long this machine was suspended since it was started; 0 where no clock tells."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    if boot is None:
+        return 0.0
+    return time.clock_gettime(boot) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+class SteadyClock:
+    """Seconds that do not stand still and do not go back. What waits by the loop's timers may wake late by it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, slept_s: Callable[[], float] = _slept_s) -> None:
+        self._loop_s = loop.time
+        self._slept_s = slept_s
+        self._at_first_s = slept_s()
+        self._since_s = 0.0
+
+    def __call__(self) -> float:
+        """The time now."""
+        since_s = self._slept_s() - self._at_first_s
+        if since_s > self._since_s + NAP_S:
+            self._since_s = since_s
+        return self._loop_s() + self._since_s

@@ -1,0 +1,111 @@
+"""A worker's own row: what it shows of itself to the others, and whether that is confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.core.leases import Done
+from penstock.core.leases.membership import WRITES_PER_FAILOVER, WorkerRow
+from penstock.errors import PenstockError
+from penstock.runtime.waiting import wait_set
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.ports import LeaseTable
+
+ERROR_PAUSE_S = 0.5
+"""After a write that was not confirmed."""
+
+
+class Presence:
+    """Written at every change, and often enough to be known as alive."""
+
+    def __init__(
+        self,
+        worker_id: str,
+        table: LeaseTable,
+        *,
+        failover_s: float,
+        leases_max: int | None,
+        version: str,
+        held: Callable[[], Iterable[str]],
+        on_alive: Callable[[float], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """``on_alive`` hears of each confirmed write, by the time at which it was sent."""
+        self.wanted: set[str] = set()
+        self.warm: set[str] = set()
+        self.given: dict[str, str] = {}
+        self.leaving = False
+        """It hands over what it holds, and takes nothing."""
+        self.retreats = False
+        """Shows itself as leaving, though it stays: others are to have what it could not keep."""
+        self.alive_s: float | None = None
+        """Send time of the last confirmed write; None: nobody has seen this worker yet."""
+        self.row = WorkerRow(worker_id=worker_id, failover_s=failover_s, leases_max=leases_max, version=version)
+        """As it was written last."""
+        self._avoided: dict[str, float] = {}
+        self._table = table
+        self._held = held
+        self._on_alive = on_alive
+        self._clock = clock
+        self._now = asyncio.Event()
+
+    def avoid(self, key: str, for_s: float) -> None:
+        """Will not have this lease for a while."""
+        self._avoided[key] = self._clock() + for_s
+        self._now.set()
+
+    def avoids(self) -> frozenset[str]:
+        """The leases that it will not have now."""
+        now_s = self._clock()
+        self._avoided = {key: until_s for key, until_s in self._avoided.items() if until_s > now_s}
+        return frozenset(self._avoided)
+
+    def changed(self) -> None:
+        """There is something new to show."""
+        self._now.set()
+
+    def name(self, key: str, receiver: str | None) -> None:
+        """Show to whom a lease goes; None: to nobody."""
+        if receiver is None:
+            self.given.pop(key, None)
+        else:
+            self.given[key] = receiver
+        self._now.set()
+
+    def shown(self) -> WorkerRow:
+        """The row as it would be written now."""
+        return WorkerRow(
+            worker_id=self.row.worker_id,
+            counter=self.row.counter + 1,
+            failover_s=self.row.failover_s,
+            version=self.row.version,
+            held=frozenset(self._held()),
+            wanted=frozenset(self.wanted),
+            given=dict(self.given),
+            warm=frozenset(self.warm),
+            leaving=self.leaving or self.retreats,
+            leases_max=self.row.leases_max,
+            avoids=self.avoids(),
+        )
+
+    async def run(self) -> None:
+        """Until cancelled. Raises what cannot be mended by trying again, before the first write was confirmed."""
+        interval_s = self.row.failover_s / WRITES_PER_FAILOVER
+        while True:
+            self._now.clear()
+            sent_s = self._clock()
+            self.row = self.shown()
+            try:
+                outcome = await self._table.put_worker(self.row)
+            except PenstockError as error:
+                if self.alive_s is None and not error.retryable:
+                    raise
+                outcome = None
+            if isinstance(outcome, Done):
+                self.alive_s = sent_s
+                self._on_alive(sent_s)
+            await wait_set(self._now, interval_s if isinstance(outcome, Done) else min(interval_s, ERROR_PAUSE_S))

@@ -1,0 +1,180 @@
+"""Coming to leases: asking for what others hold, warming up, taking what is free."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.assignment.views import is_free
+from penstock.core.handoff.receiver import ReceiverCommand, ReceiverInput, ReceiverState
+from penstock.core.handoff.sides import ReceiverSide
+from penstock.core.leases.steps import claim, receive
+from penstock.runtime.consumer.warming import WarmUp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+
+    from penstock.core.assignment.decide import Decision
+    from penstock.core.assignment.views import LeaseView, WorkerView
+    from penstock.core.leases import LeaseRow
+    from penstock.core.leases.steps import Result
+    from penstock.ports import LeaseTable
+    from penstock.runtime.consumer.presence import Presence
+    from penstock.runtime.consumer.settings import WorkerSettings
+    from penstock.runtime.consumer.sight import Sight
+    from penstock.runtime.feeds import PollingFeed
+
+
+class Receiving:
+    """Does what the receiver's sides of handoffs command."""
+
+    def __init__(
+        self,
+        worker_id: str,
+        table: LeaseTable,
+        settings: WorkerSettings,
+        sight: Sight,
+        presence: Presence,
+        *,
+        held: Collection[str],
+        open_feed: Callable[[LeaseRow], PollingFeed],
+        begin: Callable[[ReceiverSide, Result], None],
+        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
+        stir: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """``begin`` starts a tenure; ``stir`` has another round made at once."""
+        self.id = worker_id
+        self.sides: dict[str, ReceiverSide] = {}
+        self.warming: dict[str, WarmUp] = {}
+        self._table = table
+        self._settings = settings
+        self._sight = sight
+        self._presence = presence
+        self._held = held
+        self._open_feed = open_feed
+        self._begin = begin
+        self._spawn = spawn
+        self._stir = stir
+        self._clock = clock
+
+    @property
+    def waits(self) -> bool:
+        """True while a lease may come at any moment."""
+        return any(side.polls for side in self.sides.values())
+
+    async def round(
+        self, part: Decision, mine: Collection[str], leases: Mapping[str, LeaseView], workers: Mapping[str, WorkerView]
+    ) -> None:
+        """Take, ask, warm up; look closely at the leases that are on their way here. ``mine``: leases that have this
+        worker's name already, and that it does not hold.
+        """
+        offered = [key for owner in workers.values() for key, to in owner.gives.items() if to == self.id]
+        for key in (*part.take, *part.ask, *mine, *part.follow, *offered):
+            if key not in self._held and key not in self.sides:
+                self.sides[key] = ReceiverSide(key, self.id, failover_s=self._settings.failover_s)
+        planned = {*part.take, *mine}
+        for key, side in list(self.sides.items()):
+            await self._look(side, part, planned, leases.get(key), workers)
+            if side.state is ReceiverState.IDLE:
+                self.sides.pop(key, None)
+
+    def over(self, key: str) -> None:
+        """A tenure has ended, or did not begin."""
+        self.sides.pop(key, None)
+
+    async def began(self, side: ReceiverSide, began: bool) -> None:
+        """The tenure has begun, or will not."""
+        if side.state is ReceiverState.TAKING:
+            await self._do(side, side.tell(ReceiverInput.BEGAN if began else ReceiverInput.NOT_TAKEN))
+        self.sides.pop(side.key, None)
+
+    async def _look(
+        self,
+        side: ReceiverSide,
+        part: Decision,
+        planned: Collection[str],
+        lease: LeaseView | None,
+        workers: Mapping[str, WorkerView],
+    ) -> None:
+        key, leaving = side.key, self._presence.leaving
+        if key in part.ask and lease is not None and lease.owner is not None and not leaving:
+            await self._do(side, side.want(lease.owner))
+        elif leaving or (side.state is ReceiverState.ASKING and key not in planned):
+            # What an owner offers is taken, whatever the plan: he may be leaving.
+            await self._do(side, side.drop())
+        owner = workers.get(side.owner or (lease.owner if lease is not None else None) or "")
+        await self._do(side, side.look_at_owner(owner, self._clock(), leaving=leaving))
+        if side.polls:
+            await self._poll(side, workers)
+        elif lease is not None and (key in planned or key in part.follow):
+            looked = side.look_at_lease(
+                lease,
+                sent_s=self._sight.scanned_s,
+                now_s=self._clock(),
+                # What is to be taken is free, or a KCL worker has too much of it.
+                free=key in part.take or is_free(lease, workers, self._settings.failover_s),
+                planned=key in planned,
+                leaving=leaving,
+            )
+            await self._do(side, looked)
+
+    async def _poll(self, side: ReceiverSide, workers: Mapping[str, WorkerView]) -> None:
+        sight, sent_s = self._sight, self._clock()
+        row, known = await self._table.get(side.key), sight.leases.get(side.key)
+        if row is not None:
+            sight.saw(row)
+            if (warming := self.warming.get(side.key)) is not None:
+                warming.drop(row.checkpoint)
+        view = None if row is None else sight.view(row)
+        # The owner's silence was looked at before this read: it counts only if the lease has not moved since the scan.
+        moved = row is not None and row.owner is not None and (known is None or row.counter != known.counter)
+        free = view is not None and not moved and is_free(view, workers, self._settings.failover_s)
+        leaving = self._presence.leaving
+        await self._do(side, side.look_at_lease(view, sent_s=sent_s, now_s=self._clock(), free=free, leaving=leaving))
+
+    async def _do(self, side: ReceiverSide, commands: Iterable[ReceiverCommand]) -> None:
+        key, presence = side.key, self._presence
+        for command in commands:
+            if command is ReceiverCommand.SAY_WANTED:
+                presence.wanted.add(key)
+                presence.changed()
+            elif command is ReceiverCommand.SAY_WARM:
+                presence.warm.add(key)
+                presence.changed()
+                self._stir()
+            elif command is ReceiverCommand.UNSAY:
+                presence.wanted.discard(key)
+                presence.warm.discard(key)
+                presence.changed()
+            elif command is ReceiverCommand.WARM_UP:
+                await self._warm_up(side)
+            elif command is ReceiverCommand.DISCARD:
+                await self._discard(key)
+            elif command in (ReceiverCommand.TAKE, ReceiverCommand.RECEIVE):
+                self._begin(side, self._begun(side, receives=command is ReceiverCommand.RECEIVE))
+            elif command is ReceiverCommand.READ:
+                self._stir()
+
+    def _begun(self, side: ReceiverSide, *, receives: bool) -> Result:
+        row, times, alive_s = self._sight.leases[side.key], self._settings.times, self._presence.alive_s
+        if receives:
+            assert side.unmoved_s is not None
+            return receive(row, self.id, times, self._clock(), side.unmoved_s, alive_s)
+        return claim(row, self.id, times, self._clock(), alive_s)
+
+    async def _warm_up(self, side: ReceiverSide) -> None:
+        row = await self._table.get(side.key)
+        if row is None or row.ended:
+            return
+
+        def warm() -> None:
+            self._spawn(self._do(side, side.tell(ReceiverInput.WARMED, self._clock())))
+
+        self.warming[side.key] = WarmUp(self._open_feed(row), self._settings.warm_bytes_max, warm)
+
+    async def _discard(self, key: str) -> None:
+        warming = self.warming.pop(key, None)
+        if warming is not None:
+            await warming.stop()
+            await warming.feed.close()

@@ -1,0 +1,133 @@
+"""The leases of streams' shards: the first ones, children's, those that are missing, and those that have served."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.core.assignment.births import Birth, births, births_at_end, needs_search
+from penstock.core.assignment.rows import shard_view
+from penstock.core.assignment.upkeep import HoleAudit, served
+from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, writes
+from penstock.core.lineage import Lineage
+from penstock.errors import PenstockError
+from penstock.model import Shard
+from penstock.runtime.consumer.stream_part import shard_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from penstock.core.feeding.pages import ChildShard
+    from penstock.model import StartAt
+    from penstock.ports import LeaseTable
+    from penstock.runtime.consumer.stream_part import StreamPart
+
+RETRY_PAUSE_S = 0.2
+"""A child's lease is created until it is certain that it is there: meanwhile its parent does not end."""
+
+
+class ShardLeases:
+    """Creates and deletes leases."""
+
+    def __init__(
+        self,
+        table: LeaseTable,
+        parts: Mapping[str | None, StreamPart],
+        start_at: StartAt,
+        *,
+        changed: Callable[[], None],
+    ) -> None:
+        """``changed`` hears that there are leases that no scan has shown yet."""
+        self._table = table
+        self._parts = parts
+        self._start_at = start_at
+        self._changed = changed
+        self._audits = {stream: HoleAudit() for stream in parts}
+
+    async def missing(self, rows: Mapping[str, LeaseRow]) -> None:
+        """Create the leases that a listing of the shards says are missing: all of them, in an empty table."""
+        await asyncio.gather(*(self._missing(part, rows) for part in self._parts.values()))
+
+    async def at_end(self, key: str, stream: str | None, children: tuple[ChildShard, ...]) -> None:
+        """A shard's last record was fetched: its children get their leases, before it may be stored as ended."""
+        while True:
+            try:
+                return await self._at_end(key, self._parts[stream], children)
+            except PenstockError as error:
+                if not error.retryable:
+                    raise
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def upkeep(self, rows: Mapping[str, LeaseRow]) -> None:
+        """Delete the leases that have served; repair holes in the hash range. ``rows`` are those of a recent scan."""
+        for part in self._parts.values():
+            await self._upkeep(part, _of(part, rows))
+
+    # --- one stream -----------------------------------------------------------------------------
+
+    async def _missing(self, part: StreamPart, rows: Mapping[str, LeaseRow]) -> None:
+        held = {shard_id_of(row.key): row.ended for row in _of(part, rows)}
+        await self._create(part, births(Lineage(await part.list_shards()), held, self._start_at))
+
+    async def _at_end(self, key: str, part: StreamPart, children: tuple[ChildShard, ...]) -> None:
+        listing = await self._table.scan(consistent=True)
+        held = {shard_id_of(row.key): row.ended for row in listing.rows if row.stream == part.text}
+        shards = [
+            Shard(
+                shard_id=child.shard_id,
+                parents=child.parents,
+                first_hash_key=child.first_hash_key,
+                last_hash_key=child.last_hash_key,
+                first_sequence_number=0,
+            )
+            for child in children
+        ]
+        if not shards or needs_search(shards, held):
+            lineage = Lineage(await part.list_shards())
+            found = births(lineage, {**held, shard_id_of(key): True}, self._start_at)
+        else:
+            found = births_at_end(shards, held)
+        await self._create(part, found)
+        if shards:  # for whoever cleans up, KCL workers among them
+            names = frozenset(shard.shard_id for shard in shards)
+            await self._table.write(writes.metadata(key, children=names))
+
+    async def _upkeep(self, part: StreamPart, rows: list[LeaseRow]) -> None:
+        views = [shard_view(row) for row in rows]
+        lineage = None
+        if any(view.ended or view.hash_range is None for view in views):
+            lineage = Lineage(await part.list_shards())
+        if self._audits[part.text].look(views, lineage):
+            held = {view.key: view.ended for view in views}
+            lineage = Lineage(await part.list_shards())
+            await self._create(part, births(lineage, held, self._start_at))
+        if lineage is None:
+            return
+        by_shard = {shard_id_of(row.key): row for row in rows}
+        for shard_id in served(views, lineage):
+            outcome = await self._table.write(writes.delete(by_shard[shard_id]))
+            if not isinstance(outcome, Done):
+                return  # what comes after it waits for it; another time
+            self._changed()
+
+    async def _create(self, part: StreamPart, found: Iterable[Birth]) -> None:
+        await asyncio.gather(*(self._create_one(part, birth) for birth in found))
+        self._changed()
+
+    async def _create_one(self, part: StreamPart, birth: Birth) -> None:
+        shard = birth.shard
+        row = LeaseRow(
+            key=part.key_of(shard.shard_id),
+            checkpoint=Checkpoint.parse(birth.start),
+            parents=frozenset(shard.parents),
+            first_hash_key=shard.first_hash_key,
+            last_hash_key=shard.last_hash_key,
+            stream=part.text,
+            shard_id=None if part.key is None else shard.shard_id,
+        )
+        while not isinstance(await self._table.create(row), Done | Refused):
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+
+def _of(part: StreamPart, rows: Mapping[str, LeaseRow]) -> list[LeaseRow]:
+    return [row for row in rows.values() if row.stream == part.text]

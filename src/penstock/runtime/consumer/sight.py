@@ -1,0 +1,114 @@
+"""What a worker sees: the leases, the workers' rows, since when they stand still, and which fleet it is in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.assignment.fleet import Fleet
+from penstock.core.assignment.rows import lease_view, worker_view
+from penstock.core.leases.membership import Members
+from penstock.core.leases.observed import Observed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from penstock.core.assignment.views import LeaseView, WorkerView
+    from penstock.core.leases import LeaseRow
+    from penstock.core.leases.listing import Listing
+    from penstock.core.leases.membership import WorkerRow
+    from penstock.ports import LeaseTable
+
+SCANS_PER_FAILOVER = 2
+SCANS_PER_FAILOVER_BESIDE_KCL = 5
+"""Where nothing but the leases' counters tells who lives."""
+
+
+class Sight:
+    """The tables as they were read last."""
+
+    def __init__(
+        self,
+        worker_id: str,
+        table: LeaseTable,
+        *,
+        failover_s: float,
+        streams: Collection[str | None],
+        clock: Callable[[], float],
+    ) -> None:
+        """``streams``: what the leases of this worker's streams have as ``streamName``. Others are left alone."""
+        self.leases: dict[str, LeaseRow] = {}
+        self.scanned_s = float("-inf")
+        """When the last scan was answered."""
+        self.members = Members(worker_id, failover_s)
+        self.fleet = Fleet.ALONE
+        self._failover_s = failover_s
+        self._table = table
+        self._streams = streams
+        self._clock = clock
+        self._observed = Observed()
+        self._pictures: Mapping[str, object] = {}
+
+    def forget_scan(self) -> None:
+        """Something has changed that a scan would show: the next look has one."""
+        self.scanned_s = float("-inf")
+
+    async def look(self, *, closely: bool) -> list[str]:
+        """Read the workers' rows, and the leases when those may have changed; workers that are certainly silent.
+
+        ``closely``: something is waited for, and no old state of the table will do.
+        """
+        rows = await self._table.workers(consistent=closely)
+        self.members.look(rows, self._clock())
+        # A row's beat is no news; what it holds, wants and gives is.
+        pictures = {row.worker_id: _picture(row) for row in rows}
+        quiet = self.members.quiet(self._clock())
+        scans = SCANS_PER_FAILOVER if self.fleet is Fleet.ALONE else SCANS_PER_FAILOVER_BESIDE_KCL
+        if pictures == self._pictures and not quiet and self._clock() - self.scanned_s < self._failover_s / scans:
+            return []
+        self._pictures = pictures
+        await self.scan()
+        if not quiet:
+            return []
+        answered_s = sent_s = self._clock()
+        self.members.look(await self._table.workers(consistent=True), self._clock())
+        silent = self.members.silent(leases_answered_s=answered_s, look_sent_s=sent_s, now_s=self._clock())
+        for row in self.members.forgettable(self._clock()):
+            await self._table.delete_worker(row.worker_id, counter=row.counter)
+        return silent
+
+    async def scan(self) -> Listing:
+        """Read all leases."""
+        listing = await self._table.scan(consistent=True)
+        self.scanned_s = self._clock()
+        ours = [row for row in listing.rows if row.stream in self._streams]
+        self._observed.look_at_leases(ours, self.scanned_s)
+        self.leases = {row.key: row for row in ours}
+        return listing
+
+    def saw(self, row: LeaseRow) -> None:
+        """A lease was read by itself."""
+        self.leases[row.key] = row
+        self._observed.look(row.key, row.counter, self._clock(), owner=row.owner)
+
+    def view(self, row: LeaseRow) -> LeaseView:
+        """A lease as decisions look at it."""
+        return lease_view(row, self._observed.unmoved_s(row.key, self._clock()))
+
+    def views(self) -> dict[str, LeaseView]:
+        """All leases."""
+        return {key: self.view(row) for key, row in self.leases.items()}
+
+    def workers(self, me: WorkerRow, silent: Collection[str]) -> dict[str, WorkerView]:
+        """All workers, this one as it shows itself."""
+        now_s = self._clock()
+        views = {
+            one: worker_view(row, alive=one not in silent, unmoved_s=self.members.unmoved_s(one, now_s))
+            for one, row in self.members.rows.items()
+        }
+        views[me.worker_id] = worker_view(me)
+        return views
+
+
+def _picture(row: WorkerRow) -> object:
+    given = frozenset(row.given.items())
+    return (row.held, row.wanted, given, row.warm, row.leaving, row.leases_max, row.avoids)

@@ -1,0 +1,50 @@
+"""A stream as a worker sees it: whose shards there are, and how one of them is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.core.leases.keys import LeaseKey
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from penstock.core.leases import LeaseRow
+    from penstock.core.leases.keys import StreamKey
+    from penstock.model import Shard
+    from penstock.runtime.feeds import FanOutFeed, PollingFeed
+
+
+def _as_it_is(feed: PollingFeed) -> PollingFeed | FanOutFeed:
+    return feed
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamPart:
+    """One of the streams that a worker reads."""
+
+    name: str
+    """The stream's name or ARN, as messages show it."""
+    list_shards: Callable[[], Awaitable[Sequence[Shard]]]
+    """All shards that the retention still covers."""
+    open_feed: Callable[[LeaseRow], PollingFeed]
+    """Reads a lease's shard from its checkpoint on. `shard_id_of` says which shard that is."""
+    promote: Callable[[PollingFeed], PollingFeed | FanOutFeed] = _as_it_is
+    """Makes of a feed that polls the one that is used while the shard is held."""
+    key: StreamKey | None = None
+    """As lease keys name it, where the table is for several streams; None: the table is for this one."""
+
+    @property
+    def text(self) -> str | None:
+        """What the leases of this stream have as ``streamName``."""
+        return None if self.key is None else self.key.text
+
+    def key_of(self, shard_id: str) -> str:
+        """The key of a shard's lease."""
+        return LeaseKey(shard_id, self.key).text
+
+
+def shard_id_of(key: str) -> str:
+    """The shard that a lease is for."""
+    return LeaseKey.parse(key).shard_id
