@@ -48,8 +48,12 @@ def install() -> None:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[str]:
-    """A server for as long as the context lasts: its address. Raises UnavailableError."""
+def running(*, tables_take_time: bool = True) -> Iterator[str]:
+    """A server for as long as the context lasts: its address. Raises UnavailableError.
+
+    ``tables_take_time``: tables and indexes are made in seconds, an index of a table with rows in most of a minute, as
+    at AWS; else at once.
+    """
     install()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -60,7 +64,7 @@ def running() -> Iterator[str]:
             *command,
             "dynamodb_local/Loopback.java",
             "-inMemory",
-            "-delayTransientStatuses",
+            *["-delayTransientStatuses"] * tables_take_time,
             "-disableTelemetry",
             "-port",
             str(port),
