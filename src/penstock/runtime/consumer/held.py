@@ -34,6 +34,7 @@ class HeldShard:
         self.keeper = keeper
         self.reader = reader
         self.side = side
+        reader.let_go = self.free
         self._name = name
         self._clock = clock
         self._loop = asyncio.get_running_loop()

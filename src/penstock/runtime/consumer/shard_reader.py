@@ -93,6 +93,8 @@ class ShardReader:
         """
         self.before_leaving: Callable[[], Awaitable[object]] | None = None
         """Awaited before the shard is handed over, within the drain's deadline: checkpoints may still be put then."""
+        self.let_go: Callable[[], None] | None = None
+        """Gives the shard back, to whoever comes for it; set by whoever holds it."""
         self.lost: Loss | None = None
         """Why the tenure ended, if it did against its will."""
         self.failure: BaseException | None = None
