@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench lock clean run dev
+.PHONY: help demo test test-all interop check bench lock clean run dev
 
 RUN := scripts/run
 PYTEST := $(RUN) python -m pytest -n 2 --dist loadgroup -q
@@ -18,6 +18,9 @@ test: dev ## the tests (under 15 minutes on 2 cores); ARGS="-k name" passes on t
 test-all: dev ## the tests, those that take long, and a smoke run on each PySpark from 4.0 on
 	@$(PYTEST) $(ARGS)
 	@$(RUN) python scripts/pyspark_matrix.py
+
+interop: dev ## real KCL workers beside ours, on one lease table (under 20 minutes; needs Maven and Java 17)
+	@$(RUN) python -m pytest -q interop/fleets $(ARGS)
 
 check: dev ## lint, formatting, types, import rules, exported names
 	@$(RUN) ruff check .
