@@ -12,7 +12,9 @@ from penstock.core.leases.tenure import Fenced, Lifted, Lost, Stored
 from penstock.core.ledger.checkpoints import Checkpoints, Riding
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.resuming import behind
+from penstock.errors import PenstockError, ShardReadError
 from penstock.runtime.consumer.batch import Batch
+from penstock.runtime.consumer.lifecycle import Origin
 from penstock.runtime.consumer.values import StopReading
 from penstock.runtime.waiting import wait_set
 
@@ -110,6 +112,16 @@ class ShardReader:
         self.records_delivered = 0
         """Handed out so far; those that came again are counted again."""
         self.batches_delivered = 0
+        self.origin = Origin.NEW
+        """How the shard came to this consumer."""
+        self.has_ended = False
+        """The shard is done, and stored as ended."""
+        self.on_left: Callable[[ShardReader], None] | None = None
+        """Called when whoever iterated has left, while the shard is still held."""
+        self.on_resume: Callable[[], None] | None = None
+        """Called when a shard that was about to go stays."""
+        self.on_over: Callable[[ShardReader], None] | None = None
+        """Called once, when nothing more is handed out."""
         self._ending: asyncio.Task[None] | None = None
         self._told = checkpoint  # what the keeper knows to be safe
         self._writing: Checkpoint | None = None  # what it was told to write by itself
@@ -162,6 +174,8 @@ class ShardReader:
                 yield batch
         finally:
             self.take_back()
+            if self.on_left is not None and not self.is_over:
+                self.on_left(self)
 
     def take_back(self) -> None:
         """Whoever iterated has left: what is out is handed out again."""
@@ -204,7 +218,7 @@ class ShardReader:
     # --- for the worker -------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Fetch, as far as there is room, until the shard ends or the tenure does. Raises what reading raises."""
+        """Fetch, as far as there is room, until the shard ends or the tenure does. Raises ShardReadError."""
         try:
             while not self.is_over:
                 if not self.ledger.has_room or not self._keeper.may_deliver():
@@ -221,6 +235,12 @@ class ShardReader:
                     return
                 if len(taken.records):
                     self._stir()
+        except Exception as error:
+            told = error if isinstance(error, PenstockError) else type(error).__name__
+            self.failure = ShardReadError(
+                f"{self.stream}, {self.shard_id}: reading has ended: {told}", stream=self.stream, shard_id=self.shard_id
+            )
+            raise self.failure from error
         finally:
             await self._feed.close()
 
@@ -231,6 +251,7 @@ class ShardReader:
                 self._writing = None
                 self._checkpoints.wrote(self._loop.time())
             if command.checkpoint.is_end:
+                self.has_ended = True
                 self.stop("the shard has ended")
             else:
                 self._on_settled()
@@ -248,13 +269,15 @@ class ShardReader:
         """
         if not self.is_over:
             self.is_over = True
-            self.failure = failure
+            self.failure = failure or self.failure
             if self._ending is not None:
                 self._ending.cancel()
             self.ledger.close(reason)
             if self._alarm is not None:
                 self._alarm.cancel()
             self._over.set()
+            if self.on_over is not None:
+                self.on_over(self)
             self._stir()
 
     async def over(self) -> None:
@@ -276,6 +299,8 @@ class ShardReader:
     def resume(self) -> None:
         """Hand out again, after a drain that came to nothing."""
         self.ledger.draining = False
+        if self.on_resume is not None:
+            self.on_resume()
         self._stir()
 
     def hand_over(self) -> None:

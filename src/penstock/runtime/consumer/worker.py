@@ -23,6 +23,7 @@ from penstock.core.leases.tenure import Loss, Lost
 from penstock.errors import PenstockError
 from penstock.runtime.clock import SteadyClock
 from penstock.runtime.consumer.held import HeldShard
+from penstock.runtime.consumer.lifecycle import Origin
 from penstock.runtime.consumer.presence import Presence
 from penstock.runtime.consumer.receiving import Receiving
 from penstock.runtime.consumer.shard_leases import ShardLeases
@@ -280,9 +281,18 @@ class Worker:
 
         keeper = TenureKeeper(self._table, begun, heard, clock=self._clock)
         self._claims[key] = keeper
-        self._spawn(self._hold(side, keeper, held))
+        self._spawn(self._hold(side, keeper, held, self._origin(side)))
 
-    async def _hold(self, side: ReceiverSide, keeper: TenureKeeper, held: list[HeldShard]) -> None:
+    def _origin(self, side: ReceiverSide) -> Origin:
+        """How the shard comes here."""
+        row = self._sight.leases[side.key]
+        if row.actual_owner not in (None, self.id):
+            return Origin.TAKEN
+        if row.actual_owner == self.id:
+            return Origin.HANDED_OVER
+        return Origin.CONTINUED if row.checkpoint.is_position else Origin.NEW
+
+    async def _hold(self, side: ReceiverSide, keeper: TenureKeeper, held: list[HeldShard], origin: Origin) -> None:
         """From the claim to the end of the tenure."""
         key = side.key
         keeping = self._spawn(keeper.run())
@@ -292,7 +302,7 @@ class Worker:
             await self._receiving.began(side, began)
             if not began:
                 return
-            one = await self._deliver(key, keeper)
+            one = await self._deliver(key, keeper, origin)
             held.append(one)
             self._claims.pop(key, None)
             self._changed()
@@ -314,7 +324,7 @@ class Worker:
             keeping.cancel()
             self._changed()
 
-    async def _deliver(self, key: str, keeper: TenureKeeper) -> HeldShard:
+    async def _deliver(self, key: str, keeper: TenureKeeper, origin: Origin) -> HeldShard:
         warming = self._receiving.warming.pop(key, None)
         if warming is not None:
             await warming.stop()
@@ -334,6 +344,7 @@ class Worker:
             on_end=lambda children: self._shards.at_end(key, stream, children),
             checkpoint_when_told=settings.checkpoint_when_told,
         )
+        reader.origin = origin
         side = OwnerSide(key, warm_deadline_s=settings.warm_deadline_s, drain_deadline_s=settings.drain_deadline_s)
         held = self.held[key] = HeldShard(keeper, reader, side, name=self._presence.name, clock=self._clock)
         self._on_reader(reader)

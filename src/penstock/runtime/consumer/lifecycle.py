@@ -1,0 +1,175 @@
+"""What a consumer's callbacks are told of the shards that come and go.
+
+Callbacks are awaited one after another, never two at a time. What came of one kind while another was under way is told
+in one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from penstock.runtime.consumer.shard_reader import ShardReader
+
+
+class Origin(Enum):
+    """How a shard came to this consumer."""
+
+    NEW = "new"
+    """Nobody has settled anything of it."""
+    CONTINUED = "continued"
+    """It was free: whoever had it has let it go."""
+    HANDED_OVER = "handed over"
+    """From a consumer that lives: it delivered until now."""
+    TAKEN = "taken"
+    """From one that fell silent: what that one had not stored comes again."""
+    KEPT = "kept"
+    """It was about to go, or its lease was in doubt, and it stays."""
+
+
+class AssignedShard(msgspec.Struct, frozen=True):
+    """A shard in one tenure: from when this consumer has it until it goes."""
+
+    stream: str
+    """Its name or ARN, as it was given."""
+    shard_id: str
+    token: int
+    """The fencing token of its batches."""
+    origin: Origin
+
+
+Told: TypeAlias = "Callable[[Sequence[AssignedShard]], Awaitable[object]]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Callbacks:
+    """Functions that are awaited with the shards that they are about. None: nobody is told."""
+
+    on_shards_assigned: Told | None = None
+    """Before the first record is handed out: load what belongs to a shard, or `Consumer.seek` in it."""
+    on_shards_ended: Told | None = None
+    """All records of a shard that was split or merged are settled. The shard is stored as ended, and its children are
+    begun, once this has returned.
+    """
+    on_shards_revoked: Told | None = None
+    """A shard is about to go to another consumer, and nothing more of it is handed out: settle what is gathered. The
+    drain's deadline (``drain_deadline_s``) holds for this too. A shard that stays after all is assigned again.
+    """
+    on_shards_lost: Told | None = None
+    """The lease is gone, or can't be confirmed: stop writing. What is settled from now on may count for nothing. One
+    whose lease is confirmed after all is assigned again.
+    """
+
+    @property
+    def any(self) -> bool:
+        """True when somebody is told anything."""
+        return any((self.on_shards_assigned, self.on_shards_ended, self.on_shards_revoked, self.on_shards_lost))
+
+
+class Lifecycle:
+    """Tells the callbacks, in order."""
+
+    def __init__(self, callbacks: Callbacks, on_error: Callable[[BaseException], None]) -> None:
+        """``on_error`` hears what a callback raised."""
+        self._callbacks = callbacks
+        self._on_error = on_error
+        self._queue: deque[tuple[Told, AssignedShard, asyncio.Future[None]]] = deque()
+        self._telling: asyncio.Task[None] | None = None
+        self._here: dict[ShardReader, AssignedShard] = {}
+
+    def follow(self, reader: ShardReader, begin: Callable[[ShardReader], None]) -> None:
+        """A shard is held from now on: tell so, then ``begin``."""
+        if not self._callbacks.any:
+            begin(reader)
+            return
+        reader.before_leaving = _both(reader.before_leaving, lambda: self._revoked(reader))
+        reader.on_resume = lambda: self._kept(reader)
+        reader.on_fence = lambda fallen: self._fenced(reader, fallen)
+        if self._callbacks.on_shards_ended is not None:
+            reader.before_end = lambda: self._ended(reader)
+        reader.on_over = self._over
+        shard = AssignedShard(reader.stream, reader.shard_id, reader.token, reader.origin)
+        self._here[reader] = shard
+        told = self._tell(self._callbacks.on_shards_assigned, shard)
+        told.add_done_callback(lambda _: begin(reader))
+
+    async def close(self) -> None:
+        """Wait until all is told."""
+        while self._telling is not None:
+            await asyncio.wait((self._telling,))
+
+    async def _revoked(self, reader: ShardReader) -> None:
+        if (shard := self._here.pop(reader, None)) is not None:
+            await asyncio.shield(self._tell(self._callbacks.on_shards_revoked, shard))
+
+    async def _ended(self, reader: ShardReader) -> None:
+        if (shard := self._here.pop(reader, None)) is not None:
+            await asyncio.shield(self._tell(self._callbacks.on_shards_ended, shard))
+
+    def _kept(self, reader: ShardReader) -> None:
+        if reader not in self._here and not reader.is_over:
+            shard = AssignedShard(reader.stream, reader.shard_id, reader.token, Origin.KEPT)
+            self._here[reader] = shard
+            self._tell(self._callbacks.on_shards_assigned, shard)
+
+    def _fenced(self, reader: ShardReader, fallen: bool) -> None:
+        if not fallen:
+            self._kept(reader)
+        elif (shard := self._here.pop(reader, None)) is not None:
+            self._tell(self._callbacks.on_shards_lost, shard)
+
+    def _over(self, reader: ShardReader) -> None:
+        """Whoever was not told that it goes, or has ended, has lost it."""
+        shard = self._here.pop(reader, None)
+        if shard is not None:
+            ended = reader.has_ended
+            self._tell(self._callbacks.on_shards_ended if ended else self._callbacks.on_shards_lost, shard)
+
+    def _tell(self, callback: Told | None, shard: AssignedShard) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[None] = loop.create_future()
+        if callback is None:
+            told.set_result(None)
+            return told
+        self._queue.append((callback, shard, told))
+        if self._telling is None:
+            self._telling = loop.create_task(self._run())
+        return told
+
+    async def _run(self) -> None:
+        try:
+            while self._queue:
+                callback = self._queue[0][0]
+                group = []
+                while self._queue and self._queue[0][0] is callback:
+                    group.append(self._queue.popleft())
+                try:
+                    await callback([shard for _, shard, _ in group])
+                except Exception as error:
+                    self._on_error(error)
+                for *_, told in group:
+                    if not told.done():
+                        told.set_result(None)
+        finally:
+            self._telling = None
+
+
+def _both(
+    one: Callable[[], Awaitable[object]] | None, other: Callable[[], Awaitable[object]]
+) -> Callable[[], Awaitable[object]]:
+    if one is None:
+        return other
+
+    async def both() -> None:
+        await one()
+        await other()
+
+    return both
