@@ -27,6 +27,7 @@
     ├── FlushTimeoutError           the deadline passed; ``unwritten`` tells the records, which are still being put
     ├── ShardReadError              a shard can no longer be read, ``__cause__`` says why; the consumer has let it go
     ├── UnreadableRecordError       the deserializer cannot read a record: mend it, or choose what becomes of those
+    ├── ShardStoppedError           the policies stopped a shard: mend ``__cause__``, and start the consumer anew
     ├── CheckpointError             a checkpoint can't be put there: settle what lies before it, or choose another
     └── AggregateError              an aggregate cannot be built from what was given
 
@@ -196,6 +197,12 @@ class FlushTimeoutError(PenstockError, TimeoutError):
 
 class AggregateError(PenstockError, ValueError):
     """An aggregate cannot be built from what was given (too many records, a key too long, a hash key out of range)."""
+
+
+class ShardStoppedError(PenstockError):
+    """Nothing more of a shard is handed out, since a policy says `Stop`. ``__cause__``: what the handler raised, if it
+    was that, and not a record that stayed unsettled.
+    """
 
 
 class CheckpointError(PenstockError, ValueError):

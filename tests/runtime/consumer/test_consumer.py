@@ -15,6 +15,7 @@ from penstock.errors import NotFoundError
 from penstock.local import LocalKinesis
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
+from penstock.runtime.consumer.dead_letters import DeadLettersTo
 from penstock.runtime.consumer.settings import WorkerSettings
 from penstock.runtime.feeds import FanOutTimes
 from penstock.stores.memory import MemoryLeaseTable
@@ -22,6 +23,7 @@ from penstock.stores.memory import MemoryLeaseTable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.core.ledger.letter import Letter
     from penstock.runtime.consumer.batch import Batch
 
 SHARDS = 4
@@ -150,7 +152,9 @@ async def test_a_poison_record_does_not_stop_the_others(local: LocalKinesis, kin
     wanted = put(kinesis, 0, 50) - {b"17"}
     got: set[bytes] = set()
     settings = LedgerSettings(retry=Retry(batch_tries_max=1, tries_max=2, base_s=0.001, cap_s=0.002))
-    async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), ledger=settings) as consumer:
+    letters: list[Letter] = []
+    chosen = {"ledger": settings, "dead_letters": DeadLettersTo(letters.append)}
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), **chosen) as consumer:
         async for batch in consumer:
             async with batch:
                 if any(record.data == b"17" for record in batch.records):
@@ -158,6 +162,7 @@ async def test_a_poison_record_does_not_stop_the_others(local: LocalKinesis, kin
                 got |= {record.data for record in batch.records}
             if got == wanted:
                 break
+    assert [letter.data for letter in letters] == [b"17"]
 
 
 async def test_an_iteration_that_is_left_early_gives_back_what_it_did_not_settle(

@@ -56,6 +56,11 @@ class Ending(NamedTuple):
     error: BaseException | None
     """What the handler raised, if that was it."""
 
+    @property
+    def stops(self) -> bool:
+        """True for Stop: the shard is kept, and whoever asks for records is told."""
+        return self.action == "Stop"
+
 
 class Closing(NamedTuple):
     """How a tenure ended."""
@@ -88,6 +93,8 @@ class Ledger(Generic[R]):
         self.ending: Ending | None = None
         self.draining = False
         """True: nothing more is handed out, and what is out may be settled. Set it as you like."""
+        self.buries = True
+        """False: nobody writes dead letters, so no record should become one."""
         self._book: Book[R] = Book(
             after,
             queue_of=lambda tickets: _queue_of(settings, tickets, key_of),
@@ -105,6 +112,11 @@ class Ledger(Generic[R]):
         self._habit = OnlyTheLast()
 
     # --- in ---
+
+    @property
+    def closed(self) -> bool:
+        """True once the tenure is over: what is settled from then on counts for nothing."""
+        return self._closed is not None
 
     @property
     def held(self) -> Held:
@@ -190,7 +202,15 @@ class Ledger(Generic[R]):
 
     def next_at_s(self) -> float:
         """When to call `deliver`, `check` and `dead_letters` again, if nothing else happens before; or infinity."""
-        at_s = min(self._book.queue.next_at_s(), self._book.stalls.next_at_s(), self._letters.next_at_s())
+        return min(self._book.queue.next_at_s(), self.next_check_at_s(), self.next_letter_at_s())
+
+    def next_letter_at_s(self) -> float:
+        """When `dead_letters` has something to be written; infinity when there is nothing."""
+        return self._letters.next_at_s()
+
+    def next_check_at_s(self) -> float:
+        """When `check` has something to say, whether or not anybody asks for records; or infinity."""
+        at_s = self._book.stalls.next_at_s()
         if self._starved_since_s is not None and not self._starvation_told:
             at_s = min(at_s, self._starved_since_s + self.settings.full_after_s)
         return at_s

@@ -28,7 +28,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Nothing more of the shard is handed out, and the error is raised where records are asked for."""
+    """Nothing more of the shard is handed out, and ShardStoppedError is raised where records are asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

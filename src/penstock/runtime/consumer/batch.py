@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Generic
 
-from penstock.core.ledger.page import R
+from penstock.core.ledger.page import Placed, R
+from penstock.errors import CheckpointError, OptionError
+from penstock.model import Position
 from penstock.runtime.consumer.values import datas_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from types import TracebackType
 
     from penstock.core.ledger.ledger import Ledger
     from penstock.core.ledger.ticket import Delivery
+    from penstock.runtime.consumer.two_phase import PendingCheckpoint
+
+    Prepare = Callable[[Position, bytes | None], Awaitable[PendingCheckpoint]]
 
 
 class Batch(Generic[R]):
@@ -23,8 +29,8 @@ class Batch(Generic[R]):
     """
 
     __slots__ = (
-        "_clock", "_delivery", "_ledger", "_on_settled", "_values", "millis_behind_latest", "shard_id", "stream",
-        "token",
+        "_clock", "_delivery", "_ledger", "_on_settled", "_prepare", "_values", "millis_behind_latest", "shard_id",
+        "stream", "token",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +45,7 @@ class Batch(Generic[R]):
         clock: Callable[[], float],
         on_settled: Callable[[], None],
         values: Sequence[Any] | None = None,
+        prepare: Prepare | None = None,
     ) -> None:
         self._ledger = ledger
         self._values = values
@@ -51,6 +58,7 @@ class Batch(Generic[R]):
         """How old the shard's newest record was when these were fetched; 0 at the tip, None: not told."""
         self._clock = clock
         self._on_settled = on_settled
+        self._prepare = prepare
 
     @property
     def records(self) -> Sequence[R]:
@@ -75,14 +83,30 @@ class Batch(Generic[R]):
     def __iter__(self) -> Iterator[R]:
         return iter(self._delivery.records)
 
+    @property
+    def counts(self) -> bool:
+        """False once the tenure is over: whatever is settled counts for nothing then, and the next owner has it all."""
+        return not self._ledger.closed
+
+    def unsettled(self) -> list[Position]:
+        """The records of this batch that are not settled, and were not handed out again: what `settle_through` the last
+        one, or `ack`, would settle.
+        """
+        index = {place: at for at, place in enumerate(self._delivery.places)}
+        records = self._delivery.records
+        return [_position(records[index[place]]) for place in self._ledger.remaining(self._delivery)]
+
     # --- what became of them; each returns False once the tenure is over: then it counts for nothing -----
 
     def ack(self, *indices: int) -> bool:
         """All are done, or those at these indices."""
         return self._told(self._ledger.ack(self._delivery.ticket, self._places(indices)))
 
-    def settle_through(self, index: int) -> bool:
-        """The record at this index is done, and all that were handed out of the shard before it."""
+    def settle_through(self, record: int | R) -> bool:
+        """The given record (or the one at this index) is done, and all that were handed out of the shard before it, in
+        this batch or in earlier ones. Raises ValueError for a record of another batch, and with `ByKey`.
+        """
+        index = record if isinstance(record, int) else self._index(record)
         return self._told(self._ledger.settle_through(self._delivery.ticket, self._delivery.places[index]))
 
     def nack(self, *indices: int, delay_s: float = 0.0) -> bool:
@@ -96,7 +120,11 @@ class Batch(Generic[R]):
         return self._told(self._ledger.skip(self._delivery.ticket, self._places(indices), reason=reason))
 
     def dead_letter(self, *indices: int, error: BaseException | None = None) -> bool:
-        """Give them up: each becomes a dead letter."""
+        """Give them up: each becomes a dead letter, and counts as settled once that is written. Raises OptionError where
+        nobody has said where dead letters go.
+        """
+        if not self._ledger.buries:
+            raise OptionError("dead_letter: say where dead letters go (WorkerSettings.dead_letters), or skip the record")
         return self._told(
             self._ledger.dead_letter(self._delivery.ticket, self._clock(), self._places(indices), error=error)
         )
@@ -104,6 +132,16 @@ class Batch(Generic[R]):
     def fail(self, error: BaseException, *indices: int) -> bool:
         """What of them (all, or those at these indices) is not settled failed: the retry policy says what follows."""
         return self._told(self._ledger.fail(self._delivery.ticket, error, self._clock(), self._places(indices)))
+
+    async def prepare(self, state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
+        """Store a pending checkpoint that covers all up to the record at ``index`` (the last one), before that is
+        settled; then settle, and `PendingCheckpoint.commit`. Nothing else is checkpointed meanwhile.
+
+        ``state``: bytes for whoever owns the shard next, if that is not committed. Raises CheckpointError.
+        """
+        if self._prepare is None:
+            raise CheckpointError(f"{self.stream}, {self.shard_id}: there is no lease to prepare a checkpoint in")
+        return await self._prepare(_position(self._delivery.records[index]), state)
 
     async def __aenter__(self) -> Batch[R]:
         return self
@@ -126,3 +164,22 @@ class Batch(Generic[R]):
 
     def _places(self, indices: tuple[int, ...]) -> Sequence[int] | None:
         return [self._delivery.places[index] for index in indices] if indices else None
+
+    def _index(self, record: R) -> int:
+        """Where a record of this batch is. Several may have one position: parts of one record."""
+        records, position = self._delivery.records, _position(record)
+        index = bisect_right(records, position, key=_position) - 1
+        first = index
+        while first >= 0 and _position(records[first]) == position:
+            if records[first] is record:
+                return first
+            first -= 1
+        if index < 0 or first == index:
+            raise ValueError(
+                f"the record at {tuple(position)} is not of this batch: call settle_through of the batch that it is in"
+            )
+        return index
+
+
+def _position(record: Placed) -> Position:
+    return Position(record.sequence_number, record.sub_sequence_number)

@@ -1,4 +1,4 @@
-"""`Consumer`: the records of a stream, shared with whoever consumes it under the same application's name."""
+"""`Consumer`: the records of streams, shared with whoever consumes them under the same application's name."""
 
 from __future__ import annotations
 
@@ -8,26 +8,36 @@ import os
 import random
 import socket
 import uuid
-from collections import deque
-from functools import partial
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.feeding.cursor import FeedCursor
-from penstock.core.feeding.user_records import ShardView
-from penstock.model import HASH_KEY_MAX
+from penstock.core.ledger.settings import ByKey
+from penstock.errors import OptionError
+from penstock.events import KeysIgnored
+from penstock.runtime.consumer.counting import CountedSource, CountedTable
+from penstock.runtime.consumer.delivered import Delivered
+from penstock.runtime.consumer.driving import OneByOne, drive, order_of
+from penstock.runtime.consumer.lifecycle import Callbacks, Lifecycle
+from penstock.runtime.consumer.ready import Ready
 from penstock.runtime.consumer.settings import WorkerSettings
-from penstock.runtime.consumer.stream_part import StreamPart, shard_id_of
+from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker, shard_statistics
+from penstock.runtime.consumer.steering import Steering
+from penstock.runtime.consumer.streams import OpenStream
+from penstock.runtime.consumer.values import Values
 from penstock.runtime.consumer.worker import Worker
-from penstock.runtime.feeds import FanOutFeed, PollingFeed, SubscriptionGate
+from penstock.runtime.feeds import SubscriptionGate
+from penstock.runtime.waiting import wait_set
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from types import TracebackType
 
-    from penstock.core.leases import LeaseRow
+    from penstock.core.ledger.settings import OrderPolicy
     from penstock.model import Record
     from penstock.ports import LeaseTable, RecordSource
     from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.consumer.driving import Concurrency
+    from penstock.runtime.consumer.lifecycle import Told
     from penstock.runtime.consumer.shard_reader import ShardReader
     from penstock.wiring import LeaseTableOptions, WireSettings
 
@@ -35,8 +45,8 @@ CLOSE_GRACE_S = 5.0
 """Beyond the drain's deadline, for the writes that give the leases away."""
 
 
-class Consumer:
-    """Reads a stream's shards beside other consumers of the same ``application``, each shard by one of them.
+class Consumer(Steering):
+    """Reads streams' shards beside other consumers of the same ``application``, each shard by one of them.
 
     ::
 
@@ -45,44 +55,70 @@ class Consumer:
                 async with batch:
                     await handle(batch.records)
 
-    ``stream`` is a name or ARN, which ``wire`` says how to reach, or any RecordSource. ``leases`` is where the
-    consumers of the application agree: by default a DynamoDB table with the application's name, made if it is not
-    there;
-    LeaseTableOptions name another and say how it is made; or a LeaseTable, which stays open. At the
-    end of the ``async with`` block all shards are handed to the other consumers.
+    At the end of the ``async with`` block all shards are handed to the other consumers.
     """
 
     def __init__(
         self,
-        stream: str | RecordSource,
+        stream: str | RecordSource | Sequence[str | RecordSource],
         *,
         application: str,
         worker_id: str | None = None,
         leases: LeaseTable | LeaseTableOptions | None = None,
         settings: WorkerSettings | None = None,
         wire: WireSettings | None = None,
+        deserializer: Callable[[bytes], Any] | None = None,
+        on_shards_assigned: Told | None = None,
+        on_shards_ended: Told | None = None,
+        on_shards_revoked: Told | None = None,
+        on_shards_lost: Told | None = None,
         on_event: Callable[[Any], None] | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        """``stream``: a name or ARN, which ``wire`` says how to reach, or a RecordSource. A list of them: all are read,
+        with lease keys that name the stream, as the KCL's in its multi-stream mode.
+
+        ``leases``: where the consumers of the application agree. By default a DynamoDB table with the application's
+        name, made if it is not there; LeaseTableOptions name another and say how it is made; or a LeaseTable, which
+        stays open. ``worker_id`` is unique among all that live; by default it is made up. ``deserializer`` makes
+        `Batch.values` of the records' data. The callbacks are awaited (`Callbacks`); ``on_event`` is called with every
+        event, and returns at once. Raises OptionError.
+        """
         self.application = application
         self.worker_id = worker_id or new_worker_id()
         self.settings = settings or WorkerSettings()
-        self._stream = stream
+        self._of_several = isinstance(stream, list | tuple)
+        self._given: Sequence[Any] = stream if self._of_several else [stream]  # type: ignore[assignment]
+        faults = [] if application else ["application: there is no name"]
+        names = [one for one in self._given if isinstance(one, str)]
+        faults += [] if self._given else ["stream: the list is empty"]
+        faults += [f"stream: {name!r} comes twice" for name, count in Counter(names).items() if count > 1]
+        if faults:
+            raise OptionError(faults)
         self._wire = wire
         self._leases = leases
+        self._deserializer = deserializer
         self._on_event = on_event
         self._rng = rng or random.Random()
-        self._readers: dict[ShardReader, None] = {}
-        self._ready: deque[ShardReader] = deque()
-        self._is_ready: set[ShardReader] = set()
-        self._stirred = asyncio.Event()
-        self._new: deque[ShardReader] = deque()
-        self._source: RecordSource | None = None
-        self._table: LeaseTable | None = None
+        self._order: OrderPolicy | None = None
+        self._ready = Ready()
+        self._lifecycle = Lifecycle(
+            Callbacks(
+                on_shards_assigned=on_shards_assigned,
+                on_shards_ended=on_shards_ended,
+                on_shards_revoked=on_shards_revoked,
+                on_shards_lost=on_shards_lost,
+            ),
+            self._ready.failed,
+        )
+        self._streams: dict[str, OpenStream] = {}
+        self._source_calls: Counter[str] = Counter()
+        self._table_calls: Counter[str] = Counter()
+        self._events: Counter[str] = Counter()
         self._own_table: LeaseTable | None = None
         self._worker: Worker | None = None
         self._running: asyncio.Task[None] | None = None
-        self._retention_s: float | None = None
+        self._over = asyncio.Event()
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -90,41 +126,37 @@ class Consumer:
         """Begin. Raises what says that it cannot work: no such stream, no permission, options that fault."""
         from penstock.wiring import LeaseTableOptions, lease_table_for, source_for
 
-        self._source = source_for(self._stream, self._wire)
+        if self._running is not None or self._over.is_set():
+            raise RuntimeError("a consumer is started once: make another one")
+        gate = SubscriptionGate(self.settings.subscriptions_per_s)
+        for given in self._given:
+            source = CountedSource(source_for(given, self._wire), self._source_calls)
+            self._streams[source.stream] = OpenStream(
+                source, self.settings, gate, rng=self._rng, on_event=self._tell
+            )
+        for stream in self._streams.values():
+            await stream.open(self.settings.fan_out_consumer or self.application)
+        self._check_keys(self.settings.ledger.order)
         leases = self._leases
         if leases is None or isinstance(leases, LeaseTableOptions):
             leases = lease_table_for(self.application, self._wire, leases, failover_s=self.settings.failover_s)
             self._own_table = leases
-        self._table = leases
-        facts = await self._source.describe()
-        self._retention_s = facts.retention_s
-        promote: Callable[[PollingFeed], PollingFeed | FanOutFeed] = _as_it_is
-        if self.settings.fan_out is not None:
-            consumer_arn = await self._source.register(self.settings.fan_out_consumer or self.application)
-            promote = partial(self._subscribed, consumer_arn, SubscriptionGate(self.settings.subscriptions_per_s))
         self._worker = Worker(
             self.worker_id,
-            self._table,
+            CountedTable(leases, self._table_calls),
             self.settings,
-            streams=[
-                StreamPart(
-                    name=self._source.stream,
-                    list_shards=self._source.shards,
-                    open_feed=self._open_feed,
-                    promote=promote,
-                )
-            ],
+            streams=[stream.part(of_several=self._of_several) for stream in self._streams.values()],
             rng=self._rng,
             on_event=self._tell,
             on_reader=self._on_reader,
         )
         self._running = asyncio.create_task(self._worker.run())
-        self._running.add_done_callback(lambda _: self._stir())
+        self._running.add_done_callback(lambda _: self._ready.stirred.set())
 
     async def close(self) -> None:
         """Hand over all shards, within the drain's deadline, and end. Nothing more is handed out."""
+        self._over.set()
         worker, running = self._worker, self._running
-        self._worker = self._running = None
         try:
             if worker is not None and running is not None and not running.done():
                 with contextlib.suppress(TimeoutError):
@@ -136,11 +168,13 @@ class Consumer:
                     await asyncio.wait((running,), timeout=CLOSE_GRACE_S)
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
-            if self._source is not None:
-                await self._source.close()
+            self._running = None
+            await self._lifecycle.close()
+            for stream in self._streams.values():
+                await stream.source.close()
             if self._own_table is not None:
                 await self._own_table.close()
-            self._stir()
+            self._ready.stirred.set()
 
     async def __aenter__(self) -> Consumer:
         try:
@@ -158,141 +192,172 @@ class Consumer:
     # --- reading --------------------------------------------------------------------------------
 
     async def __aiter__(self) -> AsyncIterator[Batch[Record]]:
-        """Batches of all shards that this consumer holds, each shard's in order. Ends when the consumer is closed."""
+        """Batches of all shards that this consumer holds, each shard's in order. Ends when the consumer is closed.
+
+        Who leaves early gives back what he did not settle: it is handed out again. Raises what ended the reading of a
+        shard, or of all: ShardReadError and others.
+        """
         try:
             while True:
-                batch = self._take()
+                batch = self._ready.take()
                 if batch is not None:
                     yield batch
-                    continue
-                self._check()
-                if self._running is None:
+                elif not await self._more():
                     return
-                self._stirred.clear()
-                await self._stirred.wait()
         finally:
-            for reader in list(self._readers):
-                reader.take_back()
+            self._ready.take_back()
+
+    async def records(self) -> AsyncIterator[Delivered]:
+        """The same record by record; each is settled by itself: ``async with record: ...``."""
+        async with contextlib.aclosing(aiter(self)) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                for index in range(len(batch)):
+                    yield Delivered(batch, index)
+
+    async def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[Record]]:
+        """What there is of all shards, as batches of one shard each: up to so many records, and more only where a
+        larger batch failed and comes again. Waits until there is any, at most ``wait_s``; then the list is empty, as it
+        is once the consumer is closed. Raises as the iteration does.
+        """
+        if records_max < 1:
+            raise ValueError("records_max must be at least 1")
+        loop, found = asyncio.get_running_loop(), list[Any]()
+        end_s = None if wait_s is None else loop.time() + wait_s
+        while True:
+            left = records_max - sum(map(len, found))
+            try:
+                batch = self._ready.take(left) if left > 0 else None
+            except Exception as error:
+                if not found:
+                    raise
+                self._ready.failed(error)  # what was taken comes first
+                return found
+            if batch is not None:
+                found.append(batch)
+            elif found or (end_s is not None and loop.time() >= end_s) or not await self._more(end_s):
+                return found
 
     async def shards(self) -> AsyncIterator[ShardReader]:
-        """Each shard as this consumer begins to hold it: iterate it for its batches, in a task of its own."""
-        while True:
-            while self._new:
-                yield self._new.popleft()
-            self._check()
-            if self._running is None:
-                return
-            self._stirred.clear()
-            await self._stirred.wait()
+        """Each shard as this consumer begins to hold it: iterate it for its batches, in a task of its own.
 
-    async def run(self, handler: Callable[[Batch[Record]], Awaitable[object]]) -> None:
-        """Call ``handler`` with each batch, one at a time per shard, shards side by side, until the consumer is closed.
-
-        A batch is settled when the handler returns; what it raises is a failure of the batch.
+        A shard whose iteration is left while it is held is offered anew, and one that nobody iterates is when this one
+        is left and begun again. What ends the reading of a shard is raised by its own iteration.
         """
+        offered: list[ShardReader] = []
+        try:
+            while True:
+                reader = self._ready.unread()
+                if reader is not None:
+                    offered = [one for one in offered if not one.is_over and one is not reader]
+                    offered.append(reader)
+                    yield reader
+                elif not await self._more():
+                    return
+        finally:
+            for reader in offered:
+                if not reader.is_iterated:
+                    self._ready.offer(reader)
 
-        async def follow(reader: ShardReader) -> None:
-            async for batch in reader:
-                async with batch:
-                    await handler(batch)
+    async def run(
+        self,
+        handler: Callable[[Any], Awaitable[object]],
+        *,
+        concurrency: Concurrency | None = None,
+        each_record: bool = False,
+        handlers_max: int | None = None,
+    ) -> None:
+        """Call ``handler`` with each batch, shards side by side, until the consumer is closed.
 
-        async with asyncio.TaskGroup() as group:
-            async for reader in self.shards():
-                group.create_task(follow(reader))
+        A batch is settled when the handler returns; what it raises is a failure of the batch, and the retry policy says
+        what follows. With ``each_record`` the handler gets one `Delivered` record at a time, and what it raises is a
+        failure of that record alone.
+
+        ``concurrency`` says what of one shard is with the handler at the same time: ``OneByOne()`` (the default),
+        ``by_key(16)``, ``unordered(16)``. ``handlers_max``: calls of all shards together; None: no bound beside the
+        shards'. Raises what the iteration raises, and OptionError for ``by_key`` on a stream that ignores keys.
+        """
+        concurrency = concurrency or OneByOne()
+        if handlers_max is not None and handlers_max < 1:
+            raise ValueError("handlers_max must be at least 1")
+        order = order_of(concurrency)
+        if order is not None:
+            self._check_keys(order)
+            self._order = order
+            for reader in list(self._ready.readers):
+                self._reorder(reader, order)
+        async with contextlib.aclosing(self.shards()) as readers:  # type: ignore[type-var]
+            await drive(
+                readers,
+                handler,
+                concurrency=concurrency,
+                each_record=each_record,
+                handlers_max=handlers_max,
+            )
+
+    def statistics(self) -> ConsumerStatistics:
+        """What it holds, how far that is, and what it did so far."""
+        now_s = asyncio.get_running_loop().time()
+        readers = list(self._ready.readers)
+        held, free = leases_by_worker([] if self._worker is None else self._worker.leases())
+        return ConsumerStatistics(
+            application=self.application,
+            worker_id=self.worker_id,
+            shards=tuple(shard_statistics(reader, now_s) for reader in readers),
+            records_delivered=self._ready.records_before + sum(reader.records_delivered for reader in readers),
+            batches_delivered=self._ready.batches_before + sum(reader.batches_delivered for reader in readers),
+            leases=sum(held.values()) + free,
+            leases_by_worker=held,
+            leases_free=free,
+            source_calls=dict(self._source_calls),
+            table_calls=dict(self._table_calls),
+            events=dict(self._events),
+        )
 
     # --- parts ----------------------------------------------------------------------------------
 
-    def _take(self) -> Batch[Record] | None:
-        while self._ready:
-            reader = self._ready.popleft()
-            self._is_ready.discard(reader)
-            batch = reader.take()
-            if batch is not None:
-                self._make_ready(reader)  # its turn comes again after the others'
-                return batch
-        return None
-
-    def _on_reader(self, reader: ShardReader) -> None:
-        self._readers[reader] = None
-        self._new.append(reader)
-        reader.on_stir = self._make_ready
-        self._make_ready(reader)
-
-    def _make_ready(self, reader: ShardReader) -> None:
-        if reader.is_over:
-            self._readers.pop(reader, None)
-        elif reader not in self._is_ready:
-            self._is_ready.add(reader)
-            self._ready.append(reader)
-        self._stir()
-
-    def _stir(self) -> None:
-        self._stirred.set()
-
-    def _check(self) -> None:
-        """Raise what ended the worker."""
+    async def _more(self, end_s: float | None = None) -> bool:
+        """Wait until there may be something to take; False: there will be nothing more. Raises what ended the worker."""
         running = self._running
         if running is not None and running.done() and not running.cancelled():
             error = running.exception()
             if error is not None:
                 raise error
+        if running is None or self._over.is_set():
+            return False
+        self._ready.stirred.clear()
+        wait_s = None if end_s is None else max(0.0, end_s - asyncio.get_running_loop().time())
+        await wait_set(self._ready.stirred, wait_s)
+        return True
+
+    def _on_reader(self, reader: ShardReader) -> None:
+        if self._deserializer is not None:
+            reader.values = Values(
+                self._deserializer, self.settings.unreadable, stream=reader.stream, shard_id=reader.shard_id
+            )
+        if self._order is not None:
+            self._reorder(reader, self._order)
+        reader.paused = self._is_paused
+        self._lifecycle.follow(reader, self._ready.add)
+
+    def _check_keys(self, order: OrderPolicy) -> None:
+        """A stream that ignores partition keys has no order by key."""
+        ignoring = [name for name, stream in self._streams.items() if stream.facts.ignores_keys]
+        if ignoring and isinstance(order, ByKey):
+            raise OptionError(
+                f"by_key: {', '.join(ignoring)} spreads records over its shards whatever their partition keys "
+                "(record distribution AUTO), so a key has no order there: use unordered(), or another stream"
+            )
+        for name in ignoring:
+            self._tell(KeysIgnored(name))
 
     def _tell(self, event: Any) -> None:
+        self._events[type(event).__name__] += 1
         if self._on_event is None:
             return
         try:
             self._on_event(event)
         except Exception as error:
             asyncio.get_running_loop().call_exception_handler({"message": "on_event raised", "exception": error})
-
-    def _open_feed(self, row: LeaseRow) -> PollingFeed:
-        source = self._source
-        assert source is not None
-        start = self.settings.start_at
-        cursor = FeedCursor(
-            ShardView(
-                source.stream,
-                shard_id_of(row.key),
-                0 if row.first_hash_key is None else row.first_hash_key,
-                HASH_KEY_MAX if row.last_hash_key is None else row.last_hash_key,
-                self.settings.outside,
-            ),
-            row.checkpoint,
-            timestamp_s=None if start.timestamp is None else start.timestamp.timestamp(),
-        )
-        return PollingFeed(
-            source,
-            cursor,
-            rng=self._rng,
-            on_event=self._tell,
-            times=self.settings.polling,
-            horizon_s=self._horizon_s,
-        )
-
-    def _subscribed(self, consumer_arn: str, gate: SubscriptionGate, feed: PollingFeed) -> FanOutFeed:
-        """Go on by subscription where a feed that polls has come to."""
-        assert self._source is not None
-        return FanOutFeed(
-            self._source,
-            consumer_arn,
-            feed.cursor,
-            gate=gate,
-            rng=self._rng,
-            on_event=self._tell,
-            times=self.settings.fan_out,
-            poll_times=self.settings.polling,
-            horizon_s=self._horizon_s,
-        )
-
-    def _horizon_s(self) -> float | None:
-        """The oldest arrival time that the retention covers."""
-        if self._source is None or self._retention_s is None:
-            return None
-        return self._source.now_s - self._retention_s
-
-
-def _as_it_is(feed: PollingFeed) -> PollingFeed:
-    return feed
 
 
 def new_worker_id() -> str:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.core.assignment.strategies import EQUAL_COUNTS, Strategy
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.leases.times import FAILOVER_S, LeaseTimes
 from penstock.core.ledger.checkpoints import Cadence, Riding
-from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Redeliver, Retry
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartAt
 from penstock.runtime.feeds.fan_out import FanOutTimes
 
+if TYPE_CHECKING:
+    from penstock.runtime.consumer.dead_letters import DeadLetterChoice
+
 MIB = 1024 * 1024
+NOTHING_GIVEN_UP = LedgerSettings(retry=Retry(tries_max=None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +42,16 @@ class WorkerSettings:
     """How often the other workers are looked at."""
     wait_interval_s: float = 0.05
     """How often, while a shard is being handed over."""
-    ledger: LedgerSettings = field(default_factory=lambda: LedgerSettings(retry=Retry(tries_max=None)))
+    ledger: LedgerSettings = NOTHING_GIVEN_UP
     """By default what fails is tried again until it succeeds, the bad record of a batch alone: nothing is given up as
-    long as nobody has said where to.
+    long as nobody has said where to. Where ``dead_letters`` says so, the default is `LedgerSettings()`.
     """
+    dead_letters: DeadLetterChoice | None = None
+    """Where records go that are given up, each of which counts as settled once it is written there. None: no policy of
+    ``ledger`` may make dead letters.
+    """
+    dead_letter_timeout_s: float = 60.0
+    """A dead letter that is not written by then counts as failed, and is written again later."""
     cadence: Cadence = field(default_factory=Riding)
     checkpoint_when_told: bool = False
     """True: what is settled is checkpointed no further than `ShardReader.checkpoint_to` says, and a shard is stored as
@@ -67,6 +78,7 @@ class WorkerSettings:
                 "drain_deadline_s",
                 "batch_records_max",
                 "subscriptions_per_s",
+                "dead_letter_timeout_s",
             )
             if not (value := getattr(self, name)) > 0
         ]
@@ -74,8 +86,25 @@ class WorkerSettings:
             faults.append(f"warm_deadline_s must be at least 0, not {self.warm_deadline_s}")
         if self.look_interval_s > self.failover_s / 5:
             faults.append("look_interval_s is at most a fifth of failover_s: else a dead worker is noticed late")
+        if self.dead_letters is None:
+            faults += self._without_dead_letters()
+        elif self.ledger is NOTHING_GIVEN_UP:
+            object.__setattr__(self, "ledger", LedgerSettings())
         if faults:
             raise OptionError(faults)
+
+    def _without_dead_letters(self) -> list[str]:
+        """What a record could become a dead letter by, and nobody has said where those go."""
+        retry, stalled = self.ledger.retry, self.ledger.stalled
+        names = {
+            "ledger.retry.then": retry.then if retry.tries_max is not None else None,
+            "ledger.stalled": stalled.then if isinstance(stalled, Redeliver) else stalled,
+        }
+        return [
+            f"{name} makes dead letters, and dead_letters does not say where they go"
+            for name, resort in names.items()
+            if isinstance(resort, DeadLetters)
+        ]
 
     @property
     def times(self) -> LeaseTimes:

@@ -8,13 +8,16 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING
 
+from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Fenced, Lifted, Lost, Stored
 from penstock.core.ledger.checkpoints import Checkpoints, Riding
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.resuming import behind
-from penstock.errors import PenstockError, ShardReadError
+from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
 from penstock.runtime.consumer.batch import Batch
+from penstock.runtime.consumer.burying import TIMEOUT_S, Burying
 from penstock.runtime.consumer.lifecycle import Origin
+from penstock.runtime.consumer.two_phase import TwoPhase
 from penstock.runtime.consumer.values import StopReading
 from penstock.runtime.waiting import wait_set
 
@@ -25,18 +28,22 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.cursor import Taken
     from penstock.core.feeding.pages import ChildShard
-    from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.leases.tenure import Command, Loss
     from penstock.core.ledger.checkpoints import Cadence
+    from penstock.core.ledger.ledger import Ending
     from penstock.core.ledger.settings import LedgerSettings
     from penstock.core.ledger.ticket import Delivery
     from penstock.events import LedgerEvent
-    from penstock.model import Record
+    from penstock.model import Position, Record
+    from penstock.runtime.consumer.dead_letters import LetterSink
     from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+    from penstock.runtime.consumer.two_phase import PendingCheckpoint
     from penstock.runtime.consumer.values import Values
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
 
 BATCH_RECORDS_MAX = 10_000
+ALARM_S_MIN = 0.01
+"""What is due by time is looked after at most so often."""
 
 
 class ShardReader:
@@ -60,10 +67,14 @@ class ShardReader:
         read_ahead: Iterable[Taken] = (),
         on_end: Callable[[tuple[ChildShard, ...]], Awaitable[None]] | None = None,
         checkpoint_when_told: bool = False,
+        letters: LetterSink | None = None,
+        letter_timeout_s: float = TIMEOUT_S,
+        on_ending: Callable[[Ending], None] | None = None,
     ) -> None:
         """``read_ahead``: pages that the feed has given before; some may lie before the checkpoint. ``on_end``: awaited
         when the last record was fetched, before the shard may be checkpointed as ended. ``checkpoint_when_told``: what
-        is settled is checkpointed no further than `checkpoint_to` says.
+        is settled is checkpointed no further than `checkpoint_to` says. ``letters``: where dead letters go.
+        ``on_ending`` hears, once, that the ledger's policies want the shard given up, or stopped.
         """
         self._loop = asyncio.get_running_loop()
         self._keeper = keeper
@@ -123,6 +134,20 @@ class ShardReader:
         self.on_over: Callable[[ShardReader], None] | None = None
         """Called once, when nothing more is handed out."""
         self._ending: asyncio.Task[None] | None = None
+        self._burying: Burying | None = None
+        self.ledger.buries = letters is not None
+        if letters is not None:
+            self._burying = Burying(
+                self.ledger, letters, stream=stream, shard_id=shard_id, worker=keeper.tenure.worker,
+                token=keeper.token, timeout_s=letter_timeout_s,
+            )  # fmt: skip
+            self._burying.on_written = self._on_settled
+        self._on_ending = on_ending
+        self._ending_told = self._stop_raised = False
+        self._phases = TwoPhase(
+            self._checkpoints, keeper, where=f"{stream}, {shard_id}", safe=lambda: self._checkpointable,
+            came_to=lambda: self.ledger.came_to, told=lambda: self._told, on_free=self._on_settled,
+        )  # fmt: skip
         self._told = checkpoint  # what the keeper knows to be safe
         self._writing: Checkpoint | None = None  # what it was told to write by itself
 
@@ -131,15 +156,27 @@ class ShardReader:
     def take(self, records_max: int | None = None) -> Batch[Record] | None:
         """The next records, if there are any to be had now; see ``on_stir`` for when to ask again. No more than
         ``records_max``, unless they failed as a larger batch.
+
+        Raises, once, the error for which the policies have stopped the shard (`Stop`).
         """
         now_s = self._loop.time()
         if self.is_over or self.paused or not self._keeper.may_deliver():
             return None
-        self.ledger.check(now_s)
+        ledger = self.ledger
+        ledger.check(now_s)
+        if ledger.ending is not None:
+            self._ends(ledger.ending)
+            if ledger.ending.stops and not self._stop_raised:
+                self._stop_raised = True
+                raise self._stopped(ledger.ending)
+            return None
         delivery, values = self._next(now_s, min(records_max or self._batch_records_max, self._batch_records_max))
         if delivery is None:
-            self._wake_at(self.ledger.next_at_s())
+            if not ledger.draining:  # else what waits for its next try is due, and stays so
+                self._wake_at(ledger.next_at_s())
             return None
+        if self._alarm is None:  # what is out may stall, though nobody asks for more
+            self._wake_at(ledger.next_check_at_s())
         self.records_delivered += len(delivery.records)
         self.batches_delivered += 1
         return Batch(
@@ -152,11 +189,17 @@ class ShardReader:
             millis_behind_latest=self._behind_ms,
             clock=self._loop.time,
             on_settled=self._on_settled,
+            prepare=self.prepare,
         )
 
     async def next_batch(self) -> Batch[Record] | None:
-        """The next records, waited for; None when there will be none in this tenure. Raises what ended the reading."""
+        """The next records, waited for; None when there will be none in this tenure. Raises what ended the reading,
+        and ShardStoppedError where the policies have stopped the shard (`Stop`).
+        """
         while not self.is_over:
+            if (ending := self.ledger.ending) is not None and ending.stops:
+                self._stop_raised = True
+                raise self._stopped(ending)
             batch = self.take()
             if batch is not None:
                 return batch
@@ -178,9 +221,28 @@ class ShardReader:
                 self.on_left(self)
 
     def take_back(self) -> None:
-        """Whoever iterated has left: what is out is handed out again."""
+        """Whoever iterated has left: what is out is handed out again, and what is settled is checkpointed at once."""
+        if self.is_over:
+            return
         self.ledger.take_back(self._loop.time())
+        self._tell(self._checkpointable, at_once=True)
         self._stir()
+
+    # --- two phases -----------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> PendingCheckpoint | None:
+        """The checkpoint that is stored as pending: prepared in this tenure, or left by a former owner and kept."""
+        return self._phases.pending
+
+    async def prepare(self, position: Position, state: bytes | None = None) -> PendingCheckpoint:
+        """Store a pending checkpoint up to and with this position, with bytes of the application's for whoever comes
+        next. Until it is committed or abandoned nothing else is checkpointed.
+
+        Raises CheckpointError: for a position that is checkpointed already, or was not fetched yet, while another call
+        is on its way, and when the shard is lost.
+        """
+        return await self._phases.prepare(Checkpoint.at(position), state)
 
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
         """From now on checkpoints go so far, as far as it is settled, and no further: for those who settle records
@@ -246,10 +308,13 @@ class ShardReader:
 
     def heard(self, command: Command) -> None:
         """What the tenure says."""
+        self._phases.heard(command)
         if isinstance(command, Stored):
             if self._writing is not None and self._writing <= command.checkpoint:
                 self._writing = None
                 self._checkpoints.wrote(self._loop.time())
+            elif self._keeper.row.pending is None:
+                self._checkpoints.carried(command.checkpoint, self._loop.time())
             if command.checkpoint.is_end:
                 self.has_ended = True
                 self.stop("the shard has ended")
@@ -273,6 +338,9 @@ class ShardReader:
             if self._ending is not None:
                 self._ending.cancel()
             self.ledger.close(reason)
+            self._phases.stop(reason)
+            if self._burying is not None:
+                self._burying.stop()
             if self._alarm is not None:
                 self._alarm.cancel()
             self._over.set()
@@ -285,16 +353,18 @@ class ShardReader:
         await self._over.wait()
 
     async def drain(self, deadline_s: float) -> bool:
-        """Hand out nothing more, and wait until all that is out is settled. False when the deadline came first."""
+        """Hand out nothing more, and wait until all that is out is settled, dead letters are written, and no checkpoint
+        is pending. False when the deadline came first.
+        """
         self.ledger.draining = True
         end_s = self._loop.time() + deadline_s
         if self.before_leaving is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(deadline_s):
                     await self.before_leaving()
-        while not self.ledger.drained and self._loop.time() < end_s:
+        while not (is_done := self.ledger.drained and self._phases.idle) and self._loop.time() < end_s:
             await self._pause(end_s - self._loop.time())
-        return self.ledger.drained
+        return is_done
 
     def resume(self) -> None:
         """Hand out again, after a drain that came to nothing."""
@@ -306,9 +376,7 @@ class ShardReader:
     def hand_over(self) -> None:
         """The lease is about to go: tell the keeper the last checkpoint. Nothing more is handed out."""
         self.ledger.draining = True
-        checkpoint = self._checkpoints.riding(self._checkpointable)
-        if checkpoint is not None:
-            self._keeper.settled(checkpoint)
+        self._tell(self._checkpointable)
 
     # --- parts ----------------------------------------------------------------------------------
 
@@ -344,21 +412,33 @@ class ShardReader:
 
     def _on_settled(self) -> None:
         """Tell the keeper how far it is safe: to ride on the next renewal, or by a write of its own if that is due."""
-        safe, records = self._checkpointable, self.ledger.settled_records
+        ledger, checkpoints = self.ledger, self._checkpoints
+        if self._burying is not None and not self.is_over:
+            self._burying.work()
+            self._wake_at(ledger.next_letter_at_s())
+        if ledger.ending is not None:
+            self._ends(ledger.ending)
+        safe, records = self._checkpointable, ledger.settled_records
         if safe.is_end and self.before_end is not None:
             if self._ending is None:
                 self._ending = self._loop.create_task(self._before_end(self.before_end))
             return
-        riding = self._checkpoints.riding(safe)
+        riding = checkpoints.riding(safe)
         if riding is not None:
-            due = safe.is_end or self._checkpoints.due(safe, records, self._loop.time())
+            due = safe.is_end or checkpoints.due(safe, records, self._loop.time())
             if due and self._writing is None:
-                self._checkpoints.writing(riding, records)
+                checkpoints.writing(riding, records)
                 self._writing = riding
             if due or riding != self._told:
-                self._told = riding
-                self._keeper.settled(riding, at_once=due)
+                self._tell(safe, at_once=due)
         self._stir()
+
+    def _tell(self, safe: Checkpoint, *, at_once: bool = False) -> None:
+        """Tell the keeper how far a write may go; nothing while a checkpoint is pending."""
+        riding = self._checkpoints.riding(safe)
+        if riding is not None:
+            self._told = riding
+            self._keeper.settled(riding, at_once=at_once, commit=self._checkpoints.clears)
 
     async def _before_end(self, told: Callable[[], Awaitable[None]]) -> None:
         await told()
@@ -382,7 +462,31 @@ class ShardReader:
 
     def _alarmed(self) -> None:
         self._alarm = None
-        self._stir()
+        self.ledger.check(self._loop.time())
+        self._on_settled()
+        if not self.is_over:
+            self._wake_at(max(self._next_s(), self._loop.time() + ALARM_S_MIN))
+
+    def _next_s(self) -> float:
+        """When something is to be done, though nobody asks for records, and nobody settles any."""
+        at_s = min(self.ledger.next_check_at_s(), self._checkpoints.next_at_s(self._checkpointable))
+        return at_s if self._burying is None else min(at_s, self.ledger.next_letter_at_s())
+
+    def _ends(self, ending: Ending) -> None:
+        """The policies have had enough of the shard."""
+        if not self._ending_told:
+            self._ending_told = True
+            if self._on_ending is not None:
+                self._on_ending(ending)
+
+    def _stopped(self, ending: Ending) -> ShardStoppedError:
+        why = ending.reason if ending.error is None else f"{ending.reason}: {type(ending.error).__name__}"
+        error = ShardStoppedError(
+            f"{self.stream}, {self.shard_id}: nothing more is handed out ({why}): mend the cause, and start the "
+            "consumer anew; or choose Skip, DeadLetters or GiveUp in place of Stop"
+        )
+        error.__cause__ = ending.error
+        return error
 
     async def _pause(self, seconds: float | None) -> None:
         """Until something has happened, or so long."""

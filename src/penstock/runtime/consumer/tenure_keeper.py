@@ -77,9 +77,11 @@ class TenureKeeper:
         self._inputs.append(given)
         self._more.set()
 
-    def settled(self, checkpoint: Checkpoint, *, at_once: bool = False) -> None:
-        """All up to the checkpoint is settled; stored with the next renewal, or at once."""
-        self.tell(Settled(checkpoint, at_once=at_once))
+    def settled(self, checkpoint: Checkpoint, *, at_once: bool = False, commit: bool = False) -> None:
+        """All up to the checkpoint is settled; stored with the next renewal, or at once. ``commit``: also where one is
+        pending, which this clears.
+        """
+        self.tell(Settled(checkpoint, at_once=at_once, commit=commit))
 
     def alive(self, sent_s: float) -> None:
         """A write to the worker's own row was confirmed, sent at this time of the keeper's clock."""

@@ -22,6 +22,7 @@ from penstock.core.leases import writes
 from penstock.core.leases.tenure import Loss, Lost
 from penstock.errors import PenstockError
 from penstock.runtime.clock import SteadyClock
+from penstock.runtime.consumer.dead_letters import open_letters
 from penstock.runtime.consumer.held import HeldShard
 from penstock.runtime.consumer.lifecycle import Origin
 from penstock.runtime.consumer.presence import Presence
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.steps import Result
     from penstock.core.leases.tenure import Command
     from penstock.ports import LeaseTable
+    from penstock.runtime.consumer.dead_letters import LetterSink
     from penstock.runtime.consumer.settings import WorkerSettings
     from penstock.runtime.consumer.stream_part import StreamPart
     from penstock.runtime.feeds import PollingFeed
@@ -66,9 +68,11 @@ class Worker:
         on_event: Callable[[Any], None],
         on_reader: Callable[[ShardReader], None],
         version: str = "",
+        letters: LetterSink | None = None,
     ) -> None:
         """``streams``: one, or several with keys; ``on_reader`` hears of each shard that this worker begins to hold;
-        ``version`` is shown to the others.
+        ``version`` is shown to the others; ``letters``: where dead letters go (None: as the settings say);
+        they are closed at the end.
         """
         self.id = worker_id
         self.settings = settings
@@ -78,6 +82,7 @@ class Worker:
         self._rng = rng
         self._on_event = on_event
         self._on_reader = on_reader
+        self._letters = open_letters(settings.dead_letters, None) if letters is None else letters
         self._loop = asyncio.get_running_loop()
         self._clock = clock = SteadyClock(self._loop)
         self._claims: dict[str, TenureKeeper] = {}
@@ -126,6 +131,8 @@ class Worker:
         announcing = self._spawn(self._presence.run())
         announcing.add_done_callback(lambda _: self._look_now.set())
         try:
+            if self._letters is not None:
+                await self._letters.start()
             while self._presence.alive_s is None and not self._presence.leaving:
                 if announcing.done():
                     await announcing  # nobody may hold a lease whom nobody can see
@@ -150,6 +157,8 @@ class Worker:
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks)
+            if self._letters is not None:
+                await self._letters.close()
             if self._stopped.is_set():
                 with contextlib.suppress(PenstockError):  # what is left in the table is found out by the others
                     await self._leave()
@@ -343,6 +352,9 @@ class Worker:
             read_ahead=() if warming is None else warming.pages,
             on_end=lambda children: self._shards.at_end(key, stream, children),
             checkpoint_when_told=settings.checkpoint_when_told,
+            letters=self._letters,
+            letter_timeout_s=settings.dead_letter_timeout_s,
+            on_ending=lambda ending: None if ending.stops else self.give_up(key, ending.cool_down_s),
         )
         reader.origin = origin
         side = OwnerSide(key, warm_deadline_s=settings.warm_deadline_s, drain_deadline_s=settings.drain_deadline_s)

@@ -1,0 +1,223 @@
+"""Where dead letters go: a stream, a file, or a function. A record counts as settled once its letter is written there.
+
+`DeadLettersToStream` and `DeadLettersToFile` are choices of a consumer's settings; each consumer opens what is chosen
+for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from penstock.errors import FlushTimeoutError, InvalidRecordError, RecordRefusedError
+from penstock.model import OutRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from penstock.core.ledger.letter import Letter
+    from penstock.ports import RecordSink
+    from penstock.runtime.producer import Producer
+    from penstock.wiring import WireSettings
+
+
+class LetterSink(Protocol):
+    """Takes dead letters, several at the same time. Used on one event loop."""
+
+    async def start(self) -> None:
+        """Find out whether it works at all. Raises what says that it does not."""
+
+    async def write(self, letter: Letter) -> None:
+        """Returns once the letter is kept for good. Whatever it raises: it is not, and is written again later."""
+
+    async def close(self) -> None:
+        """Nothing more comes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLettersToStream:
+    """Each dead letter is a record of this stream: a line of JSON, as `Letter.to_json` makes it."""
+
+    stream: str | RecordSink
+    """Name or ARN; or a RecordSink, which is closed with the consumer."""
+    wire: WireSettings | None = None
+    """How to reach a stream given by name; None: as the consumer reaches its own."""
+    with_data: bool = True
+    """The letter holds the record's data and keys too. Without them a record can only be replayed as long as the stream
+    that it came from keeps it. Data that is too large for a record of this stream is left out, which the letter says.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLettersToFile:
+    """Each dead letter is a line of JSON at the end of this file, which is synced to the disk."""
+
+    path: Path | str
+    """Made if it is not there, for its owner alone to read. Several consumers may write to one file of a local disk."""
+    with_data: bool = True
+    """As with `DeadLettersToStream`."""
+
+
+@dataclass(frozen=True)
+class DeadLettersTo:
+    """A function is called with each dead letter."""
+
+    write: Callable[[Letter], Awaitable[object] | object] = field(repr=False)
+    """When it returns (or what it returns was awaited) the letter is kept; an exception means that it is called again
+    later. A plain function is called on the event loop and must not block it.
+    """
+
+
+DeadLetterChoice: TypeAlias = DeadLettersToStream | DeadLettersToFile | DeadLettersTo
+
+
+def open_letters(choice: DeadLetterChoice | None, wire: WireSettings | None) -> LetterSink | None:
+    """What a consumer writes to. ``wire``: how it reaches its own stream. Raises OptionError."""
+    match choice:
+        case DeadLettersToStream():
+            return StreamLetters(choice, wire)
+        case DeadLettersToFile():
+            return FileLetters(Path(choice.path), with_data=choice.with_data)
+        case DeadLettersTo():
+            return CallableLetters(choice.write)
+    return None
+
+
+class StreamLetters:
+    """Writes to a stream, through a producer."""
+
+    def __init__(self, choice: DeadLettersToStream, wire: WireSettings | None) -> None:
+        from penstock.runtime.producer import Producer
+
+        own = choice.wire or (wire if isinstance(choice.stream, str) else None)
+        self._producer: Producer[Any] = Producer(choice.stream, wire=own)
+        self._with_data = choice.with_data
+
+    async def start(self) -> None:
+        """List the stream's shards."""
+        await self._producer.start()
+
+    async def write(self, letter: Letter) -> None:
+        """Put it, and wait until it is written."""
+        if not self._with_data:
+            letter = letter.without_data()
+        try:
+            await self._put(letter)
+        except (InvalidRecordError, RecordRefusedError):
+            if letter.data is None:
+                raise
+            # Base64 makes it a third larger than the record was, which the stream may not take.
+            await self._put(letter.without_data(left_out=True))
+
+    async def close(self) -> None:
+        """What is under way was given up by its caller."""
+        with contextlib.suppress(FlushTimeoutError):
+            await self._producer.close(0)
+
+    async def _put(self, letter: Letter) -> None:
+        await self._producer.put(OutRecord(letter.to_json(), letter.partition_key or letter.shard_id))
+
+
+class FileLetters:
+    """Appends to a file. What comes while it is synced goes together with the next sync."""
+
+    def __init__(self, path: Path, *, with_data: bool = True) -> None:
+        self.path = path
+        self._with_data = with_data
+        self._descriptor: int | None = None
+        self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open the file. Raises OSError."""
+        if self._descriptor is None:
+            self._descriptor = await asyncio.to_thread(self._open)
+
+    async def write(self, letter: Letter) -> None:
+        """Append it, and sync. Raises OSError."""
+        kept = letter if self._with_data else letter.without_data()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._waiting.append((kept.to_json() + b"\n", done))
+        if self._writing is None:
+            self._writing = loop.create_task(self._write_all())
+        await done
+
+    async def close(self) -> None:
+        """Finish what is being written."""
+        if self._writing is not None:
+            await asyncio.wait((self._writing,))
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            await asyncio.to_thread(os.close, descriptor)
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                fault: Exception | None = None
+                try:
+                    await self.start()
+                    await asyncio.to_thread(self._append, b"".join(line for line, _ in batch))
+                except Exception as error:  # whatever it is, those who wait are to know
+                    fault = error
+                for _, done in batch:
+                    if not done.done():
+                        done.set_exception(fault) if fault is not None else done.set_result(None)
+        finally:
+            self._writing = None
+
+    def _open(self) -> int:
+        is_new = not self.path.exists()
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            if is_new:
+                _sync_folder(self.path.parent)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _append(self, lines: bytes) -> None:
+        descriptor = self._descriptor
+        assert descriptor is not None
+        size = os.fstat(descriptor).st_size
+        # Whoever wrote last may have died, or met the end of the disk, in the middle of a line.
+        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        text = b"\n" + lines if torn else lines
+        written = os.write(descriptor, text)
+        if written < len(text):
+            raise OSError(f"only {written} of {len(text)} bytes of dead letters could be written to {self.path}")
+        os.fsync(descriptor)
+
+
+class CallableLetters:
+    """Calls a function."""
+
+    def __init__(self, function: Callable[[Letter], Awaitable[object] | object]) -> None:
+        self._function = function
+
+    async def start(self) -> None:
+        """There is nothing to find out."""
+
+    async def write(self, letter: Letter) -> None:
+        """Call it, and await what it returns if that can be."""
+        result = self._function(letter)
+        if hasattr(result, "__await__"):
+            await result
+
+    async def close(self) -> None:
+        """It is the user's."""
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new file is there after a crash only if its folder is synced."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
