@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.core.sequence import may_be_from, shard_id_number, shard_id_of, shard_number_of, version_of
+from penstock.core.sequence import just_before, may_be_from, shard_id_number, shard_id_of, shard_number_of, version_of
 
 # The numbers that KCL's own tests hold themselves to.
 OF_SHARD_0 = 49587497311274533994574834252742144236107130636007899138
@@ -19,6 +19,18 @@ def test_unknown_shapes_tell_nothing(number):
     assert version_of(number) is None
     assert shard_number_of(number) is None
     assert may_be_from(number, "shardId-000000000001")
+
+
+def test_the_number_just_before_is_of_the_same_shard_and_shape():
+    before = just_before(OF_SHARD_0)
+    assert before < OF_SHARD_0
+    assert (version_of(before), shard_number_of(before), before & 15) == (2, 0, OF_SHARD_0 & 15)
+    assert before >> 72 == OF_SHARD_0 >> 72, "its counter is the same: no earlier record of the shard is behind it"
+
+
+@pytest.mark.parametrize("number", [UNKNOWN_VERSION, 1, 2**185 + 2])
+def test_of_an_unknown_shape_the_next_lower_number_is_just_before(number):
+    assert just_before(number) == number - 1
 
 
 def test_a_number_of_another_shard_is_noticed():

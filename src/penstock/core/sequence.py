@@ -12,6 +12,8 @@ _VERSION_SHIFT = 184
 _VERSION = 2
 _SHARD_SHIFT = 4
 _SHARD_MASK = 0xFFFF_FFFF
+_SECOND_SHIFT = 36
+_SECOND_MASK = 0xF_FFFF_FFFF
 _SHARD_ID_PREFIX = "shardId-"
 _SHARD_DIGITS_MAX = 20
 
@@ -32,6 +34,18 @@ def shard_number_of(sequence_number: int) -> int | None:
     if version_of(sequence_number) is None:
         return None
     return (sequence_number >> _SHARD_SHIFT) & _SHARD_MASK
+
+
+def just_before(sequence_number: int) -> int:
+    """A number that stands before this record of a shard and behind all of its earlier ones; no record carries it.
+
+    Numbers of one shard differ by a counter in their highest bits, and below it by the second of arrival, in the 36
+    bits above the shard's. This one has the same counter, a second earlier, and is otherwise as the service makes
+    them. Of an unknown shape it is the next lower number.
+    """
+    if version_of(sequence_number) is None or not (sequence_number >> _SECOND_SHIFT) & _SECOND_MASK:
+        return sequence_number - 1
+    return sequence_number - (1 << _SECOND_SHIFT)
 
 
 def may_be_from(sequence_number: int, shard_id: str) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.feeding.user_records import Opened, UserRecords, opened
 from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.sequence import just_before
 from penstock.model import IteratorAt, Position
 
 if TYPE_CHECKING:
@@ -148,6 +149,9 @@ class FeedCursor:
     def _from(self, done: Position, raws: Sequence[RawRecord]) -> Sequence[RawRecord]:
         """Kinesis records from the stored one on; notes whether it is there."""
         first = int(raws[0].sequence_number)
+        if just_before(first) == done.sequence_number:  # who stored it knew the next record, not the last one
+            self._was_trimmed = None
+            return raws
         if first > done.sequence_number:
             # The service starts at the next one where one is missing. In a search from the oldest on, that one is next.
             self._was_trimmed = self._was_trimmed or done

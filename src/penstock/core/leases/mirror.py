@@ -1,0 +1,189 @@
+"""Rows that follow a reader who keeps his position elsewhere, a Spark query, and who owns no lease.
+
+The rows stay free. A name that nobody renews would be waited for by whoever goes on, and in a fleet of the KCL 2.x,
+which chooses its leader among the owners' names, it could be a leader that does nothing.
+
+Every write asks for a row that is free and as it was read, and raises its counter. So it never costs an owner his
+lease: whoever takes one while it is under way is refused, or refuses it. A checkpoint never goes back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from penstock.core.leases import writes
+from penstock.core.leases.row import CHECKPOINT_OWNER, CHILDREN, OWNER, LeaseRow
+from penstock.core.leases.writes import Done, Refused, Unknown, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from penstock.core.leases.checkpoint import Checkpoint
+
+NOTE = "penstockPosition"
+"""The attribute with the reader's own words for his position. The KCL leaves alone what it does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """How far one shard is read, as its lease is to say."""
+
+    shard_id: str
+    checkpoint: Checkpoint
+    note: str
+    parents: frozenset[str] = frozenset()
+    children: frozenset[str] = frozenset()
+    hash_range: tuple[int, int]
+    """Inclusive."""
+
+
+class Create(NamedTuple):
+    """Add a row."""
+
+    row: LeaseRow
+
+
+class Read(NamedTuple):
+    """Read a row again: what became of a write to it is not known."""
+
+    key: str
+
+
+Step: TypeAlias = Create | Read | Write
+
+
+def release(row: LeaseRow) -> Write:
+    """Take the name of an owner off a row who has not moved its counter for the failover time."""
+    write = writes.renew(row)
+    return replace(write, changes=(*write.changes, (OWNER, None), (CHECKPOINT_OWNER, None)))
+
+
+class MirroredRows:
+    """The rows as they were read last, the marks that they are to reach, and the writes that are missing."""
+
+    def __init__(self, rows: Iterable[LeaseRow]) -> None:
+        """``rows`` are the leases of one stream, by shard id."""
+        self._rows = {row.key: row for row in rows}
+        self._marks: dict[str, Mark] = {}
+        self._gone: frozenset[str] = frozenset()
+        self._notes = False
+        self._doubtful: set[str] = set()
+
+    @property
+    def rows(self) -> Mapping[str, LeaseRow]:
+        """By shard id."""
+        return self._rows
+
+    def want(self, marks: Iterable[Mark], *, gone: Collection[str] = (), notes: bool = False) -> None:
+        """Say where all shards are by now; what was wanted before counts no more.
+
+        ``gone`` are shards that the retention has trimmed: their rows are deleted. ``notes``: also write where only
+        the note is another one; else a note goes with a checkpoint.
+        """
+        self._marks = {mark.shard_id: mark for mark in marks}
+        self._gone = frozenset(gone)
+        self._notes = notes
+
+    def steps(self) -> list[Step]:
+        """What is to be done now, in any order; call it again when all of it was learnt, until nothing comes.
+
+        A shard ends here when its children have rows: else whoever goes on could find it ended, and nothing after it.
+        """
+        steps: list[Step] = []
+        for key, mark in self._marks.items():
+            if key in self._doubtful:
+                steps.append(Read(key))
+            elif (row := self._rows.get(key)) is None:
+                steps.append(Create(_born(mark)))
+            elif row.actual_owner is None and not (mark.checkpoint.is_end and self._lacks_children(mark)):
+                write = self._towards(row, mark)
+                steps += [] if write is None else [write]
+        for key in self._gone - self._marks.keys():
+            row = self._rows.get(key)
+            if key in self._doubtful:
+                steps.append(Read(key))
+            elif row is not None and row.actual_owner is None:
+                steps.append(writes.delete(row))
+        return steps
+
+    def learn(self, key: str, outcome: Done | Refused | Unknown) -> None:
+        """What became of a step; of a read, ``Done`` with the row that was found."""
+        if isinstance(outcome, Unknown):
+            self._doubtful.add(key)
+            return
+        self._doubtful.discard(key)
+        if outcome.row is None:
+            self._rows.pop(key, None)
+        else:
+            self._rows[key] = outcome.row
+
+    def doubt(self, keys: Iterable[str]) -> None:
+        """Have these rows read again."""
+        self._doubtful.update(keys)
+
+    def owned(self) -> dict[str, str]:
+        """Shards whose leases have an owner by now, and him: they are not written to."""
+        return {
+            key: owner
+            for key in self._marks
+            if (row := self._rows.get(key)) is not None and (owner := row.actual_owner) is not None
+        }
+
+    def behind(self) -> list[str]:
+        """Shards whose rows do not say yet what is wanted."""
+        return [
+            key
+            for key, mark in self._marks.items()
+            if (row := self._rows.get(key)) is None or _ahead(row, mark) or key in self._doubtful
+        ]
+
+    def ahead(self) -> list[str]:
+        """Shards whose rows say more than is wanted: somebody else has read on. They stay so."""
+        rows = {key: self._rows[key] for key in self._marks if key in self._rows}
+        return [
+            key
+            for key, row in rows.items()
+            if (row.checkpoint.is_position or row.ended) and row.checkpoint > self._marks[key].checkpoint
+        ]
+
+    def _lacks_children(self, mark: Mark) -> bool:
+        return any(child in self._marks and child not in self._rows for child in mark.children)
+
+    def _towards(self, row: LeaseRow, mark: Mark) -> Write | None:
+        if _ahead(row, mark):
+            write = writes.checkpoint(row, mark.checkpoint)
+        elif self._wants_note(row, mark):
+            write = writes.renew(row)
+        else:
+            return None
+        changes = (*write.changes, (NOTE, mark.note))
+        if mark.checkpoint.is_end and mark.children:
+            changes = (*changes, (CHILDREN, mark.children))
+        return replace(write, changes=changes)
+
+    def _wants_note(self, row: LeaseRow, mark: Mark) -> bool:
+        """True where the row says the same, and not yet in the reader's words. A word of the KCL's is as good as
+        another: it says that nothing is read, and which one it is was decided when the row was made.
+        """
+        words = not (row.checkpoint.is_position or row.ended or mark.checkpoint.is_position or mark.checkpoint.is_end)
+        if row.checkpoint != mark.checkpoint and not words:
+            return False
+        note = row.others.get(NOTE)
+        return note is None or (self._notes and note != mark.note)
+
+
+def _ahead(row: LeaseRow, mark: Mark) -> bool:
+    return mark.checkpoint > row.checkpoint and (mark.checkpoint.is_position or mark.checkpoint.is_end)
+
+
+def _born(mark: Mark) -> LeaseRow:
+    first, last = mark.hash_range
+    return LeaseRow(
+        key=mark.shard_id,
+        checkpoint=mark.checkpoint,
+        parents=mark.parents,
+        children=mark.children if mark.checkpoint.is_end else frozenset(),
+        first_hash_key=first,
+        last_hash_key=last,
+    )
