@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -84,6 +86,20 @@ async def timed(endpoint_url: str, stream: str, rate_per_s: float, seconds: floa
             )
             put += len(due)
     return {"put": put, "began_s": began_s}
+
+
+async def numbered(endpoint_url: str, stream: str, rate_per_s: float) -> dict[str, Any]:
+    """Put records of 100 bytes, numbered in decimal from 0 on, at a steady rate until SIGTERM. None is aggregated."""
+    put = 0
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    async with Producer(stream, options=ProducerOptions(aggregation=False), wire=wire(endpoint_url)) as producer:
+        async for due in ticks(rate_per_s, math.inf):
+            await producer.put_many([(f"key-{n % KEYS:04d}", b"%010d" % n + b"." * 90) for n in due])
+            put += len(due)
+            if stopping.is_set():
+                break
+    return {"put": put}
 
 
 # --- an endpoint that is silent -------------------------------------------------------------------------
@@ -227,6 +243,7 @@ PROGRAMS: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
     "stalled": stalled,
     "share": share,
     "timed": timed,
+    "numbered": numbered,
 }
 
 

@@ -1,0 +1,194 @@
+"""Consumers in processes of their own, as benchmarks start them: ``python -m bench._consuming WHAT {...}``.
+
+Each takes its arguments as one JSON object; `idle` and `latency` print one JSON object, `worker` runs until SIGTERM and
+writes what it delivers into a file that outlives a SIGKILL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import struct
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench._dynamo import table
+from bench._form import cpu_s
+from bench._producing import resident_bytes, wire
+from penstock.core.ledger.checkpoints import Prompt, Riding
+from penstock.model import StartAt
+from penstock.runtime.consumer.consumer import Consumer
+from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.feeds import FanOutTimes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from penstock.model import Record
+    from penstock.runtime.consumer.batch import Batch
+
+FAILOVER_S = 10.0
+LOOK_S = 0.02
+
+
+@contextlib.asynccontextmanager
+async def consumer(
+    kinesis: str, dynamodb: str, stream: str, application: str, *, worker_id: str | None = None, fan_out: bool = False,
+    prompt: bool = False, start_at: StartAt = StartAt.LATEST, tag: str = "",
+) -> AsyncIterator[Consumer]:  # fmt: skip
+    """A consumer with the defaults, on a lease table in DynamoDB."""
+    leases = table(dynamodb, application, tag=tag)
+    settings = WorkerSettings(
+        failover_s=FAILOVER_S,
+        start_at=start_at,
+        cadence=Prompt() if prompt else Riding(),
+        fan_out=FanOutTimes() if fan_out else None,
+    )
+    try:
+        async with Consumer(
+            stream, application=application, worker_id=worker_id, leases=leases, settings=settings, wire=wire(kinesis)
+        ) as one:
+            yield one
+    finally:
+        await leases.close()
+
+
+# --- shards without records -----------------------------------------------------------------------------
+
+
+async def idle(kinesis: str, dynamodb: str, stream: str, shards: int, settle_s: float, seconds: float) -> None:
+    """Hold all of a stream's shards while nothing comes; what that costs in a while, once it has come to rest."""
+    async with consumer(kinesis, dynamodb, stream, "idle") as one:
+        began_s = time.monotonic()
+        held = 0
+        async for _ in one.shards():
+            held += 1
+            if held == shards:
+                break
+        held_s = time.monotonic() - began_s
+        await asyncio.sleep(settle_s)
+        say(started=True, held_s=held_s)
+        cpu, began_s = cpu_s(), time.monotonic()
+        await asyncio.sleep(seconds)
+        took_s = time.monotonic() - began_s
+        say(core=(cpu_s() - cpu) / took_s, resident=resident_bytes("VmRSS"), most=resident_bytes("VmHWM"))
+        os._exit(0)  # the lease table goes with the benchmark, and a thousand shards need not be given back
+
+
+# --- put to handler -------------------------------------------------------------------------------------
+
+
+async def latency(kinesis: str, dynamodb: str, stream: str, fan_out: bool, from_s: float, until_s: float) -> None:
+    """How old records of `bench._producing timed` are when they are handed out, by those put from ``from_s`` on and
+    before ``until_s`` (epoch seconds).
+    """
+    ages_s: list[float] = []
+    async with consumer(kinesis, dynamodb, stream, f"latency-{fan_out}".lower(), fan_out=fan_out) as one:
+        iterating = aiter(one)
+        say(started=True)
+        while time.time() < until_s:
+            try:
+                async with asyncio.timeout(until_s + 1.0 - time.time()):
+                    batch = await anext(iterating)
+            except TimeoutError:
+                break
+            async with batch:
+                now_s = time.time()
+                put_s = [json.loads(record.data)["put_s"] for record in batch]
+                ages_s += [now_s - at_s for at_s in put_s if from_s <= at_s < until_s]
+    say(ages_s=ages_s)
+
+
+# --- a worker that is deployed, and killed --------------------------------------------------------------
+
+DELIVERY = struct.Struct("<dHHQI")
+"""Seconds of the system's monotonic clock; the worker and the shard as numbers; token; how many records follow."""
+RECORD = struct.Struct("<I24s")
+"""A record's own number, and its sequence number."""
+
+
+class Delivered(NamedTuple):
+    """One batch that a handler was given."""
+
+    at_s: float
+    worker: int
+    shard: int
+    token: int
+    numbers: tuple[int, ...]
+    sequence_numbers: tuple[int, ...]
+
+
+def written(batch: Batch[Record], worker: int) -> bytes:
+    """A delivery as bytes. A record's data begin with its number, in decimal."""
+    at_s = time.monotonic()
+    records = [RECORD.pack(int(record.data[:10]), record.sequence_number.to_bytes(24, "little")) for record in batch]
+    shard = int(batch.shard_id.rpartition("-")[2])
+    return DELIVERY.pack(at_s, worker, shard, batch.token, len(records)) + b"".join(records)
+
+
+def deliveries(path: Path, start: int = 0) -> tuple[list[Delivered], int]:
+    """What workers have written into a file behind this byte, and where to go on."""
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read()
+    found, at = [], 0
+    while at + DELIVERY.size <= len(data):
+        at_s, worker, shard, token, count = DELIVERY.unpack_from(data, at)
+        end = at + DELIVERY.size + count * RECORD.size
+        if end > len(data):
+            break
+        pairs = list(RECORD.iter_unpack(data[at + DELIVERY.size : end]))
+        numbers = tuple(number for number, _ in pairs)
+        found.append(
+            Delivered(at_s, worker, shard, token, numbers, tuple(int.from_bytes(one, "little") for _, one in pairs))
+        )
+        at = end
+    return found, start + at
+
+
+async def worker(
+    kinesis: str,
+    dynamodb: str,
+    stream: str,
+    application: str,
+    number: int,
+    path: str,
+    fan_out: bool,
+    prompt: bool,
+) -> None:
+    """Read until SIGTERM; each delivery goes to the file with one write, when the handler is given it."""
+    out = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    async with consumer(
+        kinesis, dynamodb, stream, application, worker_id=f"worker-{number:03d}", fan_out=fan_out, prompt=prompt,
+        start_at=StartAt.TRIM_HORIZON,
+    ) as one:  # fmt: skip
+
+        async def handle(batch: Batch[Record]) -> None:
+            os.write(out, written(batch, number))
+
+        running = asyncio.create_task(one.run(handle))
+        stopped = asyncio.create_task(stopping.wait())
+        await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            await running
+        await one.close()
+        await running
+
+
+def say(**result: Any) -> None:
+    """One line of JSON."""
+    print(json.dumps(result), flush=True)
+
+
+PROGRAMS: dict[str, Callable[..., Awaitable[None]]] = {"idle": idle, "latency": latency, "worker": worker}
+
+
+if __name__ == "__main__":
+    asyncio.run(PROGRAMS[sys.argv[1]](**json.loads(sys.argv[2])))

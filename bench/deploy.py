@@ -1,0 +1,304 @@
+"""Deploys of four workers on eight shards under 2,000 records/s, kills, starts, stops and reshards: gaps and repeats.
+
+Every worker is a process. ``one_by_one``: each is stopped, then its successor is started. ``blue_green``: four new ones
+are started, then the four old ones stopped. A gap is the time between two deliveries of a shard around its move, less
+the shard's median spacing before. The local Kinesis enforces AWS's limits per shard; leases are in DynamoDB Local.
+The failover time is 10 s, everything else as it is by default.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench._dynamo import dynamodb
+from bench._fleet import STEADY_S, Fleet, by_shard, duplicates, moves, p99, two_readers
+from bench._form import cpu_of_s, judge, options, report, say, wanted
+from bench.local import call
+from bench.wire import set_environment
+from penstock.testing import LocalKinesis
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator
+
+    from bench._form import Result
+    from penstock.local.spawned import SpawnedKinesis
+
+STREAM = "bench"
+SHARDS, WORKERS = 8, 4
+RATE_PER_S = 2_000
+SPACING_S = 6.0
+"""So long a balanced fleet is watched for its usual spacing."""
+DEPLOY_ROUNDS = 2
+KILL_ROUNDS = 2
+ROUNDS = 3
+IDLE_S = 3.0
+
+
+@contextmanager
+def kinesis(shards: int = SHARDS) -> Iterator[SpawnedKinesis]:
+    """A local Kinesis with AWS's limits; says how busy it was."""
+    with LocalKinesis.spawn(streams={STREAM: shards}, limits=True) as service:
+        began_s = time.monotonic()
+        yield service
+        say(f"  the local Kinesis: {cpu_of_s(service.pid) / (time.monotonic() - began_s):.0%} of a core")
+
+
+# --- deploys ----------------------------------------------------------------------------------------------
+
+
+class Deploy(NamedTuple):
+    """What one deploy did."""
+
+    gaps_ms: list[float]
+    duplicates: int
+    two_readers: int
+
+
+def one_by_one(fleet: Fleet) -> None:
+    """Stop one, start its successor, and wait until it has its share."""
+    for process in list(fleet.running):
+        stopped_s = fleet.stop(process)
+        fleet.start()
+        say(f"  stopped in {stopped_s:.1f} s, balanced again after {fleet.until_balanced(SHARDS):.1f} s")
+
+
+def blue_green(fleet: Fleet) -> None:
+    """Start all new ones, and when they run, stop all old ones."""
+    old = list(fleet.running)
+    for _ in old:
+        fleet.start()
+    say(f"  balanced among eight after {fleet.until_balanced(SHARDS):.1f} s")
+    began_s = time.monotonic()
+    for process in old:
+        fleet.ask_to_stop(process)
+    for process in old:
+        fleet.ended(process)
+    say(f"  stopped in {time.monotonic() - began_s:.1f} s, balanced again after {fleet.until_balanced(SHARDS):.1f} s")
+
+
+DEPLOYS = {"one_by_one": one_by_one, "blue_green": blue_green}
+
+
+def deploy(leases: str, folder: Path, how: str, *, fan_out: bool) -> Deploy:
+    """One deploy of a balanced fleet."""
+    with kinesis() as service, Fleet(service.endpoint_url, leases, folder, stream=STREAM, fan_out=fan_out) as fleet:
+        for _ in range(WORKERS):
+            fleet.start()
+        fleet.load(RATE_PER_S)
+        fleet.until_balanced(SHARDS)
+        time.sleep(SPACING_S)
+        from_s = time.monotonic()
+        DEPLOYS[how](fleet)
+        put = fleet.unload()
+        found = fleet.log.look()
+        moved = moves(found, from_s)
+        done = Deploy([one.gap_ms for one in moved], duplicates(found), two_readers(found))
+    say(f"{how}, {'fan-out' if fan_out else 'polling'}: {put:,} records, {len(moved)} moves, gaps p50 "
+        f"{statistics.median(done.gaps_ms):.0f} ms, most {max(done.gaps_ms):.0f} ms; {done.duplicates} duplicates, "
+        f"{done.two_readers} deliveries by a former owner")  # fmt: skip
+    return done
+
+
+def deploy_results(leases: str, folder: Path, asked: Namespace) -> list[Result]:
+    """Both ways, by both feeds."""
+    results, done = [], []
+    for how in DEPLOYS:
+        for feed in ("polling", "fanout"):
+            name = f"gap_p99_ms_{how}_{feed}"
+            if wanted(name, asked) or wanted("duplicates", asked) or wanted("two_readers", asked):
+                rounds = [deploy(leases, folder, how, fan_out=feed == "fanout") for _ in range(DEPLOY_ROUNDS)]
+                done += rounds
+                gaps_ms = [gap for one in rounds for gap in one.gaps_ms]
+                results.append(judge(name, [p99(gaps_ms)], unit="ms", goal=250, sense="at_most"))
+    if done:
+        results += [
+            judge("duplicates", [sum(one.duplicates for one in done)], unit="records", goal=0, sense="at_most"),
+            judge("two_readers", [sum(one.two_readers for one in done)], unit="deliveries", goal=0, sense="at_most"),
+        ]
+    return results
+
+
+# --- kills ------------------------------------------------------------------------------------------------
+
+
+class Kill(NamedTuple):
+    """What came of the shards of a worker that was killed."""
+
+    gaps_s: list[float]
+    repeated: int
+    allowed: int
+    """Delivered by the victim, and not covered by the checkpoint that the table had."""
+
+
+def kill_one(fleet: Fleet) -> Kill:
+    """Kill a worker, look at what was stored, and wait until others deliver its shards."""
+    victim = fleet.running[0]
+    number = fleet.names[victim.pid]
+    fleet.kill(victim)
+    at_s = time.monotonic()
+    time.sleep(0.3)  # a write that was on its way is made by now
+    theirs = {
+        shard: its
+        for shard, its in by_shard(fleet.log.look()).items()
+        if its[-1].worker == number and its[-1].at_s > at_s - 2 * STEADY_S
+    }
+    rows = fleet.rows()
+
+    def back() -> bool:
+        seen = {one.shard for one in fleet.log.since(at_s) if one.worker != number}
+        return theirs.keys() <= seen
+
+    fleet.until(back, "the killed worker's shards are delivered")
+    fleet.start()
+    fleet.until_balanced(SHARDS)
+    gaps_s, repeated, allowed = [], 0, 0
+    for shard, its in by_shard(fleet.log.look()).items():
+        if shard not in theirs:
+            continue
+        mine = [one for one in its if one.worker == number]
+        others = [one for one in its if one.worker != number and one.at_s > at_s]
+        gaps_s.append(others[0].at_s - mine[-1].at_s)
+        again = {n for one in others for n in one.numbers}
+        stored = rows[shard].checkpoint
+        done = stored.position.sequence_number if stored.is_position else -1
+        for one in mine:
+            repeated += sum(n in again for n in one.numbers)
+            allowed += sum(sequence_number > done for sequence_number in one.sequence_numbers)
+    return Kill(gaps_s, repeated, allowed)
+
+
+def kill_results(leases: str, folder: Path, asked: Namespace) -> list[Result]:
+    """One of four, again and again, with each cadence of checkpoints."""
+    results, gaps_s = [], []
+    for name, prompt in (("prompt", True), ("coalesced", False)):
+        case = f"sigkill_duplicates_{name}"
+        if not (wanted(case, asked) or wanted("sigkill_gap_s", asked)):
+            continue
+        with kinesis() as service, Fleet(service.endpoint_url, leases, folder, stream=STREAM, prompt=prompt) as fleet:
+            for _ in range(WORKERS):
+                fleet.start()
+            fleet.load(RATE_PER_S)
+            fleet.until_balanced(SHARDS)
+            kills = []
+            for _ in range(KILL_ROUNDS):
+                time.sleep(SPACING_S)
+                kills.append(kill_one(fleet))
+            fleet.unload()
+            found = fleet.log.look()
+        for one in kills:
+            back = ", ".join(f"{gap_s:.2f} s" for gap_s in one.gaps_s)
+            say(f"sigkill, {name}: back after {back}; {one.repeated} records repeated, {one.allowed} were not covered")
+            gaps_s += one.gaps_s
+        say(f"sigkill, {name}: {two_readers(found)} deliveries by a former owner")
+        results.append(
+            judge(case, [one.repeated - one.allowed for one in kills], unit="records", goal=0, sense="at_most")
+        )
+    if gaps_s:
+        results.insert(0, judge("sigkill_gap_s", gaps_s, unit="s", goal=11, sense="at_most"))
+    return results
+
+
+# --- starts, stops, reshards ------------------------------------------------------------------------------
+
+
+def start_results(leases: str, folder: Path, asked: Namespace) -> list[Result]:
+    """One worker alone: from its start to its first delivery, and from SIGTERM to its end while nothing comes."""
+    names = ("start_empty_table_s", "start_existing_table_s", "idle_stop_s")
+    if not any(wanted(name, asked) for name in names):
+        return []
+    took: dict[str, list[float]] = {name: [] for name in names}
+    with kinesis() as service:
+        for _ in range(ROUNDS):
+            with Fleet(service.endpoint_url, leases, folder, stream=STREAM) as fleet:
+                for name in names[:2]:
+                    fleet.load(RATE_PER_S)
+                    time.sleep(1.0)
+                    began_s = time.monotonic()
+                    process = fleet.start()
+                    fleet.until(lambda: bool(fleet.log.since(began_s)), "a record")  # noqa: B023
+                    took[name].append(min(one.at_s for one in fleet.log.since(began_s)) - began_s)
+                    fleet.until_balanced(SHARDS)
+                    fleet.unload()
+                    time.sleep(IDLE_S)
+                    took["idle_stop_s"].append(fleet.stop(process))
+    return [judge(name, figures, unit="s", goal=1, sense="at_most") for name, figures in took.items()]
+
+
+def child_result(leases: str, folder: Path) -> Result:
+    """From the last delivery of a shard that was split to the first of each of its children."""
+    delays_ms = []
+    with kinesis(2) as service, Fleet(service.endpoint_url, leases, folder, stream=STREAM) as fleet:
+        port = int(service.endpoint_url.rpartition(":")[2])
+        for _ in range(2):
+            fleet.start()
+        fleet.load(RATE_PER_S // 4)
+        fleet.until_balanced(2)
+        for turn in range(ROUNDS):
+            open_shards = [
+                one for one in call(port, "ListShards", {"StreamName": STREAM})["Shards"]  # type: ignore[attr-defined]
+                if "EndingSequenceNumber" not in one["SequenceNumberRange"]
+            ]  # fmt: skip
+            parent = open_shards[0]
+            low, high = (int(parent["HashKeyRange"][f"{end}HashKey"]) for end in ("Starting", "Ending"))
+            split = {
+                "StreamName": STREAM,
+                "ShardToSplit": parent["ShardId"],
+                "NewStartingHashKey": str((low + high) // 2),
+            }
+            call(port, "SplitShard", split)
+            children = {2 + 2 * turn, 3 + 2 * turn}
+            fleet.until(lambda: children <= by_shard(fleet.log.look()).keys(), "the children's records")  # noqa: B023
+            shards = by_shard(fleet.log.look())
+            ended_s = shards[int(parent["ShardId"].rpartition("-")[2])][-1].at_s
+            delays_ms += [(shards[child][0].at_s - ended_s) * 1e3 for child in children]
+            time.sleep(2.0)
+        fleet.unload()
+    say(f"child_delay_ms: {', '.join(f'{delay:.0f}' for delay in delays_ms)}")
+    return judge("child_delay_ms", delays_ms, unit="ms", goal=300, sense="at_most")
+
+
+def scale_result(leases: str, folder: Path) -> Result:
+    """From the start of three more beside one to the first delivery of the last shard that moved: two shards each."""
+    took_s = []
+    for _ in range(ROUNDS):
+        with kinesis() as service, Fleet(service.endpoint_url, leases, folder, stream=STREAM) as fleet:
+            fleet.start()
+            fleet.load(RATE_PER_S)
+            fleet.until_balanced(SHARDS)
+            began_s = time.monotonic()
+            for _ in range(WORKERS - 1):
+                fleet.start()
+            fleet.until_balanced(SHARDS)
+            last_s = began_s
+            for its in by_shard(fleet.log.look()).values():
+                owner = its[-1].worker
+                others = [one.at_s for one in its if one.worker != owner]
+                if others:
+                    last_s = max(last_s, min(one.at_s for one in its if one.at_s > max(others)))
+            took_s.append(last_s - began_s)
+    return judge("scale_1_to_4_s", took_s, unit="s", goal=5, sense="at_most")
+
+
+def main() -> None:
+    asked = options(__doc__ or "")
+    set_environment()
+    with tempfile.TemporaryDirectory() as path, dynamodb() as leases:
+        folder = Path(path)
+        results = deploy_results(leases, folder, asked)
+        results += kill_results(leases, folder, asked)
+        results += start_results(leases, folder, asked)
+        if wanted("child_delay_ms", asked):
+            results.append(child_result(leases, folder))
+        if wanted("scale_1_to_4_s", asked):
+            results.append(scale_result(leases, folder))
+    report("deploy", [result for result in results if wanted(result.case, asked)], as_json=asked.json)
+
+
+if __name__ == "__main__":
+    main()
