@@ -64,17 +64,18 @@ class SubscriptionGate:
         self._interval_s = 1 / per_s
         self._next_s = float("-inf")
 
-    async def wait(self) -> None:
-        """Wait for one's turn."""
-        loop = asyncio.get_running_loop()
-        at_s = max(self._next_s, loop.time())
+    def turn_s(self) -> float:
+        """When one's turn is, on the loop's clock. Each call is given a turn of its own."""
+        at_s = max(self._next_s, asyncio.get_running_loop().time())
         self._next_s = at_s + self._interval_s
-        if at_s > loop.time():
-            await asyncio.sleep(at_s - loop.time())
+        return at_s
 
 
 class FanOutFeed:
-    """Pages of one shard as they are pushed. Of one task; a cancelled `next` loses nothing."""
+    """Pages of one shard as they are pushed. Of one task; a cancelled `next` loses nothing.
+
+    While a subscription is waited for, the shard is polled: a former owner's may be younger than five seconds.
+    """
 
     def __init__(
         self,
@@ -104,7 +105,9 @@ class FanOutFeed:
         self._is_over = False  # the subscription has nothing more to give
         self._subscribed_s = float("-inf")
         self._renew_at_s = 0.0
-        self._poll_until_s: float | None = None
+        self._try_at_s = float("-inf")  # until then the shard is polled
+        self._has_turn = False
+        self._left = False  # it was told that the shard is polled
 
     @property
     def shard_id(self) -> str:
@@ -114,13 +117,13 @@ class FanOutFeed:
     @property
     def is_subscribed(self) -> bool:
         """False while the shard is polled, or a subscription is under way."""
-        return self._subscription is not None and self._poll_until_s is None
+        return self._subscription is not None and not self._left
 
     async def next(self) -> Taken:
         """As `PollingFeed.next`."""
         loop = asyncio.get_running_loop()
         while True:
-            if self._poll_until_s is not None and loop.time() < self._poll_until_s:
+            if loop.time() < self._try_at_s:
                 return await self._polling.next()
             try:
                 page = await self._pushed()
@@ -129,8 +132,8 @@ class FanOutFeed:
                 continue
             if page is None:
                 continue
-            if self._poll_until_s is not None:
-                self._poll_until_s = None
+            if self._left:
+                self._left = False
                 self._on_event(FanOutReturned(self._source.stream, self.shard_id))
             self._backoff.reset()
             taken = self._cursor.take(page, horizon_s=self._horizon_s())
@@ -145,12 +148,12 @@ class FanOutFeed:
         await self._unsubscribe()
 
     async def _pushed(self) -> ReadPage | None:
-        """The next event; None when the subscription has ended, or is due to be renewed."""
+        """The next event; None when there is no subscription: it has ended, is to be renewed, or may not begin yet."""
         loop = asyncio.get_running_loop()
         if self._is_over or (self._subscription is not None and self._renew_at_s <= loop.time()):
             await self._unsubscribe()  # what it still holds comes again from the next one
-        if self._subscription is None:
-            await self._subscribe()
+        if self._subscription is None and not self._subscribe():
+            return None
         assert self._subscription is not None
         if self._waiting is None:
             # A task of its own: a caller who is cancelled leaves it, and what it brings is there for the next one.
@@ -171,15 +174,21 @@ class FanOutFeed:
         self._cursor.continues_at(page.continuation)
         return page
 
-    async def _subscribe(self) -> None:
-        loop, times = asyncio.get_running_loop(), self.times
-        if (wait_s := self._subscribed_s + times.again_after_s - loop.time()) > 0:
-            await asyncio.sleep(wait_s)
-        await self._gate.wait()
+    def _subscribe(self) -> bool:
+        """Begin a subscription, unless it is too soon for that."""
+        now_s, times = asyncio.get_running_loop().time(), self.times
+        if not self._has_turn:
+            self._has_turn = True
+            self._try_at_s = max(self._gate.turn_s(), self._subscribed_s + times.again_after_s)
+            if now_s < self._try_at_s:
+                return False
+        self._has_turn = False
         at = self._cursor.start(self._source.now_s)
-        self._subscribed_s = loop.time()
-        self._renew_at_s = loop.time() + times.renew_after_s - self._rng.uniform(0, times.renew_jitter_s)
+        self._polling.forget_iterator()
+        self._subscribed_s = now_s
+        self._renew_at_s = now_s + times.renew_after_s - self._rng.uniform(0, times.renew_jitter_s)
         self._subscription = self._source.subscribe(self._consumer_arn, self.shard_id, at)
+        return True
 
     async def _unsubscribe(self) -> None:
         waiting, self._waiting = self._waiting, None
@@ -193,7 +202,7 @@ class FanOutFeed:
                 await subscription.aclose()
 
     async def _failed(self, error: PenstockError) -> None:
-        """Wait, or go over to polling for a while. Raises what does not pass."""
+        """Poll until the next try, or for a while. Raises what does not pass."""
         await self._unsubscribe()
         if not isinstance(error, InUseError | ThrottledError | UnavailableError | TransportError):
             if not isinstance(error, NotFoundError | AccessDeniedError):
@@ -203,18 +212,18 @@ class FanOutFeed:
             return
         code = error.code if isinstance(error, ServiceError) else type(error).__name__
         wait_s = self._backoff.next_s()
-        if self._backoff.attempt >= self.times.failures_max or self._poll_until_s is not None:
+        if self._backoff.attempt >= self.times.failures_max or self._left:
             self._poll(error)
             return
         if isinstance(error, InUseError):
             wait_s = max(wait_s, self.times.again_after_s * (1 + self._rng.random() / 2))
+        self._try_at_s = asyncio.get_running_loop().time() + wait_s
         self._on_event(ReadFailed(self._source.stream, self.shard_id, code, wait_s))
-        await asyncio.sleep(wait_s)
 
     def _poll(self, error: PenstockError) -> None:
         self._backoff.reset()
         wait_s = self.times.return_after_s * (1 + self._rng.random())
-        self._poll_until_s = asyncio.get_running_loop().time() + wait_s
-        self._polling.forget_iterator()
+        self._try_at_s = asyncio.get_running_loop().time() + wait_s
+        self._left = True
         reason = error.code if isinstance(error, ServiceError) else type(error).__name__
         self._on_event(FanOutLeft(self._source.stream, self.shard_id, reason, wait_s))
