@@ -60,8 +60,10 @@ class RecordCheck:
     def many(self, records: Sequence[Any]) -> list[Portion]:
         """Records, or (partition key, data) pairs, in portions. Raises InvalidRecordError for any of them."""
         portions: list[Portion] = []
-        for start in range(0, len(records), PORTION_RECORDS_MAX):
-            some = records[start : start + PORTION_RECORDS_MAX]
+        count = -(-len(records) // PORTION_RECORDS_MAX) or 1
+        step = -(-len(records) // count) or 1  # equal ones: a small last one would cost more a record
+        for start in range(0, len(records), step):
+            some = records[start : start + step]
             try:
                 portions += self._portions(some)
             except InvalidRecordError:
