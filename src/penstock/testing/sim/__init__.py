@@ -1,0 +1,1 @@
+"""Simulations of whole consumers in virtual time. The names for users are in `penstock.testing`."""

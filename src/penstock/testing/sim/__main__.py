@@ -1,0 +1,88 @@
+"""Simulations from the command line: ``python -m penstock.testing.sim --seeds 200``, or ``--seed 21`` for one again."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING
+
+from penstock.testing.sim.plan import FaultPlan
+from penstock.testing.sim.simulator import Simulator, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.testing.sim.simulator import Report
+
+SHOWN_MAX = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 when all rules held in all of them."""
+    parser = argparse.ArgumentParser(prog="python -m penstock.testing.sim", description=__doc__)
+    parser.add_argument("--seed", type=int, help="run this one, and print its plan")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print every fact as it happens")
+    parser.add_argument("--seeds", type=int, default=200, help="run so many (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="beginning with this one (%(default)s)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="side by side (%(default)s)")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        return one(options.seed, trace=options.trace)
+    return many(range(options.first, options.first + options.seeds), options.jobs)
+
+
+def one(seed: int, *, trace: bool) -> int:
+    """Run a seed, and tell all about it."""
+    plan = FaultPlan.draw(seed)
+    print(plan)
+    simulator = Simulator(plan)
+    if trace:
+        simulator.history.on_note = lambda now_s, facts: print(f"{now_s:10.3f}", *facts)
+    report = simulator.run()
+    for broken in report.broken:
+        print(broken)
+    print(report)
+    return 0 if report.ok else 1
+
+
+def many(seeds: range, jobs: int) -> int:
+    """Run seeds, and tell which of them broke a rule, with the line that repeats each."""
+    begun_s = time.perf_counter()
+    failed = deliveries = duplicates = tenures = 0
+    virtual_s = 0.0
+    for report in reports(seeds, jobs):
+        deliveries += report.deliveries
+        duplicates += report.duplicates
+        tenures += report.tenures
+        virtual_s += report.virtual_s
+        if not report.ok:
+            failed += 1
+            if failed <= SHOWN_MAX:
+                print(f"{report}; again: {replay_line(report.plan.seed)}", flush=True)
+    took_s = time.perf_counter() - begun_s
+    print(
+        f"{len(seeds)} seeds, {failed} of them broke a rule: {virtual_s / 3600:.1f} virtual hours in {took_s:.0f} s "
+        f"({len(seeds) / took_s:.1f} seeds/s), {deliveries:,} deliveries ({duplicates:,} again), {tenures:,} tenures"
+    )
+    return 1 if failed else 0
+
+
+def reports(seeds: range, jobs: int) -> Iterator[Report]:
+    """Of all seeds, in their order."""
+    if jobs <= 1:
+        yield from map(simulate, seeds)
+    else:
+        with ProcessPoolExecutor(jobs) as pool:
+            yield from pool.map(simulate, seeds, chunksize=4)
+
+
+def replay_line(seed: int) -> str:
+    """What to type to see a seed again."""
+    return f"python -m penstock.testing.sim --seed {seed}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

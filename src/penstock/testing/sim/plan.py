@@ -1,0 +1,299 @@
+"""What happens in a simulation: how many workers and shards, which faults, when. Data: it prints, and repeats."""
+
+from __future__ import annotations
+
+import enum
+import random
+from dataclasses import dataclass, field, replace
+
+
+class Way(enum.StrEnum):
+    """How a connection is cut."""
+
+    SILENT = "silent"
+    """Nothing comes through, either way, and nobody is told."""
+    REFUSED = "refused"
+    """Each call fails at once."""
+    ANSWERS = "answers"
+    """Calls arrive and are done, their answers get lost."""
+
+
+class Service(enum.StrEnum):
+    """What a worker talks to."""
+
+    STREAM = "stream"
+    TABLE = "table"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Something that happens at ``at_s`` (virtual seconds). ``worker`` is a place in the fleet; None: to all."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crash(Fault):
+    """The process is gone, with all that it knew. A new one comes after a while, or never."""
+
+    worker: int
+    back_after_s: float | None = None
+    same_id: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pause(Fault):
+    """The process does nothing while time goes on (SIGSTOP, a machine that is moved)."""
+
+    worker: int
+    lasts_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut(Fault):
+    """The worker is cut off from one service, not from the other."""
+
+    worker: int
+    service: Service
+    way: Way
+    lasts_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise(Fault):
+    """Calls go wrong with these chances."""
+
+    service: Service
+    lasts_s: float
+    worker: int | None = None
+    request_lost: float = 0.0
+    answer_lost: float = 0.0
+    """The call was done."""
+    throttled: float = 0.0
+    failed: float = 0.0
+    """A 5xx: half of them were done."""
+    late: float = 0.0
+    """The call arrives when nobody waits for its answer any more."""
+    twice: float = 0.0
+    """Something on the way sends it again."""
+    slower: float = 1.0
+    """Times the usual delay."""
+    stale_s: float = 0.0
+    """Reads that are not consistent show rows as they were up to so long ago."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jump(Fault):
+    """The worker's wall clock is set (its monotonic one goes on)."""
+
+    worker: int
+    by_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowHandler(Fault):
+    """Each batch takes so long to handle."""
+
+    worker: int
+    lasts_s: float
+    handle_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split(Fault):
+    """An open shard becomes two. ``choice`` picks it."""
+
+    choice: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge(Fault):
+    """Two neighbours become one."""
+
+    choice: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join(Fault):
+    """One more worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leave(Fault):
+    """A worker is told to stop (SIGTERM)."""
+
+    worker: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultPlan:
+    """A whole simulation but for the program in it. `draw` makes one of a seed; or write your own."""
+
+    seed: int = 0
+    """Of all that is left to chance: delays, what gets lost, what handlers do."""
+    workers: int = 3
+    shards: int = 3
+    duration_s: float = 90.0
+    """While faults happen. What follows is quiet, and everything has to come right in it."""
+    records_per_s: float = 8.0
+    aggregates: bool = False
+    """Some records are KPL aggregates, of which each user record is settled for itself."""
+    drift: float = 0.0
+    """Workers' clocks run up to so much faster or slower."""
+    limits: bool = False
+    """The per-shard limits of the service hold."""
+    fan_out: bool = False
+    handle_s: float = 0.05
+    """What a batch takes to be handled, at most, unless a fault says otherwise."""
+    failing: float = 0.0
+    """The chance that a handler fails."""
+    program: str = "batches"
+    """Which of `penstock.testing.sim.programs`; a simulator that is given a program of its own does not look here."""
+    settings: dict[str, float | str] = field(default_factory=dict)
+    """Of the workers: names of WorkerSettings; ``cadence`` is ``riding``, ``prompt`` or ``every``."""
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def calm(self) -> bool:
+        """True when nothing goes wrong but that workers come and go, and shards: then no record may come twice."""
+        calm = (Split, Merge, Join, Leave)
+        return not self.failing and all(isinstance(fault, calm) for fault in self.faults)
+
+    @classmethod
+    def draw(cls, seed: int) -> FaultPlan:
+        """A plan as the seed has it: each time other kinds of faults, few or many."""
+        rng = random.Random(f"plan {seed}")
+        workers, duration_s = rng.randint(2, 5), rng.uniform(40, 90)
+        program = rng.choice(["batches", "batches", "shards", "run", "any_order", "leaves_early"])
+        plan = cls(
+            seed=seed,
+            workers=workers,
+            shards=rng.randint(1, 6),
+            duration_s=round(duration_s, 3),
+            records_per_s=rng.choice([2.0, 8.0, 20.0]),
+            aggregates=rng.random() < 0.25,
+            drift=rng.choice([0.0, 0.0, 0.005, 0.015]),
+            limits=rng.random() < 0.3,
+            fan_out=rng.random() < 0.25,
+            handle_s=rng.choice([0.0, 0.05, 0.05, 0.5]),
+            failing=rng.choice([0.0, 0.0, 0.0, 0.1]),
+            program=program,
+            settings=_settings(rng),
+        )
+        return replace(plan, faults=_faults(rng, workers, duration_s))
+
+
+def _settings(rng: random.Random) -> dict[str, float | str]:
+    return {
+        "failover_s": rng.choice([10.0, 10.0, 10.0, 5.0]),
+        "drain_deadline_s": rng.choice([10.0, 5.0, 2.0]),
+        "warm_deadline_s": rng.choice([3.0, 3.0, 0.0]),
+        "batch_records_max": rng.choice([10_000, 20, 3]),
+        "cadence": rng.choice(["riding", "riding", "prompt", "every"]),
+    }
+
+
+def _faults(rng: random.Random, workers: int, duration_s: float) -> tuple[Fault, ...]:
+    """Each seed has its own mix of kinds: of all at once, the loud ones would hide what the quiet ones find."""
+    kinds = [kind for kind in _KINDS if rng.random() < 0.35]
+    if rng.random() < 0.12:
+        kinds = []
+    found: list[Fault] = []
+    for kind in kinds:
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            found += _KINDS[kind](rng, rng.uniform(3.0, duration_s), rng.randrange(workers))
+    reshards = rng.choice([0, 0, 0, 1, 2, 4])
+    for _ in range(reshards):
+        at_s, choice = rng.uniform(2.0, duration_s), rng.random()
+        found.append(Split(at_s=at_s, choice=choice) if rng.random() < 0.6 else Merge(at_s=at_s, choice=choice))
+    found += _deploys(rng, workers, duration_s)
+    return tuple(sorted(found, key=lambda fault: fault.at_s))
+
+
+def _deploys(rng: random.Random, workers: int, duration_s: float) -> list[Fault]:
+    kind = rng.choice(["none", "none", "some", "rolling", "blue_green"])
+    if kind == "none":
+        return []
+    if kind == "some":
+        found: list[Fault] = []
+        for _ in range(rng.randint(1, 3)):
+            at_s, leave = rng.uniform(2.0, duration_s), Leave(at_s=0.0, worker=rng.randrange(workers))
+            found.append(replace(leave, at_s=at_s) if rng.random() < 0.5 else Join(at_s=at_s))
+        return found
+    begin_s, gap_s = rng.uniform(5.0, duration_s / 2), rng.uniform(0.5, 8.0)
+    if kind == "rolling":
+        return [
+            fault
+            for one in range(workers)
+            for fault in (
+                Join(at_s=begin_s + one * gap_s),
+                Leave(at_s=begin_s + one * gap_s + rng.uniform(0.0, 3.0), worker=one),
+            )
+        ]
+    joins = [Join(at_s=begin_s + one * 0.1) for one in range(workers)]
+    return [*joins, *(Leave(at_s=begin_s + gap_s + one * 0.1, worker=one) for one in range(workers))]
+
+
+def _crash(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
+    back_s = rng.choice([None, rng.uniform(0.0, 3.0), rng.uniform(5.0, 30.0)])
+    return [Crash(at_s=at_s, worker=worker, back_after_s=back_s, same_id=rng.random() < 0.5)]
+
+
+def _pause(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
+    return [Pause(at_s=at_s, worker=worker, lasts_s=rng.choice([rng.uniform(0.2, 9.0), rng.uniform(9.0, 35.0)]))]
+
+
+def _cut(service: Service, rng: random.Random, at_s: float, worker: int) -> list[Fault]:
+    lasts_s = rng.choice([rng.uniform(0.5, 10.0), rng.uniform(10.0, 40.0)])
+    return [Cut(at_s=at_s, worker=worker, service=service, way=rng.choice(list(Way)), lasts_s=lasts_s)]
+
+
+def _cut_from_stream(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
+    return _cut(Service.STREAM, rng, at_s, worker)
+
+
+def _cut_from_table(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
+    return _cut(Service.TABLE, rng, at_s, worker)
+
+
+def _noise(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
+    chances = {
+        name: rng.choice([0.02, 0.1, 0.4])
+        for name in ("request_lost", "answer_lost", "throttled", "failed", "late", "twice")
+        if rng.random() < 0.35
+    }
+    return [
+        Noise(
+            at_s=at_s,
+            service=rng.choice([Service.TABLE, Service.TABLE, Service.STREAM]),
+            lasts_s=rng.uniform(2.0, 30.0),
+            worker=rng.choice([None, worker]),
+            slower=rng.choice([1.0, 1.0, 10.0, 50.0]),
+            **chances,
+        )
+    ]
+
+
+def _stale(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
+    lasts_s, stale_s = rng.uniform(10.0, 60.0), rng.choice([0.5, 2.0, 8.0])
+    return [Noise(at_s=at_s, service=Service.TABLE, lasts_s=lasts_s, stale_s=stale_s)]
+
+
+def _jump(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
+    return [Jump(at_s=at_s, worker=worker, by_s=rng.choice([-3600.0, -5.0, 5.0, 3600.0, 86_400.0]))]
+
+
+def _slow(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
+    return [SlowHandler(at_s=at_s, worker=worker, lasts_s=rng.uniform(2.0, 20.0), handle_s=rng.uniform(1.0, 25.0))]
+
+
+_KINDS = {
+    "crash": _crash,
+    "pause": _pause,
+    "cut from stream": _cut_from_stream,
+    "cut from table": _cut_from_table,
+    "noise": _noise,
+    "stale": _stale,
+    "jump": _jump,
+    "slow": _slow,
+}

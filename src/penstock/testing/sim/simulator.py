@@ -1,0 +1,326 @@
+"""Whole consumers in virtual time, under faults, with everything checked that they do."""
+
+from __future__ import annotations
+
+import gc
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.ledger.checkpoints import Every, Prompt, Riding
+from penstock.model import StartAt
+from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.feeds.fan_out import FanOutTimes
+from penstock.testing.sim.history import Broken, History
+from penstock.testing.sim.kinesis import SimulatedStream
+from penstock.testing.sim.loop import VirtualTime
+from penstock.testing.sim.plan import (
+    Crash,
+    Cut,
+    FaultPlan,
+    Join,
+    Jump,
+    Leave,
+    Merge,
+    Noise,
+    Pause,
+    SlowHandler,
+    Split,
+)
+from penstock.testing.sim.process import Process
+from penstock.testing.sim.programs import PROGRAMS
+from penstock.testing.sim.table import SimulatedTable, now
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Awaitable, Callable
+
+    from penstock.core.ledger.checkpoints import Cadence
+    from penstock.runtime.consumer.consumer import Consumer
+    from penstock.testing.sim.plan import Fault
+
+CADENCES: dict[str, Cadence] = {"riding": Riding(), "prompt": Prompt(), "every": Every(seconds=1.0)}
+PUT_INTERVAL_S = 0.5
+LOOK_INTERVAL_S = 0.5
+HEALED_FAILOVERS_MAX = 15.0
+"""So many failover times after the last fault everything has to be as it should."""
+QUIET_FAILOVERS = 1.5
+"""Then no lease moves for so many."""
+LEAVE_S_MAX = 30.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """A simulation that has ended."""
+
+    plan: FaultPlan
+    broken: tuple[Broken, ...]
+    """Empty: every rule held."""
+    deliveries: int
+    duplicates: int
+    tenures: int
+    moves: int
+    virtual_s: float
+    told: Counter[str]
+    digest: str
+    """The same for each run of the same plan and code."""
+
+    @property
+    def ok(self) -> bool:
+        """True when no rule was broken."""
+        return not self.broken
+
+    def __str__(self) -> str:
+        if self.ok:
+            return (
+                f"seed {self.plan.seed}: {self.virtual_s:.0f} s, {self.deliveries} deliveries "
+                f"({self.duplicates} again), {self.tenures} tenures"
+            )
+        return f"seed {self.plan.seed}: {self.broken[0]}"
+
+
+class Simulator:
+    """Runs a plan, once. ``program(consumer, process)`` is what each process does with its consumer; by default the
+    plan names one of `penstock.testing.sim.programs`. ``settings`` go before those of the plan.
+    """
+
+    def __init__(
+        self,
+        plan: FaultPlan,
+        *,
+        program: Callable[[Consumer, Process], Awaitable[object]] | None = None,
+        settings: WorkerSettings | None = None,
+    ) -> None:
+        self.plan = plan
+        self.time = VirtualTime()
+        self.history = History(lambda: self.time.now_s)
+        self.settings = _settings(plan) if settings is None else settings
+        self.stream = SimulatedStream(
+            self.time, self.history, random.Random(f"stream {plan.seed}"), shards=plan.shards, limits=plan.limits
+        )
+        self.table = SimulatedTable(self.time, self.history)
+        self.processes: list[Process] = []
+        """All that there ever were."""
+        self.fleet: list[Process] = []
+        """By place: faults name these."""
+        self._program = PROGRAMS[plan.program] if program is None else program
+        self._rng = random.Random(f"simulator {plan.seed}")
+
+    def run(self) -> Report:
+        """Faults, then quiet, then everybody leaves."""
+        collects = gc.isenabled()
+        gc.disable()  # what is collected when depends on other runs
+        try:
+            self._faults()
+            self._heal()
+            self._come_right()
+            self._leave()
+        finally:
+            for process in self.processes:
+                process.dispose()
+            if collects:
+                gc.enable()
+        history = self.history
+        return Report(
+            self.plan,
+            tuple(history.broken),
+            history.deliveries,
+            history.duplicates,
+            history.tenures,
+            len(history.moves),
+            self.time.now_s,
+            history.told,
+            history.digest,
+        )
+
+    # --- phases ---------------------------------------------------------------------------------
+
+    def _faults(self) -> None:
+        for place in range(self.plan.workers):
+            self.time.at(self._rng.choice([0.0, self._rng.uniform(0.0, 2.0)]) + place * 1e-3, self._join)
+        for fault in self.plan.faults:
+            self.time.at(fault.at_s, lambda fault=fault: self._happen(fault))  # type: ignore[misc]
+        self.time.at(0.1, self._put)
+        self.time.run(self.plan.duration_s)
+
+    def _put(self) -> None:
+        if self.time.now_s < self.plan.duration_s:
+            records = self._rng.choice([0, 1, 2]) * self.plan.records_per_s * PUT_INTERVAL_S
+            whole = int(records) + (self._rng.random() < records % 1)
+            if whole:
+                self.stream.put(whole, aggregates=self.plan.aggregates)
+            self.time.after(PUT_INTERVAL_S * self._rng.uniform(0.5, 1.5), self._put)
+
+    def _heal(self) -> None:
+        for process in self.processes:
+            for link in process.links.values():
+                link.cut = None
+                link.noises.clear()
+            process.slow_s = None
+            process.failing, process.handle_s = 0.0, 0.0
+            if process.loop.frozen and process.alive:
+                process.loop.thaw()
+        if not any(process.here and not process.leaving for process in self.processes):
+            self._join()
+        for _ in range(3):
+            self.stream.put(5, aggregates=self.plan.aggregates)
+
+    def _come_right(self) -> None:
+        """Within a bounded time every record is settled, and every shard with a worker that lives."""
+        healed_s = self.time.now_s
+        until_s = healed_s + HEALED_FAILOVERS_MAX * self.settings.failover_s
+        wrong = self._wrong()
+        while wrong and self.time.now_s < until_s and not self.history.broken:
+            self.time.run(self.time.now_s + LOOK_INTERVAL_S)
+            wrong = self._wrong()
+        if wrong:
+            self.history.fault("no progress after healing", f"{until_s - healed_s:.0f} s later: {wrong}")
+            self.history.lost()
+            return
+        moves = len(self.history.moves)
+        self.time.run(self.time.now_s + QUIET_FAILOVERS * self.settings.failover_s)
+        if len(self.history.moves) > moves:
+            moved = self.history.moves[moves:]
+            self.history.fault("leases move without need", f"{len(moved)} in a quiet time, first {moved[0]}")
+        if self.plan.calm and self.history.done_again:
+            self.history.fault("records that are settled come again", f"{self.history.done_again}, without any fault")
+
+    def _wrong(self) -> str:
+        """What is not yet as it should be."""
+        if unsettled := self.history.unsettled():
+            return f"not settled: {unsettled}"
+        working = {process.worker_id for process in self.processes if process.here and not process.leaving}
+        held = dict.fromkeys(working, 0)
+        for key, story in self.history.shards.items():
+            row = self.table.get(key)
+            if row is None:
+                return f"{key} has no lease"
+            if row.ended:
+                continue
+            if story.closed:
+                return f"{key} is read to its end, and not stored as ended"
+            if row.actual_owner not in working:
+                return f"{key} is with {row.actual_owner}, who does not work"
+            held[row.actual_owner] += 1
+        if max(held.values()) - min(held.values()) > 1:
+            return f"not shared evenly: {held}"
+        return ""
+
+    def _leave(self) -> None:
+        """All stop, one after the other, or at once: every lease is free then, and everything settled is stored."""
+        if self.history.broken:
+            return
+        for process in self.processes:
+            if process.here:
+                self.time.after(self._rng.uniform(0.0, 2.0), process.leave)
+        until_s = self.time.now_s + LEAVE_S_MAX
+        while any(process.here for process in self.processes) and self.time.now_s < until_s:
+            self.time.run(self.time.now_s + LOOK_INTERVAL_S)
+        if late := [process.name for process in self.processes if process.here]:
+            self.history.fault("a worker does not end", f"{', '.join(late)} after {LEAVE_S_MAX:g} s")
+        for row in now(self.table.rows.scan()).rows:
+            if row.owner is not None and not row.ended:
+                self.history.fault("a lease is left behind", f"{row.key} with {row.owner}, who has gone")
+            story = self.history.shards[row.key]
+            if story.positions and not row.ended and row.checkpoint.position != story.positions[-1]:
+                self.history.fault("settled and not stored", f"{row.key} is at {row.checkpoint.text}")
+
+    # --- workers --------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        self._start(len(self.fleet), None)
+
+    def _start(self, place: int, worker_id: str | None) -> None:
+        name = f"w{place}" if place == len(self.fleet) else f"w{place}.{len(self.processes)}"
+        process = Process(
+            name,
+            worker_id or name,
+            seed=self.plan.seed,
+            time=self.time,
+            stream=self.stream,
+            table=self.table,
+            history=self.history,
+            settings=self.settings,
+            program=self._program,
+            drift=self.plan.drift,
+            handle_s=self.plan.handle_s,
+            failing=self.plan.failing,
+        )
+        self.processes.append(process)
+        if place == len(self.fleet):
+            self.fleet.append(process)
+        else:
+            self.fleet[place] = process
+
+    # --- faults ---------------------------------------------------------------------------------
+
+    def _happen(self, fault: Fault) -> None:
+        self.history.note(fault)
+        if isinstance(fault, Split):
+            self.stream.split(fault.choice)
+        elif isinstance(fault, Merge):
+            self.stream.merge(fault.choice)
+        elif isinstance(fault, Join):
+            self._join()
+        elif isinstance(fault, Noise):
+            self._noise(fault)
+        else:
+            worker: int = fault.worker  # type: ignore[attr-defined]
+            if worker < len(self.fleet) and self.fleet[worker].here:
+                self._befall(fault, self.fleet[worker])
+
+    def _noise(self, fault: Noise) -> None:
+        found = [
+            process.links[fault.service] for place, process in enumerate(self.fleet) if fault.worker in (None, place)
+        ]
+        for link in found:
+            link.noises.append(fault)
+
+        def end() -> None:
+            for link in found:
+                if fault in link.noises:
+                    link.noises.remove(fault)
+
+        self.time.after(fault.lasts_s, end)
+
+    def _befall(self, fault: Any, process: Process) -> None:
+        match fault:
+            case Crash():
+                process.crash()
+                if fault.back_after_s is not None:
+                    worker_id = process.worker_id if fault.same_id else None
+                    self.time.after(fault.back_after_s, lambda: self._start(fault.worker, worker_id))
+            case Pause():
+                process.loop.freeze()
+                self.time.after(fault.lasts_s, lambda: process.loop.thaw() if process.alive else None)
+            case Cut():
+                link = process.links[fault.service]
+                link.cut = fault.way
+
+                def mend() -> None:
+                    link.cut = None
+
+                self.time.after(fault.lasts_s, mend)
+            case Jump():
+                process.jumped_s += fault.by_s
+            case SlowHandler():
+                process.slow_s = fault.handle_s
+
+                def quick() -> None:
+                    process.slow_s = None
+
+                self.time.after(fault.lasts_s, quick)
+            case Leave():
+                process.leave()
+
+
+def _settings(plan: FaultPlan) -> WorkerSettings:
+    given: dict[str, Any] = dict(plan.settings)
+    cadence = CADENCES[str(given.pop("cadence", "riding"))]
+    settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON, cadence=cadence, **given)
+    return replace(settings, fan_out=FanOutTimes()) if plan.fan_out else settings
+
+
+def simulate(seed: int) -> Report:
+    """Draw a plan of a seed, and run it."""
+    return Simulator(FaultPlan.draw(seed)).run()
