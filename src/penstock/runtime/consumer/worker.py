@@ -311,6 +311,9 @@ class Worker:
             await self._receiving.began(side, began)
             if not began:
                 return
+            if keeper.row.ended:  # an old look showed it as unread
+                keeper.abandon()
+                return
             one = await self._deliver(key, keeper, origin)
             held.append(one)
             self._claims.pop(key, None)
