@@ -53,9 +53,8 @@ class ShardStory:
     checkpoint: Checkpoint | None = None
     ended: bool = False
     """That it is done was stored once."""
-    counter: int = -1
-    began: dict[int, Checkpoint] = field(default_factory=dict)
-    """By the counter that the taking write left: the checkpoint that the owner begins with."""
+    stored: dict[int, Checkpoint] = field(default_factory=dict)
+    """By the counter that a write left: a tenure's token is the one that it began with."""
     next_place: dict[int, int] = field(default_factory=dict)
     """By token: which of the positions is handed out next for the first time."""
 
@@ -129,9 +128,8 @@ class History:
         owner = None if before is None else before.actual_owner
         if row.actual_owner != owner:
             self.moves.append((self._clock(), key, row.actual_owner))
-        if kind == "take" or row.actual_owner not in (None, owner):
-            story.began[row.counter] = row.checkpoint
-        story.counter = max(story.counter, row.counter)
+        if row.actual_owner is not None:
+            story.stored[row.counter] = row.checkpoint
         if story.checkpoint is None or row.checkpoint != story.checkpoint:
             self._checkpointed(key, story, row.checkpoint)
 
@@ -168,7 +166,7 @@ class History:
         for parent in story.parents:
             if parent in self.shards and not self.shards[parent].ended:
                 self.fault("an early child", f"{who} has a record of {shard_id}, whose parent {parent} is not done")
-        begun = story.began.get(token)
+        begun = story.stored.get(token)
         if begun is None:
             self.fault("a batch without a tenure", f"{who} has {shard_id} with token {token}, which nobody wrote")
             return
