@@ -78,7 +78,7 @@ class Run:
         self._wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
         self._stop_on_loss = stop_on_loss
         self._on_metrics = on_metrics
-        self._log = log_events(_logger())
+        self._log = log_events(cli_logger())
         self._started = False
 
     async def deliver(
@@ -132,7 +132,7 @@ class _ToStandardError(logging.Handler):
         warn(record.getMessage())
 
 
-def _logger() -> logging.Logger:
+def cli_logger() -> logging.Logger:
     """For what has to be known while it runs: warnings and errors."""
     logger = logging.getLogger("penstock.cli")
     if not logger.handlers:

@@ -1,0 +1,126 @@
+"""``penstock kclpy``: a record processor that was written for amazon_kclpy, without a JVM."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.interrupt import Stopping
+from penstock.cli.output import warn
+from penstock.cli.producing import EndpointUrl, Profile, Region, cli_logger
+from penstock.errors import OptionError
+from penstock.kclpy.session import OnError
+from penstock.wiring import WireSettings
+
+if TYPE_CHECKING:
+    from penstock.kclpy.options import KclOptions
+
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        help="module:Processor, file.py:Processor, or a script that runs a KCLProcess. Without it: the script that the "
+        "properties name as executableName.",
+        show_default=False,
+    ),
+]
+File = Annotated[
+    Path | None, typer.Option("--properties", help="The properties file of the MultiLangDaemon.", metavar="FILE")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="One more property, or another value for one; may be repeated.", metavar="NAME=VALUE"),
+]
+Shim = Annotated[bool, typer.Option("--shim", help="Do without amazon_kclpy also where it is installed.")]
+Errors = Annotated[
+    OnError,
+    typer.Option(
+        "--on-error",
+        help="For records that the processor raises for: give them again until it does not, or pass over them, as "
+        "amazon_kclpy does.",
+    ),
+]
+
+
+def command(
+    target: Target = None,
+    properties: File = None,
+    settings: Set = None,
+    shim: Shim = False,
+    on_error: Errors = OnError.RETRY,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+) -> None:
+    """Read a stream with a record processor that was written for amazon_kclpy, until SIGTERM or Ctrl-C.
+
+    Its shards are handed to the application's other workers then. Exit status: 0 stopped, 1 failed.
+    """
+    from penstock.kclpy.options import options_of
+
+    given = _properties(properties, settings or [])
+    options = options_of(
+        given,
+        target=target or _executable(given, properties),
+        shim=shim,
+        on_error=on_error,
+        wire=WireSettings(region=region, endpoint_url=endpoint_url, profile=profile),
+    )
+    for remark in options.remarks:
+        if target is not None or not remark.lower().startswith("executablename"):
+            warn(remark)
+    asyncio.run(_run(options))
+
+
+async def _run(options: KclOptions) -> None:
+    from penstock.kclpy.daemon import Daemon
+    from penstock.runtime.consumer.consumer import Consumer
+    from penstock.telemetry.log import log_events
+
+    stopping = Stopping()
+    consumer: Consumer = Consumer(
+        options.stream,
+        application=options.application,
+        worker_id=options.worker_id,
+        leases=options.leases,
+        settings=options.worker,
+        wire=options.wire,
+        on_event=log_events(cli_logger()),
+    )
+    with stopping.listening():
+        async with consumer:
+            warn(f"reading {options.stream} as {options.application}, worker {consumer.worker_id}")
+            await Daemon(options.daemon, warn).run(consumer, stopping.signalled)
+
+
+def _properties(file: Path | None, settings: list[str]) -> dict[str, str]:
+    from penstock.kclpy.properties_file import parse
+
+    found: dict[str, str] = {}
+    if file is not None:
+        try:
+            found = parse(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as fault:
+            raise OptionError(f"{file} cannot be read: {getattr(fault, 'strerror', None) or fault}") from fault
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise OptionError(f"--set takes NAME=VALUE, not {setting!r}")
+        for given in [given for given in found if given.lower() == name.lower()]:
+            del found[given]
+        found[name] = value
+    return found
+
+
+def _executable(properties: dict[str, str], file: Path | None) -> str:
+    """The script that the properties name: beside the file, or in the current folder."""
+    name = next((value for name, value in properties.items() if name.lower() == "executablename"), "").strip()
+    if not name.endswith(".py"):
+        raise OptionError("say which processor is to run: penstock kclpy module:Processor --properties FILE")
+    beside = name if file is None else file.parent / name
+    for path in (Path(name), Path(beside)):
+        if path.is_file():
+            return str(path)
+    raise OptionError(f"executableName is {name}, and there is no such file")

@@ -1,0 +1,145 @@
+"""A worker that has its shards read by processors written for ``amazon_kclpy``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.kclpy.faults import ProcessorGoneError
+from penstock.kclpy.processor_process import ProcessorProcess
+from penstock.kclpy.session import SessionSettings, ShardSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.runtime.consumer.consumer import Consumer
+    from penstock.runtime.consumer.shard_reader import ShardReader
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaemonSettings:
+    """How processors are started and ended."""
+
+    target: str
+    """``module:name``, ``file.py:name``, or a script that makes a `KCLProcess` and runs it."""
+    shim: bool = False
+    """Use the shim also where ``amazon_kclpy`` is installed."""
+    session: SessionSettings = field(default_factory=SessionSettings)
+    restart_s: float = 1.0
+    """Before a shard whose processor has died gets another one; doubled each time, until one takes records."""
+    restart_max_s: float = 60.0
+    stop_s: float = 10.0
+    """At the end, for processors that are still busy though their shards have been handed over."""
+
+
+class Daemon:
+    """Gives each shard that a consumer comes to hold a process with a processor.
+
+    A process for each shard, as under the KCL: processors have globals, block, print, and exit as they like.
+    """
+
+    def __init__(self, settings: DaemonSettings, say: Callable[[str], None]) -> None:
+        """``say`` takes a line for whoever watches."""
+        self._settings = settings
+        self._say = say
+        self._spare: asyncio.Task[ProcessorProcess] | None = None
+        self._failures: dict[str, int] = {}
+        self._works = False
+
+    async def run(self, consumer: Consumer, stop: asyncio.Event) -> None:
+        """Until ``stop`` is set; the consumer is started, and closed in the end: its shards are handed over.
+
+        Raises what ended the consumer, and ProcessorGoneError when a processor ends before one has ever answered: then
+        the program is at fault.
+        """
+        sessions: set[asyncio.Task[None]] = set()
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def ended(session: asyncio.Task[None]) -> None:
+            sessions.discard(session)
+            if not session.cancelled() and (error := session.exception()) is not None and not failed.done():
+                failed.set_exception(error)
+
+        self._prepare()
+        asked = asyncio.create_task(stop.wait())
+        shards = asyncio.create_task(self._shards(consumer, sessions, ended))
+        try:
+            await asyncio.wait((shards, failed, asked), return_when=asyncio.FIRST_COMPLETED)
+            await consumer.close()
+            if sessions:
+                await asyncio.wait(sessions, timeout=self._settings.stop_s)
+            await shards
+            if failed.done():
+                failed.result()
+        finally:
+            failed.cancel()
+            for task in (asked, shards, *sessions):
+                task.cancel()
+            await asyncio.gather(asked, shards, *sessions, return_exceptions=True)
+            await self._drop_spare()
+
+    async def _shards(
+        self,
+        consumer: Consumer,
+        sessions: set[asyncio.Task[None]],
+        ended: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        async for reader in consumer.shards():
+            session = asyncio.create_task(self._serve(reader))
+            sessions.add(session)
+            session.add_done_callback(ended)
+
+    async def _serve(self, reader: ShardReader) -> None:
+        """A shard, while this worker holds it."""
+        failures = self._failures.get(reader.shard_id, 0)
+        if failures:
+            pause_s = min(self._settings.restart_max_s, self._settings.restart_s * 2.0 ** (failures - 1))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await reader.over()
+        if reader.is_over:
+            return
+        process = await self._process()
+        session = ShardSession(reader, process, self._settings.session, self._say)
+        grace_s = 0.0
+        try:
+            await session.run()
+            grace_s = self._settings.stop_s
+        except ProcessorGoneError as error:
+            self._works = self._works or session.began
+            if not self._works:
+                raise ProcessorGoneError(f"{error}, before it answered anything: what it wrote says why") from error
+            if _is_over(reader):
+                self._say(f"{reader.shard_id}, which is not ours any more: {error}")
+                return
+            self._failures[reader.shard_id] = failures = 1 if session.progressed else failures + 1
+            self._say(f"{reader.shard_id}: {error}; the shard is given back, and read again from its checkpoint")
+            if reader.let_go is not None:
+                reader.let_go()
+        else:
+            self._works = True
+            self._failures.pop(reader.shard_id, None)
+        finally:
+            await process.close(grace_s)
+
+    # --- processes: one is always ready, so that a shard that comes does not wait for its start ---
+
+    def _prepare(self) -> None:
+        self._spare = asyncio.create_task(ProcessorProcess.start(self._settings.target, shim=self._settings.shim))
+
+    async def _process(self) -> ProcessorProcess:
+        assert self._spare is not None
+        spare = self._spare
+        self._prepare()
+        return await spare
+
+    async def _drop_spare(self) -> None:
+        if self._spare is not None:
+            with contextlib.suppress(OSError):
+                await (await self._spare).close(0.0)
+
+
+def _is_over(reader: ShardReader) -> bool:
+    return reader.is_over

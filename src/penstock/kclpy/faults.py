@@ -1,0 +1,15 @@
+"""What can go wrong between a worker and a processor."""
+
+from __future__ import annotations
+
+from penstock.errors import PenstockError
+
+
+class ProcessorGoneError(PenstockError):
+    """The process of a processor has ended, or does not answer as it must."""
+
+    retryable = True
+
+
+class ProcessorRaisedError(PenstockError):
+    """A processor raised; it has shown its traceback itself."""

@@ -1,0 +1,124 @@
+"""The worker's side of a processor's process: start it, send and receive lines, end it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.kclpy.faults import ProcessorGoneError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LAST_WORDS_S = 1.0
+"""What an ended process has said before is in the socket: so long it is waited for."""
+TERMINATED_S = 2.0
+"""Between SIGTERM and SIGKILL."""
+
+
+class ProcessorProcess:
+    """A process with a processor, which takes one message at a time."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self.exited: asyncio.Task[int] = asyncio.create_task(process.wait())
+        """Done, with the exit status, when the process has ended."""
+
+    @classmethod
+    async def start(cls, target: str, *, shim: bool = False) -> ProcessorProcess:
+        """A process for one shard. It leads a process group of its own: a Ctrl-C is the worker's affair."""
+        ours, theirs = socket.socketpair()
+        try:
+            number = theirs.fileno()
+            process = await asyncio.create_subprocess_exec(
+                *_command(number, target, shim=shim),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(number,),
+                start_new_session=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return cls(process, *await asyncio.open_connection(sock=ours))
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """One message. Bytes in it are written in base64. Raises ProcessorGoneError."""
+        self._writer.write(msgspec.json.encode(message) + b"\n")
+        try:
+            await self._writer.drain()
+        except ConnectionError:
+            raise await self._gone() from None
+
+    async def receive(self) -> dict[str, Any]:
+        """The next message. Raises ProcessorGoneError when there will be none, or when it is none."""
+        while True:
+            line = await self._line()
+            if not line:
+                raise await self._gone()
+            if text := line.strip():
+                try:
+                    return msgspec.json.decode(text, type=dict)
+                except msgspec.DecodeError:
+                    raise ProcessorGoneError("the processor's process wrote a line that is no message") from None
+
+    async def _line(self) -> bytes:
+        reading = asyncio.ensure_future(self._reader.readline())
+        try:
+            await asyncio.wait((reading, self.exited), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():  # a process that it started may keep the socket open
+                await asyncio.wait((reading,), timeout=LAST_WORDS_S)
+            return reading.result() if reading.done() else b""
+        except (ConnectionError, ValueError):  # ValueError: a line without an end
+            return b""
+        finally:
+            reading.cancel()
+
+    async def _gone(self) -> ProcessorGoneError:
+        """Why nothing comes any more."""
+        await asyncio.wait((self.exited,), timeout=LAST_WORDS_S)
+        if not self.exited.done():
+            return ProcessorGoneError("the processor's process has closed its socket")
+        status = self.exited.result()
+        how = f"with status {status}" if status >= 0 else f"by signal {-status}"
+        return ProcessorGoneError(f"the processor's process has ended {how}")
+
+    async def close(self, grace_s: float) -> None:
+        """Close the socket, by which the processor's loop ends, and see to it that the process does."""
+        self._writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
+        try:
+            await asyncio.wait((self.exited,), timeout=grace_s)
+            if not self.exited.done():
+                self._signal("terminate")
+                await asyncio.wait((self.exited,), timeout=TERMINATED_S)
+        finally:
+            if not self.exited.done():
+                self._signal("kill")
+                await asyncio.wait((self.exited,))
+
+    def _signal(self, how: str) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            getattr(self._process, how)()
+
+
+def _command(number: int, target: str, *, shim: bool) -> Sequence[str]:
+    return [sys.executable, "-m", "penstock.kclpy.child", str(number), target, *(["--shim"] if shim else [])]

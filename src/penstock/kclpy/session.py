@@ -1,0 +1,288 @@
+"""One shard, one tenure, one processor: what the KCL's MultiLangDaemon would tell it, in that order.
+
+initialize, processRecords again and again, then one of: shutdownRequested and leaseLost (the shard goes to another
+worker), leaseLost alone (it is gone already), shardEnded (and the processor has to checkpoint).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from bisect import bisect_right
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.tenure import Loss
+from penstock.kclpy.faults import ProcessorGoneError, ProcessorRaisedError
+from penstock.model import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.kclpy.processor_process import ProcessorProcess
+    from penstock.model import Record
+    from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.consumer.shard_reader import ShardReader
+
+
+class OnError(StrEnum):
+    """What a batch meets that a processor raises for."""
+
+    RETRY = "retry"
+    """It is given again, after a while; a bad record ends up alone. Nothing of the shard passes it."""
+    SKIP = "skip"
+    """It is passed over, as by amazon_kclpy: the next checkpoint covers it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionSettings:
+    """How a processor is treated."""
+
+    on_error: OnError = OnError.RETRY
+    answer_timeout_s: float | None = None
+    """A call that takes longer ends the process. None: it may take any time."""
+    last_call_timeout_s: float = 10.0
+    """The same for the calls after which the processor is done."""
+    stored_timeout_s: float = 5.0
+    """A checkpoint that the table has not taken by then is answered with ThrottlingException; it is stored later."""
+    end_again_s: float = 0.5
+    """Before a processor that did not checkpoint at its shard's end is asked again; doubled each time."""
+    end_again_max_s: float = 30.0
+    empty_call_after_s: float | None = None
+    """A shard that is silent for so long: processRecords without records. None: never."""
+
+
+class ShardSession:
+    """Serves one processor. ``say`` takes a line for whoever watches."""
+
+    def __init__(
+        self,
+        reader: ShardReader,
+        process: ProcessorProcess,
+        settings: SessionSettings,
+        say: Callable[[str], None],
+    ) -> None:
+        self._reader = reader
+        self._process = process
+        self._settings = settings
+        self._say = say
+        self._turn = asyncio.Lock()  # the processor does one thing at a time
+        self._batch: Batch[Record] | None = None
+        self._newest: Checkpoint = reader.stored
+        self._at_end = False
+        self._left = False
+        self._leaving: asyncio.Task[None] | None = None
+        self._gone: ProcessorGoneError | None = None
+        self.began = False
+        """The processor was called, and has answered: it works at all."""
+        self.progressed = False
+        """It has taken records, and not raised."""
+
+    async def run(self) -> None:
+        """Until the tenure is over. Raises ProcessorGoneError; what was not settled is handed out again then."""
+        self._reader.before_leaving = self._leave
+        try:
+            await self._begin()
+            while (batch := await self._next()) is not None:
+                if not await self._give(batch):
+                    return
+            if not self._reader.is_over:
+                await self._end()
+            if not self._reader.stored.is_end:
+                await self._last_call({"action": "leaseLost"})
+        finally:
+            self._reader.before_leaving = None
+            if self._leaving is not None:
+                self._leaving.cancel()
+            if self._batch is not None:
+                self._batch.nack()
+
+    # --- the calls ------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        start = self._newest
+        message = {
+            "action": "initialize",
+            "shardId": self._reader.shard_id,
+            "sequenceNumber": start.text,
+            "subSequenceNumber": start.sub_sequence_number,
+        }
+        async with self._turn:
+            raised = await self._ask(message)
+        self.began = True
+        if raised is not None:
+            raise ProcessorGoneError(f"the processor raised {raised} in initialize")
+
+    async def _next(self) -> Batch[Record] | None:
+        """The next records; None when the shard has no more, or the tenure is over."""
+        while True:
+            asking = asyncio.ensure_future(self._reader.next_batch())
+            try:
+                await asyncio.wait(
+                    (asking, self._process.exited),
+                    timeout=self._settings.empty_call_after_s,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if asking.done():
+                    return asking.result()
+            finally:
+                asking.cancel()
+            async with self._turn:  # also for a process that has ended: whose asking says how
+                if not self._left or self._process.exited.done():
+                    await self._ask(_records_message((), None))
+
+    async def _give(self, batch: Batch[Record]) -> bool:
+        """Let the processor have records. False: it was told to leave, and is not to have them."""
+        async with self._turn:
+            if self._left:
+                batch.nack()
+                if not self._reader.is_over and self._reader.let_go is not None:
+                    self._reader.let_go()  # it has finished for good, and the shard stayed: another is to begin
+                return False
+            self._batch = batch
+            self._newest = Checkpoint.at(_position(batch.records[-1]))
+            raised = await self._ask(_records_message(batch.records, batch.millis_behind_latest))
+            self._batch = None
+            if raised is None:
+                self.progressed = True
+                batch.ack()
+            elif self._settings.on_error is OnError.SKIP:
+                batch.skip(reason=f"the processor raised {raised}")
+            else:
+                batch.fail(ProcessorRaisedError(f"the processor raised {raised}"))
+        return True
+
+    async def _end(self) -> None:
+        """The shard has ended: the processor is asked until it has put a checkpoint there, as by the KCL."""
+        pause_s = self._settings.end_again_s
+        self._at_end = True
+        while not (self._left or self._reader.is_over):
+            async with self._turn:
+                await self._ask({"action": "shardEnded"})
+            if self._reader.stored.is_end:
+                return
+            if not self._reader.is_over:
+                self._say(
+                    f"{self._reader.shard_id} has ended, and its processor has not put a checkpoint: it is asked again "
+                    f"in {pause_s:g} s, and the shard's children wait. Call checkpoint() without arguments there."
+                )
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._reader.over()
+            pause_s = min(2 * pause_s, self._settings.end_again_max_s)
+        await self._reader.over()
+
+    async def _leave(self) -> None:
+        """The shard goes to another worker: the processor's last chance to put a checkpoint."""
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._say_goodbye())
+        # Whoever waits may give up: the processor is in the middle of it all the same.
+        await asyncio.shield(self._leaving)
+
+    async def _say_goodbye(self) -> None:
+        async with self._turn:
+            self._left = True
+            if self.began and not self._at_end:
+                with contextlib.suppress(ProcessorGoneError):  # told when it is asked for the next time
+                    await self._last_call({"action": "shutdownRequested"})
+
+    async def _last_call(self, message: dict[str, Any]) -> None:
+        await self._ask(message, self._settings.last_call_timeout_s)
+
+    async def _ask(self, message: dict[str, Any], timeout_s: float | None = None) -> str | None:
+        """Send a message and serve the processor until it is done; what it raised, by name. When this has failed, it
+        fails again.
+        """
+        if self._gone is not None:
+            raise self._gone
+        limits_s = [one for one in (timeout_s, self._settings.answer_timeout_s) if one is not None]
+        limit_s = min(limits_s, default=None)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._talk(message)
+        except TimeoutError:
+            self._gone = ProcessorGoneError(f"the processor has not answered {message['action']} within {limit_s:g} s")
+            raise self._gone from None
+        except ProcessorGoneError as error:
+            self._gone = error
+            raise
+
+    async def _talk(self, message: dict[str, Any]) -> str | None:
+        raised: str | None = None
+        action = message["action"]
+        await self._process.send(message)
+        while True:
+            answer = await self._process.receive()
+            match answer:
+                case {"action": "checkpoint"}:
+                    await self._process.send(await self._checkpointed(answer))
+                case {"action": "raised", "error": str(error)}:
+                    raised = error
+                case {"action": "status", "responseFor": str(done)} if done == action:
+                    return raised
+                case _:
+                    raise ProcessorGoneError(f"the processor's process answered {action} with something else")
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    async def _checkpointed(self, asked: dict[str, Any]) -> dict[str, Any]:
+        number, sub = asked.get("sequenceNumber"), asked.get("subSequenceNumber")
+        error = await self._checkpoint(None if number is None else str(number), sub)
+        return {"action": "checkpoint", "sequenceNumber": number, "subSequenceNumber": sub, "error": error}
+
+    async def _checkpoint(self, number: str | None, sub: object) -> str | None:
+        """Settle through there and see it stored. The name of the KCL's exception, if it is not."""
+        reader, end = self._reader, Checkpoint.SHARD_END
+        try:
+            wanted = self._newest if number is None else Checkpoint.parse(number, int(str(sub or 0)))
+        except ValueError:
+            return "IllegalArgumentException"
+        if self._at_end and wanted in (self._newest, end):
+            wanted = end
+        elif not (reader.checkpoint_max or reader.stored) <= wanted <= self._newest:
+            return "IllegalArgumentException"
+        if reader.is_over:
+            return self._over()
+        if self._batch is not None and wanted.is_position:
+            self._settle(self._batch, wanted.position)
+        reader.checkpoint_to(wanted)
+        try:
+            async with asyncio.timeout(self._settings.stored_timeout_s):
+                stored = await reader.until_stored(min(wanted, reader.ledger.safe))
+        except TimeoutError:
+            return "ThrottlingException"
+        return None if stored else self._over()
+
+    def _settle(self, batch: Batch[Record], through: Position) -> None:
+        records = batch.records
+        done = bisect_right(range(len(records)), through, key=lambda index: _position(records[index]))
+        if done:
+            batch.settle_through(done - 1)
+
+    def _over(self) -> str:
+        """Why there can be no checkpoint any more."""
+        return "InvalidStateException" if self._reader.lost is Loss.GONE else "ShutdownException"
+
+
+def _position(record: Record) -> Position:
+    return Position(record.sequence_number, record.sub_sequence_number)
+
+
+def _records_message(records: Sequence[Record], millis_behind_latest: int | None) -> dict[str, Any]:
+    return {
+        "action": "processRecords",
+        "millisBehindLatest": millis_behind_latest,
+        "records": [
+            {
+                "action": "record",
+                "data": record.data,
+                "partitionKey": record.partition_key,
+                "sequenceNumber": str(record.sequence_number),
+                "subSequenceNumber": record.sub_sequence_number,
+                "approximateArrivalTimestamp": round(record.approximate_arrival_timestamp.timestamp() * 1000),
+            }
+            for record in records
+        ],
+    }

@@ -1,0 +1,146 @@
+"""A worker with processors of amazon_kclpy's shapes, on the local Kinesis, and a journal of what they were told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.ledger.checkpoints import Prompt
+from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.kclpy.daemon import Daemon, DaemonSettings
+from penstock.kclpy.session import SessionSettings
+from penstock.model import StartAt
+from penstock.runtime.consumer.consumer import Consumer
+from penstock.runtime.consumer.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from penstock.local import LocalKinesis
+    from penstock.ports import LeaseTable
+
+PROGRAMS = Path(__file__).parent / "programs"
+STREAM = "orders"
+SHARD_ID = "shardId-000000000000"
+DEADLINE_S = 60.0
+
+
+class Journal:
+    """What processors have noted, in all processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def lines(self, *what: str) -> list[dict[str, Any]]:
+        """The notes, all or of these kinds; a line that is being written is left for the next look."""
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        notes = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [note for note in notes if not what or note["what"] in what]
+
+    def kinds(self) -> list[str]:
+        return [note["what"] for note in self.lines()]
+
+    def datas(self) -> list[str]:
+        return [note["data"] for note in self.lines("record")]
+
+    def release(self) -> None:
+        """Let processors that wait for it go on."""
+        Path(f"{self.path}.go").touch()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def put(kinesis: Any, *datas: str) -> list[str]:
+    """Sequence numbers."""
+    return [
+        kinesis.put_record(StreamName=STREAM, PartitionKey="k", Data=data.encode())["SequenceNumber"] for data in datas
+    ]
+
+
+@dataclasses.dataclass
+class Running:
+    """A worker at work."""
+
+    consumer: Consumer
+    said: list[str]
+    events: list[Any]
+    task: asyncio.Task[None]
+    stop: asyncio.Event
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for it; what ends the worker meanwhile is raised."""
+
+        def done() -> object:
+            return self.task.done() or condition()
+
+        await until(done)
+        if self.task.done():
+            self.task.result()
+
+    async def end(self) -> None:
+        self.stop.set()
+        async with asyncio.timeout(DEADLINE_S):
+            await self.task
+
+
+@contextlib.asynccontextmanager
+async def running(
+    local: LocalKinesis,
+    table: LeaseTable,
+    target: str,
+    *,
+    session: SessionSettings | None = None,
+    failover_s: float = 2.0,
+    **daemon: Any,
+) -> AsyncIterator[Running]:
+    """A worker that reads from the oldest record on, until the block is left."""
+    said: list[str] = []
+    events: list[Any] = []
+    consumer = Consumer(
+        STREAM,
+        application="words",
+        leases=table,
+        settings=WorkerSettings(
+            failover_s=failover_s,
+            look_interval_s=0.1,
+            wait_interval_s=0.02,
+            start_at=StartAt.TRIM_HORIZON,
+            polling=PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2),
+            cadence=Prompt(),
+            checkpoint_when_told=True,
+            ledger=LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01)),
+        ),
+        wire=WireSettings(
+            endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
+        ),
+        on_event=events.append,
+    )
+    await consumer.start()
+    settings = DaemonSettings(
+        target=target,
+        session=session or SessionSettings(end_again_s=0.01),
+        restart_s=0.01,
+        **{"stop_s": 30.0, **daemon},
+    )
+    stop = asyncio.Event()
+    task = asyncio.create_task(Daemon(settings, said.append).run(consumer, stop))
+    try:
+        yield Running(consumer, said, events, task, stop)
+        if not task.done():
+            stop.set()
+            async with asyncio.timeout(DEADLINE_S):
+                await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await consumer.close()
