@@ -107,8 +107,14 @@ class Journey:
         self.workers[name] = start_ours(name, self.folder, self._own, failover_s=FAILOVER_S)
         return name
 
-    def stop(self, name: str) -> None:
-        self.stop_s[name] = round(self.workers[name].stop(), 1)
+    def stop(self, *names: str) -> None:
+        """As a deploy does; several at the same time."""
+        began_s = time.monotonic()
+        for name in names:
+            self.workers[name].ask_to_stop()
+        for name in names:
+            self.workers[name].wait()
+            self.stop_s[name] = round(time.monotonic() - began_s, 1)
 
     def kill(self, name: str) -> None:
         self.workers[name].kill()
@@ -178,9 +184,7 @@ class Journey:
         """Stop writing, wait until all has arrived, stop everybody; the figures of the journey."""
         written = self.writer.stop()
         self.until("all arrived", lambda: not self.account.missing(written), deadline_s=DRAIN_DEADLINE_S)
-        for worker in self.workers.values():
-            if worker.is_running:
-                self.stop(worker.name)
+        self.stop(*(worker.name for worker in self.workers.values() if worker.is_running))
         self.account.read(self.workers.values())
         self.watch.stop()
         moves = self.account.moves()

@@ -28,7 +28,8 @@ def say(event: str, **more: Any) -> None:
 
 def halt_without_input() -> None:
     """Whoever started this process is gone: so is it."""
-    sys.stdin.buffer.read()
+    while os.read(0, 1024):  # not sys.stdin, whose lock would be missed when this process ends by itself
+        pass
     os._exit(3)
 
 

@@ -113,13 +113,14 @@ class WorkerProcess:
     def status(self) -> int | None:
         return self._process.poll()
 
-    def stop(self) -> float:
-        """As a deploy does. Returns how long it took, in seconds."""
-        began_s = time.monotonic()
+    def ask_to_stop(self) -> None:
+        """As a deploy does."""
         self._process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> None:
+        """Until it has ended. Raises subprocess.TimeoutExpired."""
         self._process.wait(STOP_TIMEOUT_S)
         self._close()
-        return time.monotonic() - began_s
 
     def kill(self) -> None:
         """As a crash does. Also ends what is paused."""

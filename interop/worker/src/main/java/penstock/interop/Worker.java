@@ -42,7 +42,7 @@ import software.amazon.kinesis.retrieval.polling.PollingConfig;
 public final class Worker {
     private static final List<String> OWN =
             List.of("stream", "application", "worker", "kinesis", "dynamodb", "checkpoint_ms");
-    private static final long STOP_TIMEOUT_S = 40;
+    private static final long STOP_TIMEOUT_S = 20;
 
     private Worker() {}
 
