@@ -62,11 +62,12 @@ class TableWatch:
                     rows = [row for page in pages for row in page["Items"]]
                 except self._dynamodb.exceptions.ResourceNotFoundException:
                     continue  # nobody has made it yet
-                self._look(rows)
+                self.look(rows)
         except BaseException as fault:
             self._fault = fault
 
-    def _look(self, rows: list[dict[str, Any]]) -> None:
+    def look(self, rows: list[dict[str, Any]]) -> None:
+        """Take in all rows of the table."""
         at_ms = now_ms()
         for row in rows:
             key = row["leaseKey"]["S"]
