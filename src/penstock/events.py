@@ -411,8 +411,67 @@ class FanOutReturned(msgspec.Struct, frozen=True, gc=False):
     shard_id: str
 
 
+class FleetChanged(msgspec.Struct, frozen=True, gc=False):
+    """A consumer finds itself among other workers than before: from now on their rules hold."""
+
+    table: str
+    """The lease table. It stands for all streams of the application."""
+    fleet: str
+    """alone, kcl 2.x or kcl 3.x."""
+
+    @property
+    def stream(self) -> str:
+        """Where lines of a log begin."""
+        return self.table
+
+
+class LeaseUpkeepFailed(msgspec.Struct, frozen=True, gc=False):
+    """Leases that have served could not be deleted, or missing ones not be made. It is tried again."""
+
+    table: str
+    reason: str
+    retry_in_s: float
+
+    @property
+    def stream(self) -> str:
+        """Where lines of a log begin."""
+        return self.table
+
+
+WorkerEvent: TypeAlias = FleetChanged | LeaseUpkeepFailed
+"""What sharing shards with other workers tells."""
+
+class ShardBegun(msgspec.Struct, frozen=True, gc=False):
+    """This consumer reads a shard from now on."""
+
+    stream: str
+    shard_id: str
+    token: int
+    """The fencing token of its batches."""
+    origin: str
+    """How the shard came: new, continued, handed over, or taken from a worker that fell silent."""
+
+
+class ShardLeft(msgspec.Struct, frozen=True, gc=False):
+    """This consumer reads a shard no more."""
+
+    stream: str
+    shard_id: str
+    token: int
+    reason: str
+
+
+class KeysIgnored(msgspec.Struct, frozen=True, gc=False):
+    """The stream spreads records over its shards whatever their partition keys are (record distribution AUTO)."""
+
+    stream: str
+
+
+ConsumerEvent: TypeAlias = ShardBegun | ShardLeft | KeysIgnored
+"""What a consumer tells of its shards and streams."""
+
 FeedEvent: TypeAlias = ReadRefused | ReadFailed | CheckpointTrimmed | AggregatesOutside | FanOutLeft | FanOutReturned
 """What reading a shard tells."""
 
-AnyEvent: TypeAlias = Event | LedgerEvent | FeedEvent
+AnyEvent: TypeAlias = Event | LedgerEvent | FeedEvent | ConsumerEvent | WorkerEvent
 """All that anything tells."""

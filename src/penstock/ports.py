@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
+    from penstock.core.assignment.fleet import Coordination, Place
     from penstock.core.batching import EntryResult
     from penstock.core.feeding.pages import ReadPage, StreamFacts
     from penstock.core.leases import LeaseRow, Outcome, Write
@@ -124,3 +125,20 @@ class LeaseTable(Protocol):
 
     async def close(self) -> None:
         """Close connections. What is under way is given up."""
+
+
+@runtime_checkable
+class SharedWithKcl(Protocol):
+    """What a LeaseTable can do besides if KCL workers can reach it. Beside a table without this there are none."""
+
+    async def coordination(self) -> Coordination | None:
+        """What workers of the KCL 3.0 to 3.4 keep in tables of their own; None: there are no such tables."""
+
+    async def show_metrics(self, place: Place, row: Mapping[str, Any]) -> Outcome:
+        """Write this worker's metrics row for the leader of a KCL 3.x fleet: Done (without a row) or Unknown."""
+
+    async def withdraw_metrics(self, place: Place, worker_id: str) -> Outcome:
+        """Take it away: Done (without a row) or Unknown."""
+
+    async def owned_keys(self, worker_id: str) -> list[str] | None:
+        """Keys of the leases that name this worker as owner, as they were some moments ago; None: only a scan tells."""

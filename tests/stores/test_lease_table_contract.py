@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from lease_kit import at, done, full_row, made
 
+from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.core.assignment.fleet import Place
+from penstock.core.assignment.kcl_rows import metrics_row
 from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.core.leases.writes import resolve
+from penstock.ports import SharedWithKcl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -285,3 +289,29 @@ async def test_workers_and_leases_do_not_meet(table: LeaseTable) -> None:
     await table.put_worker(WORKER)
     listing = await table.scan()
     assert (listing.rows, listing.foreign, listing.unreadable) == ([], {}, ())
+
+
+# --- beside the KCL -------------------------------------------------------------------------------
+
+
+async def test_only_a_table_that_kcl_workers_can_reach_says_so(table: LeaseTable) -> None:
+    """Beside any other there are Penstock workers alone."""
+    assert isinstance(table, SharedWithKcl) is isinstance(table, DynamoLeaseTable)
+
+
+async def test_what_the_kcl_wants_besides_of_a_table_that_it_can_reach(table: LeaseTable) -> None:
+    if not isinstance(table, SharedWithKcl):
+        return
+    assert await table.coordination() is None, "tables that nobody has made"
+    shown = metrics_row(Place.LEASE_TABLE, "w1", 1_000_000.5, (12.5, 99.0))
+    assert await table.show_metrics(Place.LEASE_TABLE, shown) == Done(None)
+    again = metrics_row(Place.LEASE_TABLE, "w1", 1_000_030.5)
+    assert await table.show_metrics(Place.LEASE_TABLE, again) == Done(None)
+    lease = await made(table, LeaseRow(key="a", owner="w1"))  # type: ignore[arg-type]
+    listing = await table.scan(consistent=True)  # type: ignore[attr-defined]
+    assert (listing.rows, listing.unreadable) == ([lease], ())
+    assert dict(listing.foreign["w1"]) == again
+    assert await table.owned_keys("w1") == ["a"], "a metrics row is no lease"
+    assert await table.withdraw_metrics(Place.LEASE_TABLE, "w1") == Done(None)
+    assert await table.withdraw_metrics(Place.LEASE_TABLE, "w1") == Done(None)
+    assert (await table.scan(consistent=True)).foreign == {}  # type: ignore[attr-defined]

@@ -151,6 +151,12 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "orders: s-1 is polled for 60 s, as its subscription does not work (ResourceInUseException)",
     ),
     (events.FanOutReturned("orders", "s-1"), logging.INFO, "orders: s-1 is read by subscription again"),
+    (events.FleetChanged("billing", "kcl 2.x"), logging.INFO, "billing: the workers beside this one are: kcl 2.x"),
+    (
+        events.LeaseUpkeepFailed("billing", "AccessDeniedException", 60.0),
+        logging.WARNING,
+        "billing: leases could not be cleaned up (AccessDeniedException), tried again in 60 s",
+    ),
     (
         events.DedupeWindowRebuilding("orders", "s-1", waits=True),
         logging.INFO,

@@ -26,6 +26,10 @@ def typed(value: Any) -> Typed:
         return {"B": base64.b64encode(value).decode("ascii")}
     if isinstance(value, frozenset) and value and all(isinstance(one, str) for one in value):
         return {"SS": sorted(value)}
+    if isinstance(value, list):
+        return {"L": [typed(one) for one in value]}
+    if isinstance(value, dict):
+        return {"M": typed_item(value)}
     raise TypeError(f"{type(value).__name__} is not stored in a lease table")
 
 

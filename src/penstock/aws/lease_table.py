@@ -12,12 +12,16 @@ from penstock.aws.dynamodb import DynamoClient
 from penstock.aws.retry import NEVER
 from penstock.aws.settings import LeaseTableOptions
 from penstock.aws.wire import Wire
+from penstock.core.assignment.fleet import Place
+from penstock.core.assignment.kcl_rows import COORDINATOR_KEY, METRICS_KEY, coordination
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from penstock.core.leases import row as names
 from penstock.core.leases.listing import Listing, listing_of
 from penstock.core.leases.membership import WORKER_ID, WorkerRow, worker_rows
 from penstock.errors import (
+    AccessDeniedError,
     ConditionFailedError,
+    InvalidArgumentError,
     NotFoundError,
     OptionError,
     PenstockError,
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
     from penstock.aws.settings import WireSettings
+    from penstock.core.assignment.fleet import Coordination
 
 OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
 """The KCL 3.x's index: leases by owner."""
@@ -47,6 +52,8 @@ class DynamoLeaseTable:
         self.name = name
         self.options = options or LeaseTableOptions()
         self._workers = self.options.workers_table or f"{name}{WORKERS_SUFFIX}"
+        self._coordinator = self.options.coordinator_table or f"{name}-CoordinatorState"
+        self._metrics = self.options.metrics_table or f"{name}-WorkerMetricStats"
         self._client = DynamoClient(Wire(settings))
 
     # --- tables -----------------------------------------------------------------------------------
@@ -59,8 +66,8 @@ class DynamoLeaseTable:
         try:
             async with asyncio.timeout(self.options.make_timeout_s):
                 await asyncio.gather(
-                    self._ensure(self.name, names.KEY, index=self.options.owner_index),
-                    self._ensure(self._workers, WORKER_ID, index=False),
+                    self._ensure(self.name, names.KEY, leases=True),
+                    self._ensure(self._workers, WORKER_ID, leases=False),
                 )
         except TimeoutError:
             raise NotFoundError(
@@ -70,17 +77,18 @@ class DynamoLeaseTable:
                 operation="CreateTable",
             ) from None
 
-    async def _ensure(self, table: str, key: str, *, index: bool) -> None:
+    async def _ensure(self, table: str, key: str, *, leases: bool) -> None:
         found = await self._describe(table)
         if found is None:
-            await self._make(table, key, index=index)
+            await self._make(table, key, index=leases)
+            found = await self._describe(table)
         while found is None or found["TableStatus"] not in ("ACTIVE", "UPDATING"):
             await asyncio.sleep(POLL_INTERVAL_S)
             found = await self._describe(table)
         hash_keys = [one["AttributeName"] for one in found["KeySchema"]]
         if hash_keys != [key]:
             raise OptionError(f"the table {table} has the key {hash_keys}, not [{key!r}]: name another table")
-        if index:
+        if leases and self.options.owner_index:
             await self._ensure_index(table, found)
 
     async def _describe(self, table: str) -> dict[str, Any] | None:
@@ -182,13 +190,52 @@ class DynamoLeaseTable:
         """See `penstock.ports.LeaseTable`."""
         return listing_of(await self._client.scan(self.name, consistent=consistent))
 
-    async def owned_keys(self, worker_id: str) -> list[str]:
-        """Keys of the leases that name this worker as owner, by the index of the KCL 3.x: some moments old.
+    # --- beside KCL workers -----------------------------------------------------------------------
 
-        Raises InvalidArgumentError while there is no such index.
-        """
-        found = await self._client.query_index(self.name, OWNER_INDEX, names.OWNER, worker_id)
+    async def owned_keys(self, worker_id: str) -> list[str] | None:
+        """See `penstock.ports.SharedWithKcl`: by the index of the KCL 3.x, unless it is not there, or not ready."""
+        try:
+            found = await self._client.query_index(self.name, OWNER_INDEX, names.OWNER, worker_id)
+        except (InvalidArgumentError, NotFoundError, AccessDeniedError):
+            return None
         return [one[names.KEY] for one in found]
+
+    async def coordination(self) -> Coordination | None:
+        """See `penstock.ports.SharedWithKcl`. Tables that may not be read count as none: who keeps leases in them has
+        to allow it.
+        """
+        try:
+            states, metrics = await asyncio.gather(
+                self._client.scan(self._coordinator, consistent=True),
+                self._client.scan(self._metrics, consistent=False),
+            )
+        except (NotFoundError, AccessDeniedError):
+            return None
+        return coordination(
+            {str(one.get(COORDINATOR_KEY)): one for one in states}, {str(one.get(METRICS_KEY)): one for one in metrics}
+        )
+
+    async def show_metrics(self, place: Place, row: Mapping[str, Any]) -> Outcome:
+        """See `penstock.ports.SharedWithKcl`."""
+
+        async def put() -> Outcome:
+            await self._client.put(self._metrics_in(place), row, absent=None, retry=NEVER)
+            return Done(None)
+
+        return await self._outcome(put(), None)
+
+    async def withdraw_metrics(self, place: Place, worker_id: str) -> Outcome:
+        """See `penstock.ports.SharedWithKcl`."""
+
+        async def delete() -> Outcome:
+            key = {METRICS_KEY if place is Place.OWN_TABLES else names.KEY: worker_id}
+            await self._client.delete(self._metrics_in(place), key, (), retry=NEVER)
+            return Done(None)
+
+        return await self._outcome(delete(), None)
+
+    def _metrics_in(self, place: Place) -> str:
+        return self._metrics if place is Place.OWN_TABLES else self.name
 
     # --- workers ----------------------------------------------------------------------------------
 

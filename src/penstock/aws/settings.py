@@ -106,6 +106,11 @@ class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The lease table; None: the application's name."""
     workers_table: str | None = None
     """The table of workers; None: the lease table's name with ``-Workers``."""
+    coordinator_table: str | None = None
+    metrics_table: str | None = None
+    """Where KCL workers of 3.0 to 3.4 keep their rows; None: the lease table's name with ``-CoordinatorState`` and
+    ``-WorkerMetricStats``. They are never made here.
+    """
     wire: WireSettings | None = None
     """How to reach the tables; None: as the stream."""
     read_capacity_units: int | None = None
@@ -114,7 +119,9 @@ class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
     tags: dict[str, str] = {}
     """For both tables."""
     owner_index: bool = False
-    """Also make the index by owner that workers of the KCL 3.x need: on a table that is there already, too."""
+    """Also add the index by owner that workers of the KCL 3.x need to a table that is there without it. A new table has
+    it in any case.
+    """
     deletion_protection: bool = False
     make_timeout_s: float = 600.0
     """For the tables to become active."""

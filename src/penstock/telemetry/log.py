@@ -144,7 +144,16 @@ LINES: dict[type, Line] = {
         WARNING, "{shard_id} is polled for {return_in_s:.0f} s, as its subscription does not work ({reason})",
         every_s=10,
     ),
+    events.ShardBegun: Line(INFO, "{shard_id} is read here from now on ({origin}; token {token})"),
+    events.ShardLeft: Line(INFO, "{shard_id} is read here no more: {reason} (token {token})"),
+    events.KeysIgnored: Line(
+        WARNING, "partition keys do not choose the shard (record distribution AUTO): no key has an order"
+    ),
     events.FanOutReturned: Line(INFO, "{shard_id} is read by subscription again", every_s=10),
+    events.FleetChanged: Line(INFO, "the workers beside this one are: {fleet}"),
+    events.LeaseUpkeepFailed: Line(
+        WARNING, "leases could not be cleaned up ({reason}), tried again in {retry_in_s:.0f} s"
+    ),
 }  # fmt: skip
 
 REQUEST_FAILED = Line(

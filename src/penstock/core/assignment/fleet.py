@@ -58,6 +58,8 @@ class Coordination:
     """``tm`` of the row ``TableMigration3.5``."""
     updated_epoch_s: Mapping[str, int] = field(default_factory=lambda: _NOBODY, hash=False)
     """``lut`` of the metrics rows, by worker id."""
+    show_cpu: frozenset[str] = frozenset()
+    """Workers whose metrics rows tell how busy their processors are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,10 @@ class FleetWatch:
         strangers = {
             lease.owner
             for lease in leases
-            if lease.owner is not None and lease.owner not in penstock_workers and lease.unmoved_s <= self._failover_s
+            if lease.owner is not None
+            and lease.owner not in penstock_workers
+            and not lease.ended  # what has ended keeps the name of who read it, long after that one has left
+            and lease.unmoved_s <= self._failover_s
         }
         reporting = self._reporting(now_s, now_epoch_s, places.values(), penstock_workers)
         if modes and not _TAKES_FOR_ITSELF.issuperset(modes.values()) and (strangers or reporting):

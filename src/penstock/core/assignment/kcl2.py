@@ -82,9 +82,11 @@ class _Round:
         self.avoids = next((worker.avoids for worker in workers if worker.id == me), frozenset())
         self.available: list[LeaseView] = []
         self.renewed: list[LeaseView] = []
+        failovers = {worker.id: worker.failover_s for worker in workers}
         readable = {lease.key for lease in startable(leases)}
         for lease in sorted(leases, key=lambda lease: lease.key):
-            if lease.owner is not None and (lease.owner == me or lease.unmoved_s <= failover_s):
+            wait_s = max(failover_s, failovers.get(lease.owner or "", failover_s))
+            if lease.owner is not None and (lease.owner == me or lease.unmoved_s <= wait_s):
                 self.renewed.append(lease)
             elif lease.key in readable:  # unlike the KCL, which takes what it cannot read, or has read, too
                 self.available.append(lease)

@@ -235,7 +235,7 @@ def _fulfilled(wish: Wish, row: LeaseRow, kind: Kind) -> tuple[Wish, tuple[Comma
 
 def _asked(known: LeaseRow, row: LeaseRow) -> tuple[Command, ...]:
     to = row.handoff_to
-    return () if to is None or to == known.handoff_to else (HandoffAsked(to),)
+    return () if to in (None, known.handoff_to, row.actual_owner) else (HandoffAsked(to),)
 
 
 def _and_work(tenure: Tenure, before: tuple[Command, ...], now_s: float) -> Result:

@@ -236,6 +236,8 @@ def _as_seen(row: LeaseRow) -> tuple[tuple[str, Any], ...]:
 
 
 def _owners(row: LeaseRow, kind: Kind, changes: dict[str, Any]) -> Write:
+    if row.checkpoint_owner is not None and row.checkpoint_owner == row.owner:
+        changes = {CHECKPOINT_OWNER: None, **changes}  # handed over to himself: it is his, and the handoff is over
     return Write(kind, row.key, _as_seen(row), ((COUNTER, row.counter + 1), *changes.items()))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.assignment.kcl3 import Step
 from penstock.core.assignment.views import is_free
 from penstock.core.handoff.receiver import ReceiverCommand, ReceiverInput, ReceiverState
 from penstock.core.handoff.sides import ReceiverSide
@@ -70,7 +71,8 @@ class Receiving:
         worker's name already, and that it does not hold.
         """
         offered = [key for owner in workers.values() for key, to in owner.gives.items() if to == self.id]
-        for key in (*part.take, *part.ask, *mine, *part.follow, *offered):
+        coming = [key for key, one in part.follow.items() if one is Step.WARM_UP]
+        for key in (*part.take, *part.ask, *mine, *coming, *offered):
             if key not in self._held and key not in self.sides:
                 self.sides[key] = ReceiverSide(key, self.id, failover_s=self._settings.failover_s)
         planned = {*part.take, *mine}
@@ -107,7 +109,7 @@ class Receiving:
         await self._do(side, side.look_at_owner(owner, self._clock(), leaving=leaving))
         if side.polls:
             await self._poll(side, workers)
-        elif lease is not None and (key in planned or key in part.follow):
+        elif lease is not None and (key in planned or part.follow.get(key) is Step.WARM_UP):
             looked = side.look_at_lease(
                 lease,
                 sent_s=self._sight.scanned_s,

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from penstock.core.leases.listing import Listing
     from penstock.core.leases.membership import WorkerRow
     from penstock.ports import LeaseTable
+    from penstock.runtime.consumer.kcl_watch import KclWatch
 
 SCANS_PER_FAILOVER = 2
 SCANS_PER_FAILOVER_BESIDE_KCL = 5
-"""Where nothing but the leases' counters tells who lives."""
+"""Where nothing but the leases' counters tells who lives, or a leader may have assigned something."""
+FAILOVERS_PER_SCAN_BELOW_LEADER = 2
+"""Between scans of all leases, where an index tells which are this worker's."""
 
 
 class Sight:
@@ -33,20 +36,32 @@ class Sight:
         *,
         failover_s: float,
         streams: Collection[str | None],
+        held: Collection[str],
         clock: Callable[[], float],
+        kcl: KclWatch | None,
     ) -> None:
-        """``streams``: what the leases of this worker's streams have as ``streamName``. Others are left alone."""
+        """``streams``: what the leases of this worker's streams have as ``streamName``. Others are left alone.
+        ``held``: the leases that this worker holds. ``kcl``: None where there can be no KCL workers.
+        """
+        self.id = worker_id
         self.leases: dict[str, LeaseRow] = {}
         self.scanned_s = float("-inf")
         """When the last scan was answered."""
         self.members = Members(worker_id, failover_s)
-        self.fleet = Fleet.ALONE
+        self._held = held
+        self._kcl = kcl
+        self._glanced_s = float("-inf")
         self._failover_s = failover_s
         self._table = table
         self._streams = streams
         self._clock = clock
         self._observed = Observed()
         self._pictures: Mapping[str, object] = {}
+
+    @property
+    def fleet(self) -> Fleet:
+        """Whose rules hold."""
+        return Fleet.ALONE if self._kcl is None else self._kcl.finding.fleet
 
     def forget_scan(self) -> None:
         """Something has changed that a scan would show: the next look has one."""
@@ -62,25 +77,54 @@ class Sight:
         # A row's beat is no news; what it holds, wants and gives is.
         pictures = {row.worker_id: _picture(row) for row in rows}
         quiet = self.members.quiet(self._clock())
-        scans = SCANS_PER_FAILOVER if self.fleet is Fleet.ALONE else SCANS_PER_FAILOVER_BESIDE_KCL
-        if pictures == self._pictures and not quiet and self._clock() - self.scanned_s < self._failover_s / scans:
+        if pictures == self._pictures and not quiet and not self._is_old():
             return []
         self._pictures = pictures
-        await self.scan()
-        if not quiet:
+        if not quiet and self.fleet is Fleet.KCL3 and await self._glance():
             return []
-        answered_s = sent_s = self._clock()
-        self.members.look(await self._table.workers(consistent=True), self._clock())
-        silent = self.members.silent(leases_answered_s=answered_s, look_sent_s=sent_s, now_s=self._clock())
-        for row in self.members.forgettable(self._clock()):
-            await self._table.delete_worker(row.worker_id, counter=row.counter)
+        listing = await self.scan()
+        answered_s = self._clock()
+        strangers = {row.actual_owner for row in self.leases.values()} - self.members.rows.keys() - {None, self.id}
+        silent: list[str] = []
+        if quiet or strangers:
+            sent_s = self._clock()
+            # Who is a stranger by a look that is older than the scan may have come meanwhile.
+            self.members.look(await self._table.workers(consistent=True), self._clock())
+            silent = self.members.silent(leases_answered_s=answered_s, look_sent_s=sent_s, now_s=self._clock())
+            for row in self.members.forgettable(self._clock()):
+                await self._table.delete_worker(row.worker_id, counter=row.counter)
+        if self._kcl is not None:
+            await self._kcl.look(listing, self.views().values(), {*self.members.rows, self.id})
         return silent
+
+    def _is_old(self) -> bool:
+        now_s = self._clock()
+        if self.fleet is Fleet.ALONE:
+            return now_s - self.scanned_s >= self._failover_s / SCANS_PER_FAILOVER
+        return now_s - max(self.scanned_s, self._glanced_s) >= self._failover_s / SCANS_PER_FAILOVER_BESIDE_KCL
+
+    async def _glance(self) -> bool:
+        """Where a leader assigns: look only at the leases that have this worker's name. False: a scan is needed."""
+        kcl, now_s = self._kcl, self._clock()
+        if kcl is None or now_s - self.scanned_s >= FAILOVERS_PER_SCAN_BELOW_LEADER * self._failover_s:
+            return False
+        keys = await kcl.owned_keys()
+        if keys is None:
+            return False
+        for key in keys:
+            if key not in self._held and (row := await self._table.get(key)) is not None and self._is_ours(row):
+                self.saw(row)
+        self._glanced_s = now_s
+        return True
+
+    def _is_ours(self, row: LeaseRow) -> bool:
+        return row.stream in self._streams
 
     async def scan(self) -> Listing:
         """Read all leases."""
         listing = await self._table.scan(consistent=True)
         self.scanned_s = self._clock()
-        ours = [row for row in listing.rows if row.stream in self._streams]
+        ours = [row for row in listing.rows if self._is_ours(row)]
         self._observed.look_at_leases(ours, self.scanned_s)
         self.leases = {row.key: row for row in ours}
         return listing

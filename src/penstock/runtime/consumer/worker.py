@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment.decide import decide
 from penstock.core.assignment.fleet import Fleet
+from penstock.core.assignment.kcl3 import Step
 from penstock.core.assignment.plan import receiver_for
 from penstock.core.assignment.views import startable
 from penstock.core.handoff.sides import OwnerSide
 from penstock.core.leases import writes
-from penstock.core.leases.tenure import Loss, Lost
+from penstock.core.leases.tenure import Loss, Lost, Saw
 from penstock.errors import PenstockError
+from penstock.events import FleetChanged
+from penstock.ports import SharedWithKcl
 from penstock.runtime.clock import SteadyClock
 from penstock.runtime.consumer.dead_letters import open_letters
 from penstock.runtime.consumer.held import HeldShard
+from penstock.runtime.consumer.kcl_watch import KclWatch
 from penstock.runtime.consumer.lifecycle import Origin
 from penstock.runtime.consumer.presence import Presence
 from penstock.runtime.consumer.receiving import Receiving
@@ -35,7 +39,7 @@ from penstock.runtime.consumer.tenure_keeper import TenureKeeper
 from penstock.runtime.waiting import wait_set
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
     from random import Random
 
     from penstock.core.assignment.decide import Decision
@@ -104,7 +108,18 @@ class Worker:
             on_alive=self._alive,
             clock=clock,
         )
-        self._sight = Sight(worker_id, table, failover_s=settings.failover_s, streams=self._parts.keys(), clock=clock)
+        self._kcl = None
+        if isinstance(table, SharedWithKcl):
+            self._kcl = KclWatch(worker_id, table, failover_s=settings.failover_s, clock=clock)
+        self._sight = Sight(
+            worker_id,
+            table,
+            failover_s=settings.failover_s,
+            streams=self._parts.keys(),
+            held=self.held.keys(),
+            clock=clock,
+            kcl=self._kcl,
+        )
         self._shards = ShardLeases(table, self._parts, settings.start_at, changed=self._rescan)
         self._receiving = Receiving(
             worker_id,
@@ -172,6 +187,10 @@ class Worker:
         self._look_now.set()
         await self._over.wait()
 
+    def leases(self) -> Collection[LeaseRow]:
+        """Of all shards of its streams, as they were read last."""
+        return self._sight.leases.values()
+
     def give_up(self, key: str, cool_down_s: float) -> None:
         """Let a lease go to another worker, or to nobody, and do not take it again for a while."""
         self._presence.avoid(key, cool_down_s)
@@ -179,6 +198,8 @@ class Worker:
 
     async def _leave(self) -> None:
         """Free what was given to this worker while it left, and take away its row."""
+        if self._kcl is not None:
+            await self._kcl.leave()
         listing = await self._table.scan(consistent=True)
         for row in listing.rows:
             if row.actual_owner == self.id and not row.ended and row.stream in self._parts:
@@ -197,7 +218,7 @@ class Worker:
     async def _round(self) -> bool:
         """Look, decide, act. True while something is waited for that may come at any moment."""
         presence, sight, settings = self._presence, self._sight, self.settings
-        silent = await sight.look(closely=bool(presence.given) or self._receiving.waits)
+        silent = await self._look()
         self._retreat()
         leases, workers = sight.views(), sight.workers(presence.shown(), silent)
         if not presence.leaving and not self._parts.keys() <= {row.stream for row in sight.leases.values()}:
@@ -213,12 +234,34 @@ class Worker:
             failover_s=settings.failover_s,
         )
         self._give(part, workers)
+        await self._forward(part)
         await self._receiving.round(part, self._mine(leases), leases, workers)
         for held in list(self.held.values()):
             held.look(workers)
         if presence.leaving and not self.held and not self._claims:
             self._stopped.set()
         return bool(presence.given) or self._receiving.waits or presence.leaving
+
+    async def _look(self) -> list[str]:
+        """Look at the tables, and tell whom it concerns; workers that are silent."""
+        sight, before, fleet = self._sight, self._sight.scanned_s, self._sight.fleet
+        silent = await sight.look(closely=bool(self._presence.given) or self._receiving.waits)
+        if sight.scanned_s != before:
+            for key, held in self.held.items():
+                if (row := sight.leases.get(key)) is not None:
+                    held.keeper.tell(Saw(row))
+        if sight.fleet is not fleet:
+            self._on_event(FleetChanged(self._table.name, sight.fleet.value))
+        if self._kcl is not None and not self._presence.leaving:
+            await self._kcl.report()
+        return silent
+
+    async def _forward(self, part: Decision) -> None:
+        """Pass on what a leader wants handed over by this worker, which does not hold it: it did in a former life."""
+        for key, one in part.follow.items():
+            if one is Step.HAND_OVER and key not in self.held and key not in self._claims:
+                await self._table.write(writes.free(self._sight.leases[key]))
+                self._sight.forget_scan()
 
     def _mine(self, leases: Mapping[str, LeaseView]) -> list[str]:
         """Leases to take although no plan says so: those with this worker's name on them that it does not hold, and

@@ -1,0 +1,106 @@
+"""Which fleet a worker is in, looked at with each scan and each minute, and its metrics row for a KCL leader."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWatch
+from penstock.core.assignment.kcl_rows import SAMPLES_MAX, beside_leases, metrics_row
+from penstock.core.leases import Done
+from penstock.errors import PenstockError
+from penstock.runtime.consumer.processors import busy_percent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from penstock.core.assignment.fleet import Place
+    from penstock.core.assignment.views import LeaseView
+    from penstock.core.leases.listing import Listing
+    from penstock.ports import SharedWithKcl
+
+LOOK_INTERVAL_S = 60.0
+"""Between looks at tables that are no lease tables."""
+REPORT_INTERVAL_S = 30.0
+"""The KCL's; its leader takes a worker for dead after 60 s without."""
+RETRY_INTERVAL_S = 1.0
+
+
+class KclWatch:
+    """Says which fleet it is; publishes a metrics row while a leader wants one."""
+
+    def __init__(
+        self,
+        worker_id: str,
+        table: SharedWithKcl,
+        *,
+        failover_s: float,
+        clock: Callable[[], float],
+        epoch_s: Callable[[], float] = time.time,
+        busy: Callable[[], Callable[[], float | None]] = busy_percent,
+    ) -> None:
+        """``epoch_s``: the wall clock, which a leader compares with his own; ``busy`` begins to measure processors."""
+        self.finding = Finding(Fleet.ALONE)
+        self._worker_id = worker_id
+        self._table = table
+        self._clock = clock
+        self._epoch_s = epoch_s
+        self._watch = FleetWatch(failover_s=failover_s)
+        self._own_tables: Coordination | None = None
+        self._own_looked_s = float("-inf")
+        self._cpu_is_shown = False
+        self._shown: set[Place] = set()
+        self._reported_s = float("-inf")
+        self._sample = busy()
+        self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
+
+    async def look(self, listing: Listing, leases: Iterable[LeaseView], penstock_workers: Collection[str]) -> Finding:
+        """After a scan. ``penstock_workers``: all that had a row when it was answered, or later."""
+        now_s = self._clock()
+        if now_s - self._own_looked_s >= LOOK_INTERVAL_S:
+            self._own_tables = await self._table.coordination()
+            self._own_looked_s = now_s
+        beside = beside_leases(listing.foreign)
+        self.finding = self._watch.look(
+            self._clock(),
+            self._epoch_s(),
+            own_tables=self._own_tables,
+            lease_table=beside,
+            leases=leases,
+            penstock_workers=penstock_workers,
+        )
+        places = (beside,) if self._own_tables is None else (beside, self._own_tables)
+        self._cpu_is_shown = any(not one.show_cpu <= {*penstock_workers} for one in places)
+        return self.finding
+
+    async def owned_keys(self) -> list[str] | None:
+        """The leases that name this worker as owner, by the fleet's index; None: there is none."""
+        return await self._table.owned_keys(self._worker_id)
+
+    async def report(self) -> None:
+        """Show the metrics row where the fleet keeps them, if it is time. A failure is made good by the next one."""
+        now_s, places = self._clock(), self.finding.metrics_in
+        interval_s = REPORT_INTERVAL_S if self._shown.issuperset(places) else RETRY_INTERVAL_S
+        if now_s - self._reported_s < interval_s:
+            return
+        busy = self._sample()
+        if busy is not None:
+            self._samples.append(busy)
+        # Where nobody else tells how busy he is, the leader goes by what is read: so it has to for this worker.
+        samples = tuple(self._samples) if self._cpu_is_shown else ()
+        for place in places:
+            row = metrics_row(place, self._worker_id, self._epoch_s(), samples)
+            try:
+                outcome = await self._table.show_metrics(place, row)
+            except PenstockError:
+                continue
+            if isinstance(outcome, Done):
+                self._shown.add(place)
+        self._reported_s = now_s
+
+    async def leave(self) -> None:
+        """Take the row away: a leader assigns nothing more."""
+        places, self._shown, self.finding = self._shown, set(), Finding(Fleet.ALONE)
+        for place in places:
+            await self._table.withdraw_metrics(place, self._worker_id)
