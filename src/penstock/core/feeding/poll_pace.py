@@ -19,6 +19,8 @@ READ_BYTES_PER_S = 2 * 2**20
 """Of a shard, for all its readers (AWS API reference, GetRecords)."""
 CALLS_PER_S_MIN = 0.4
 """No reader is ever pushed aside altogether."""
+IDLE_JITTER = 0.1
+"""Of the interval at a silent tip: else a thousand shards that begin together are polled in one moment for ever."""
 DECREASE = 0.75
 INCREASE_PER_CALL = 0.012
 """Of the rate wanted, after each answer, times the root of the share that it has: near a small share probing costs more
@@ -28,10 +30,10 @@ of it. A minute or three lead back from the least to all.
 
 @dataclass(frozen=True, kw_only=True)
 class PollTimes:
-    """How often to call. One of the shard's five calls is left to others: a worker that warms up, a console."""
+    """How often to call. Some of the shard's five calls are left to others: a worker that warms up, a console."""
 
-    interval_s: float = 0.25
-    """Between two calls while records come."""
+    interval_s: float = 0.24
+    """Between two calls while records come: they are handed out within a quarter of a second."""
     idle_interval_s: float = 1.0
     """Between two calls at the tip of a shard that is silent; reached after some empty answers."""
     idle_growth: float = 1.5
@@ -65,7 +67,9 @@ class PollPace:
         return max(0.0, self._next_s - now_s)
 
     def answered(self, *, sent_s: float, payload_bytes: int, at_tip: bool) -> None:
-        """An answer to a call that was sent at ``sent_s``. ``at_tip``: nothing is known to follow it."""
+        """An answer to a call that was sent at ``sent_s``; without any bytes it counts as empty. ``at_tip``: nothing is
+        known to follow it.
+        """
         wanted = 1 / self.times.interval_s
         self._refusals = 0
         self._calls_per_s = min(wanted, self._calls_per_s + INCREASE_PER_CALL * sqrt(wanted * self._calls_per_s))
@@ -73,7 +77,8 @@ class PollPace:
         self._bytes_free_at_s = max(self._bytes_free_at_s, sent_s) + payload_bytes / READ_BYTES_PER_S
         if at_tip and not payload_bytes:
             self._idle_s = min(self.times.idle_interval_s, self._idle_s * self.times.idle_growth)
-            self._next_s = sent_s + max(self._idle_s, 1 / self._calls_per_s)
+            idle_s = self._idle_s * (1 - self._rng.uniform(0, IDLE_JITTER))
+            self._next_s = sent_s + max(idle_s, 1 / self._calls_per_s)
             return
         self._idle_s = self.times.interval_s
         if self._eager and not at_tip:

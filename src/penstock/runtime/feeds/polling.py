@@ -99,7 +99,8 @@ class PollingFeed:
         page = await self._source.read(self._iterator, self._records_max)
         at_tip = not page.millis_behind_latest
         size = sum([len(raw.data) for raw in page.records])
-        self.pace.answered(sent_s=sent_s, payload_bytes=size, at_tip=at_tip)
+        # Records may be empty, and a shard that has some is not silent.
+        self.pace.answered(sent_s=sent_s, payload_bytes=size or len(page.records), at_tip=at_tip)
         taken = self.cursor.take(page, horizon_s=self._horizon_s())
         self._iterator = None if taken is None else page.next_iterator
         return taken
