@@ -238,7 +238,7 @@ class Worker:
         await self._receiving.round(part, self._mine(leases), leases, workers)
         for held in list(self.held.values()):
             held.look(workers)
-        if presence.leaving and not self.held and not self._claims:
+        if presence.leaving and not self.held and not self._claims and not self._receiving.waits:
             self._stopped.set()
         return bool(presence.given) or self._receiving.waits or presence.leaving
 
