@@ -120,11 +120,11 @@ class Batch(Generic[R]):
         return self._told(self._ledger.skip(self._delivery.ticket, self._places(indices), reason=reason))
 
     def dead_letter(self, *indices: int, error: BaseException | None = None) -> bool:
-        """Give them up: each becomes a dead letter, and counts as settled once that is written. Raises OptionError where
-        nobody has said where dead letters go.
+        """Give them up: each becomes a dead letter, and counts as settled once that is written. Raises OptionError
+        where nobody has said where dead letters go.
         """
         if not self._ledger.buries:
-            raise OptionError("dead_letter: say where dead letters go (WorkerSettings.dead_letters), or skip the record")
+            raise OptionError("dead_letter: say in the settings where dead_letters go, or skip the record")
         return self._told(
             self._ledger.dead_letter(self._delivery.ticket, self._clock(), self._places(indices), error=error)
         )

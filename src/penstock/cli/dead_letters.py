@@ -1,0 +1,234 @@
+"""``penstock dead-letters``: what was given up, and giving it to somebody once more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.output import show, warn
+from penstock.cli.producing import EndpointUrl, Profile, Region
+from penstock.errors import OptionError, PenstockError
+from penstock.wiring import WireSettings, sink_for, source_for
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from penstock.core.ledger.letter import Letter
+    from penstock.runtime.consumer.replaying import BadLetter, Replayed, Target
+
+SHOWN_MAX = 10
+"""Of each kind of complaint."""
+
+app = typer.Typer(no_args_is_help=True, help="Records that were given up: list them, or replay them.")
+
+File = Annotated[
+    Path | None, typer.Argument(help="File of dead letters, a line of JSON each.", metavar="FILE", show_default=False)
+]
+FromStream = Annotated[
+    str | None, typer.Option("--from", help="Stream of dead letters, in place of a file.", metavar="STREAM")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_command(
+    file: File = None,
+    from_stream: FromStream = None,
+    messages: Annotated[
+        bool, typer.Option("--messages", help="Also what the errors said, which may hold data of the records.")
+    ] = False,
+    data: Annotated[
+        bool, typer.Option("--data", help="With --json: also what the letters hold of the records.")
+    ] = False,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters, one a line, and count them by error. Status 1 when something in between is none."""
+    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    asyncio.run(_list(file, from_stream, wire, messages=messages, data=data, as_json=as_json))
+
+
+@app.command("replay")
+def replay_command(
+    file: File = None,
+    from_stream: FromStream = None,
+    to_stream: Annotated[
+        str | None, typer.Option("--to", help="Put the records into this stream.", metavar="STREAM")
+    ] = None,
+    call: Annotated[
+        str | None,
+        typer.Option("--call", help="Call this function with each record and its letter.", metavar="MODULE:FUNCTION"),
+    ] = None,
+    left: Annotated[
+        Path | None, typer.Option("--left", help="Write the letters that were not replayed to this new file.")
+    ] = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give the records of dead letters to somebody once more.
+
+    Each is read again from its stream, by its position; where that has it no more, it is taken from the letter. A
+    record is given again by each replay: keep the letters of what was replayed apart. Status 1 when something was not
+    replayed.
+    """
+    if (to_stream is None) == (call is None):
+        raise typer.BadParameter("choose one of --to STREAM and --call MODULE:FUNCTION")
+    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    found = asyncio.run(_replay(file, from_stream, to_stream, call, left, wire))
+    _finish(found, as_json=as_json)
+
+
+async def _list(
+    file: Path | None, stream: str | None, wire: WireSettings, *, messages: bool, data: bool, as_json: bool
+) -> None:
+    import msgspec
+
+    errors: Counter[str] = Counter()
+    bad = []
+    async with _letters(file, stream, wire) as letters:
+        async for letter in letters:
+            if isinstance(letter, Exception):
+                bad.append(str(letter))
+                continue
+            errors[letter.error_type] += 1
+            values: dict[str, Any] = msgspec.json.decode((letter if data else letter.without_data()).to_json())
+            if not messages:
+                values.pop("error_message", None)
+            values["data_bytes"] = None if letter.data is None else len(letter.data)
+            message = f": {letter.error_message}" if messages and letter.error_message else ""
+            show(values, f"{_named(letter)}  {letter.attempts} attempts  {letter.error_type}{message}", as_json=as_json)
+    if not as_json:
+        kinds = ", ".join(f"{count} {name}" for name, count in errors.most_common())
+        typer.echo(f"{errors.total()} dead letters{': ' + kinds if kinds else ''}")
+    _complain(bad, "no dead letter")
+    if bad:
+        raise typer.Exit(1)
+
+
+async def _replay(
+    file: Path | None, stream: str | None, to: str | None, call: str | None, left: Path | None, wire: WireSettings
+) -> Replayed:
+    from penstock.runtime.consumer.replaying import ToCallable, ToStream, replay
+    from penstock.runtime.producer import Producer
+
+    async with contextlib.AsyncExitStack() as stack:
+        letters = await stack.enter_async_context(_letters(file, stream, wire))
+        target: Target
+        if to is None:
+            target = ToCallable(_function(call or ""))
+        else:
+            producer: Producer[Any] = Producer(sink_for(to, wire))
+            target = ToStream(await stack.enter_async_context(producer))
+        return await replay(
+            letters,
+            target,
+            open_source=lambda name: source_for(name, wire),
+            on_left=_nothing if left is None else stack.enter_context(_kept(left)),
+            once=to is not None,
+        )
+
+
+@contextlib.asynccontextmanager
+async def _letters(
+    file: Path | None, stream: str | None, wire: WireSettings
+) -> AsyncIterator[AsyncIterator[Letter | BadLetter]]:
+    from penstock.runtime.consumer.replaying import letters_of_file, letters_of_stream
+
+    if (file is None) == (stream is None):
+        raise typer.BadParameter("name a file of dead letters, or a stream with --from")
+    if stream is not None:
+        source = source_for(stream, wire)
+        try:
+            yield letters_of_stream(source)
+        finally:
+            await source.close()
+        return
+
+    async def of_file() -> AsyncIterator[Letter | BadLetter]:
+        assert file is not None
+        try:
+            for letter in letters_of_file(file):
+                yield letter
+        except OSError as fault:
+            raise PenstockError(f"{file} cannot be read: {fault.strerror}") from fault
+
+    yield of_file()
+
+
+@contextlib.contextmanager
+def _kept(path: Path) -> Any:
+    """Writes letters to a new file, for their owner alone to read."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as fault:
+        raise OptionError(f"--left {path}: {fault.strerror}") from fault
+    with os.fdopen(descriptor, "wb") as file:
+        yield lambda letter: file.write(letter.to_json() + b"\n")
+
+
+def _nothing(letter: Letter) -> None:
+    """Nobody keeps what is left."""
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module_name, _, function_name = name.partition(":")
+    if not module_name or not function_name:
+        raise OptionError("--call: write MODULE:FUNCTION, as in orders.repair:handle")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as fault:
+        raise OptionError(f"--call {name}: {fault}") from fault
+    if not callable(found):
+        raise OptionError(f"--call {name}: that is no function")
+    return found  # type: ignore[no-any-return]
+
+
+def _finish(found: Replayed, *, as_json: bool) -> None:
+    done = found.from_stream + found.from_letter
+    text = f"{done} records replayed, {found.from_letter} of them from their letters"
+    if found.again:
+        text += f"; {found.again} letters were of records that were replayed already"
+    show(
+        {
+            "replayed": done,
+            "from_stream": found.from_stream,
+            "from_letter": found.from_letter,
+            "again": found.again,
+            "gone": len(found.gone),
+            "failed": len(found.failed),
+            "bad": len(found.bad),
+        },
+        text,
+        as_json=as_json,
+    )
+    _complain([_named(letter) for letter in found.gone], "in the stream no more, and not in its letter")
+    _complain([f"{_named(letter)} ({type(error).__name__})" for letter, error in found.failed], "not taken")
+    _complain(found.bad, "no dead letter")
+    if not found.complete:
+        raise typer.Exit(1)
+
+
+def _complain(names: list[str], what: str) -> None:
+    for name in names[:SHOWN_MAX]:
+        warn(f"{name}: {what}")
+    if len(names) > SHOWN_MAX:
+        warn(f"and {len(names) - SHOWN_MAX} more: {what}")
+
+
+def _named(letter: Letter) -> str:
+    number, sub = letter.position
+    part = "" if letter.part is None else f" part {letter.part}"
+    return f"{letter.written_at:%Y-%m-%dT%H:%M:%S%z}  {letter.stream} {letter.shard_id} {number}/{sub}{part}"

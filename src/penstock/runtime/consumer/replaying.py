@@ -1,0 +1,232 @@
+"""Dead letters read back, and their records given to somebody once more.
+
+The record is read again from its stream, at its position. Only where the stream has it no more, it is taken from the
+letter, if that holds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.core.feeding.user_records import ShardView, opened
+from penstock.core.ledger.letter import Letter, NotALetterError
+from penstock.core.pacing import full_jitter_s
+from penstock.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    PenstockError,
+    ThrottledError,
+    TransportError,
+    UnavailableError,
+)
+from penstock.model import HASH_KEY_MAX, IteratorAt, OutRecord
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from penstock.core.feeding.pages import ReadPage
+    from penstock.model import Record
+    from penstock.ports import RecordSource
+    from penstock.runtime.producer import Producer
+
+TRIES_MAX = 8
+"""Of a call that is refused or fails: a shard that others read too refuses now and then."""
+EMPTY_PAGES_MAX = 20
+"""So many empty pages where a record should be: it is not there any more (AWS gives no error for a trimmed one)."""
+RECORDS_MAX = 1000
+
+
+class BadLetter(Exception):  # noqa: N818 - it is a value here
+    """Something between the letters is none. The message says where, and does not show it."""
+
+
+class Target(Protocol):
+    """Who gets the records."""
+
+    async def give(self, record: Record, letter: Letter) -> None:
+        """Returns when it is done. Whatever it raises, the letter counts as not replayed."""
+
+
+@dataclass
+class Replayed:
+    """How a replay ended."""
+
+    from_stream: int = 0
+    """Letters whose record was read from its stream."""
+    from_letter: int = 0
+    """Letters whose record was in them, and in the stream no more."""
+    again: int = 0
+    """Letters of a record that was given already: two letters of one record, or of its parts."""
+    gone: list[Letter] = field(default_factory=list)
+    """The record is nowhere."""
+    failed: list[tuple[Letter, Exception]] = field(default_factory=list)
+    """Whoever was to have it raised, or the stream could not be read."""
+    bad: list[str] = field(default_factory=list)
+    """What was no letter, by where it was."""
+
+    @property
+    def complete(self) -> bool:
+        """True when every letter's record was given."""
+        return not (self.gone or self.failed or self.bad)
+
+
+# --- letters ------------------------------------------------------------------------------------------------
+
+
+def letters_of_file(path: Path) -> Iterator[Letter | BadLetter]:
+    """The letters of a file, line by line. Raises OSError."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.isspace():
+                yield _letter(line, f"line {number}")
+
+
+async def letters_of_stream(source: RecordSource) -> AsyncIterator[Letter | BadLetter]:
+    """The letters that a stream holds, shard by shard, up to what there is now. Raises what reading raises."""
+    for shard in sorted(await source.shards(), key=lambda shard: shard.shard_id):
+        iterator: str | None = await source.iterator(shard.shard_id, IteratorAt.trim_horizon())
+        view = ShardView(source.stream, shard.shard_id, 0, HASH_KEY_MAX)
+        while iterator is not None:
+            page = await _repeated(source.read, iterator, RECORDS_MAX)
+            for record in opened(view, page.records).records:
+                yield _letter(record.data, f"{shard.shard_id}, {record.sequence_number}")
+            iterator = None if page.millis_behind_latest == 0 else page.next_iterator
+
+
+def _letter(text: bytes, where: str) -> Letter | BadLetter:
+    try:
+        return Letter.from_json(text)
+    except NotALetterError as fault:
+        return BadLetter(f"{where}: {fault}")
+
+
+# --- their records ------------------------------------------------------------------------------------------
+
+
+async def original(source: RecordSource, letter: Letter) -> Record | None:
+    """The record of a letter, read again from its stream; None when it is not there any more."""
+    wanted = letter.position
+    try:
+        iterator: str | None = await _repeated(
+            source.iterator, letter.shard_id, IteratorAt.at_sequence(wanted.sequence_number)
+        )
+    except (NotFoundError, InvalidArgumentError):  # the shard is trimmed; some refuse a number that is
+        return None
+    for _ in range(EMPTY_PAGES_MAX):
+        if iterator is None:
+            return None
+        page: ReadPage = await _repeated(source.read, iterator, 1)
+        if page.records:
+            raw = page.records[0]
+            if int(raw.sequence_number) != wanted.sequence_number:
+                return None  # the next one that is left
+            found = opened(ShardView(source.stream, letter.shard_id, 0, HASH_KEY_MAX), [raw]).records
+            return next((one for one in found if one.sub_sequence_number == wanted.sub_sequence_number), None)
+        iterator = None if page.millis_behind_latest == 0 else page.next_iterator
+    return None
+
+
+async def _repeated(call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    """A call, repeated while it may succeed."""
+    rng = random.Random()
+    for attempt in range(1, TRIES_MAX + 1):
+        try:
+            return await call(*arguments)
+        except (ThrottledError, UnavailableError, TransportError):
+            if attempt == TRIES_MAX:
+                raise
+            await asyncio.sleep(full_jitter_s(attempt, base_s=0.2, cap_s=5.0, rng=rng))
+    raise AssertionError("not reached")
+
+
+# --- replaying ----------------------------------------------------------------------------------------------
+
+
+async def replay(
+    letters: AsyncIterator[Letter | BadLetter],
+    target: Target,
+    *,
+    open_source: Callable[[str], RecordSource],
+    on_left: Callable[[Letter], None] = lambda letter: None,
+    once: bool = False,
+) -> Replayed:
+    """Give the record of each letter to ``target``, one after the other.
+
+    ``open_source`` reaches the stream that a letter names. ``on_left`` hears of each letter that was not replayed.
+    ``once``: a record of several letters (its parts', say) is given once.
+    """
+    result = Replayed()
+    sources: dict[str, RecordSource] = {}
+    seen: set[tuple[str, str, int, int]] = set()
+    try:
+        async for letter in letters:
+            if isinstance(letter, BadLetter):
+                result.bad.append(str(letter))
+                continue
+            key = (letter.stream, letter.shard_id, *letter.position)
+            if once and key in seen:
+                result.again += 1
+                continue
+            if letter.stream not in sources:
+                sources[letter.stream] = open_source(letter.stream)
+            if await _one(letter, target, sources[letter.stream], result):
+                seen.add(key)
+            else:
+                on_left(letter)
+    finally:
+        for source in sources.values():
+            await source.close()
+    return result
+
+
+async def _one(letter: Letter, target: Target, source: RecordSource, result: Replayed) -> bool:
+    try:
+        record = await original(source, letter)
+    except PenstockError as error:  # one may be odd, and it is to be known what was replayed
+        result.failed.append((letter, error))
+        return False
+    is_original = record is not None
+    record = record or letter.record()
+    if record is None:
+        result.gone.append(letter)
+        return False
+    try:
+        await target.give(record, letter)
+    except Exception as error:  # of a function of the user's, or of one record: the others are to be replayed
+        result.failed.append((letter, error))
+        return False
+    if is_original:
+        result.from_stream += 1
+    else:
+        result.from_letter += 1
+    return True
+
+
+class ToCallable:
+    """A function of the record and its letter; what it returns is awaited, if that can be."""
+
+    def __init__(self, function: Callable[[Record, Letter], Awaitable[object] | object]) -> None:
+        self._function = function
+
+    async def give(self, record: Record, letter: Letter) -> None:
+        """Call it."""
+        found = self._function(record, letter)
+        if hasattr(found, "__await__"):
+            await found
+
+
+class ToStream:
+    """Puts the record into a stream, under its own key."""
+
+    def __init__(self, producer: Producer[Any]) -> None:
+        self._producer = producer
+
+    async def give(self, record: Record, letter: Letter) -> None:
+        """Put it, and wait until it is written. Raises PutError."""
+        key = record.partition_key or letter.shard_id
+        await self._producer.put(OutRecord(record.data, key, record.explicit_hash_key))

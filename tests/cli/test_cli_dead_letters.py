@@ -1,0 +1,214 @@
+"""``penstock dead-letters``: the originals are read again from the stream, by position, or taken from their letters."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from penstock.core.aggregation import encode_aggregate
+from penstock.core.ledger.letter import Letter, NotALetterError
+from penstock.model import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penstock.local import LocalKinesis
+
+    Run = Callable[..., Any]
+
+NOW = dt.datetime(2026, 5, 4, 3, 2, 1, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def kinesis(local: LocalKinesis) -> Iterator[Any]:
+    client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
+    yield client
+    client.close()
+
+
+def letter_of(answer: dict[str, Any], sub: int = 0, **more: Any) -> Letter:
+    return Letter(
+        **{
+            "stream": "orders", "shard_id": answer["ShardId"], "position": Position(int(answer["SequenceNumber"]), sub),
+            "attempts": 3, "error_type": "ValueError", "error_message": "no such customer", "written_at": NOW, **more,
+        }
+    )  # fmt: skip
+
+
+def write(path: Path, *letters: Letter, extra: bytes = b"") -> str:
+    path.write_bytes(b"".join(letter.to_json() + b"\n" for letter in letters) + extra)
+    return str(path)
+
+
+def datas(kinesis: Any, stream: str) -> list[tuple[str, bytes]]:
+    found = []
+    for shard in kinesis.list_shards(StreamName=stream)["Shards"]:
+        iterator = kinesis.get_shard_iterator(
+            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        records = kinesis.get_records(ShardIterator=iterator)["Records"]
+        found += [(record["PartitionKey"], record["Data"]) for record in records]
+    return sorted(found)
+
+
+def put(kinesis: Any, data: bytes, key: str = "k", stream: str = "orders") -> dict[str, Any]:
+    answer: dict[str, Any] = kinesis.put_record(StreamName=stream, PartitionKey=key, Data=data)
+    return answer
+
+
+def aggregate_of(*datas: bytes) -> bytes:
+    return encode_aggregate([(f"key {number}", data, None) for number, data in enumerate(datas)])
+
+
+def test_replay_puts_the_originals_back_into_a_stream(run: Run, kinesis: Any, tmp_path: Path) -> None:
+    kinesis.create_stream(StreamName="again", ShardCount=1)
+    plain, whole = put(kinesis, b"plain", "a key"), put(kinesis, aggregate_of(b"a0", b"a1", b"a2"))
+    put(kinesis, b"others")
+    path = write(tmp_path / "dead.jsonl", letter_of(plain), letter_of(whole, 1), letter_of(whole, 1, part=2))
+    done = run("dead-letters", "replay", path, "--to", "again")
+    assert (done.status, done.stderr) == (0, "")
+    assert done.stdout == (
+        "2 records replayed, 0 of them from their letters; 1 letters were of records that were replayed already\n"
+    )
+    assert datas(kinesis, "again") == [("a key", b"plain"), ("key 1", b"a1")]
+
+
+def test_replay_takes_what_the_stream_has_no_more_from_the_letter(
+    run: Run, kinesis: Any, local: LocalKinesis, tmp_path: Path
+) -> None:
+    kinesis.create_stream(StreamName="again", ShardCount=1)
+    trimmed = put(kinesis, b"old")
+    local.clock.advance(25 * 3600)
+    put(kinesis, b"new")
+    gone = trimmed | {"ShardId": "shardId-000000000099"}
+    path = write(
+        tmp_path / "dead.jsonl",
+        letter_of(gone, data=b"kept", partition_key="p"),
+        letter_of(trimmed, data=b"kept too", partition_key="p"),
+        letter_of(gone, 1),
+    )
+    left = tmp_path / "left.jsonl"
+    done = run("dead-letters", "replay", path, "--to", "again", "--left", str(left))
+    assert done.status == 1, done
+    assert done.stdout == "2 records replayed, 2 of them from their letters\n"
+    assert "in the stream no more, and not in its letter" in done.stderr
+    assert datas(kinesis, "again") == [("p", b"kept"), ("p", b"kept too")]
+    assert [Letter.from_json(line).position.sub_sequence_number for line in left.read_bytes().splitlines()] == [1]
+
+
+def test_replay_calls_a_function_with_each_record_and_its_letter(
+    run: Run, kinesis: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "repairing.py").write_text(
+        "got = []\n"
+        "async def handle(record, letter):\n"
+        "    if record.data == b'bad':\n"
+        "        raise ValueError('still bad')\n"
+        "    got.append((record.data, record.partition_key, letter.error_type, letter.part))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    path = write(
+        tmp_path / "dead.jsonl",
+        letter_of(put(kinesis, b"bad")),
+        letter_of(answer := put(kinesis, b"good"), part=0),
+        letter_of(answer, part=1),
+    )
+    done = run("dead-letters", "replay", path, "--call", "repairing:handle", "--json")
+    import repairing
+
+    assert done.status == 1
+    assert json.loads(done.stdout) == {
+        "replayed": 2, "from_stream": 2, "from_letter": 0, "again": 0, "gone": 0, "failed": 1, "bad": 0,
+    }  # fmt: skip
+    assert "not taken" in done.stderr
+    assert "still bad" not in done.stderr, "an error's message may hold data"
+    assert repairing.got == [(b"good", "k", "ValueError", 0), (b"good", "k", "ValueError", 1)]
+
+
+def test_letters_of_a_stream_are_listed_and_replayed(run: Run, kinesis: Any) -> None:
+    for stream in ("graves", "again"):
+        kinesis.create_stream(StreamName=stream, ShardCount=2)
+    letters = [letter_of(put(kinesis, b"%d" % number)) for number in range(5)]
+    for number, letter in enumerate(letters):
+        put(kinesis, letter.to_json(), str(number), "graves")
+    listed = run("dead-letters", "list", "--from", "graves")
+    assert listed.status == 0
+    assert listed.stdout.endswith("5 dead letters: 5 ValueError\n")
+    assert all(str(letter.position.sequence_number) in listed.stdout for letter in letters)
+    assert run("dead-letters", "replay", "--from", "graves", "--to", "again").status == 0
+    assert [data for _, data in datas(kinesis, "again")] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_list_shows_no_data_unless_it_is_asked_to(run: Run, tmp_path: Path) -> None:
+    answer = {"ShardId": "shardId-000000000000", "SequenceNumber": "17"}
+    path = write(
+        tmp_path / "dead.jsonl", letter_of(answer, data=b"card 4711", partition_key="Ann"), extra=b"\nrubbish\n"
+    )
+    done = run("dead-letters", "list", path)
+    assert done.status == 1
+    assert done.stdout == (
+        "2026-05-04T03:02:01+0000  orders shardId-000000000000 17/0  3 attempts  ValueError\n"
+        "1 dead letters: 1 ValueError\n"
+    )
+    assert done.stderr == "penstock: line 3: it is not JSON: no dead letter\n"
+    assert "no such customer" in run("dead-letters", "list", path, "--messages").stdout
+    (line,) = run("dead-letters", "list", path, "--json").stdout.splitlines()
+    assert not {"data", "partition_key", "error_message"} & json.loads(line).keys()
+    assert json.loads(line)["data_bytes"] == 9
+    (line,) = run("dead-letters", "list", path, "--json", "--data").stdout.splitlines()
+    assert json.loads(line)["partition_key"] == "Ann"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("replay", "FILE"), "choose one of"),
+        (("replay", "FILE", "--to", "a", "--call", "b:c"), "choose one of"),
+        (("replay", "--to", "orders"), "name a file"),
+        (("list", "FILE", "--from", "graves"), "name a file"),
+        (("replay", "FILE", "--call", "nothing"), "MODULE:FUNCTION"),
+        (("replay", "FILE", "--call", "json:nothing"), "nothing"),
+        (("replay", "FILE", "--call", "json:__name__"), "no function"),
+        (("list", "not there"), "cannot be read"),
+    ],
+    ids=str,
+)
+def test_wrong_uses_are_told(run: Run, tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:
+    path = write(tmp_path / "dead.jsonl")
+    done = run("dead-letters", *[path if one == "FILE" else one for one in arguments])
+    assert done.status in (1, 2)
+    assert text in done.stderr.replace("\n", " ")
+
+
+def test_what_is_left_is_written_to_a_new_file_only(run: Run, local: LocalKinesis, tmp_path: Path) -> None:
+    path = write(tmp_path / "dead.jsonl")
+    done = run("dead-letters", "replay", path, "--to", "orders", "--left", path)
+    assert done.status == 1
+    assert "--left" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"[1]", b"{}", b'{"kind": "penstock dead letter"}', b'{"kind": "penstock dead letter", "version": 2}',
+        b'{"kind": "penstock dead letter", "version": 1}', b"[" * 100_000, b"\xff",
+        letter_of({"ShardId": "s", "SequenceNumber": "1"}, data=b"abc").to_json().replace(b'"YWJj"', b'"Y!Jj"'),
+    ],
+    ids=range(9),
+)  # fmt: skip
+def test_what_is_no_letter_is_refused_and_not_shown(line: bytes) -> None:
+    with pytest.raises(NotALetterError, match=r"^(it is|its fields)"):
+        Letter.from_json(line)
+
+
+def test_a_letter_is_what_it_was_after_it_was_written() -> None:
+    letter = letter_of(
+        {"ShardId": "s", "SequenceNumber": str(2**186)}, 7, part=3, worker="w", token=9, arrived_at=NOW,
+        partition_key="Zoë", explicit_hash_key=2**127, data=bytes(range(256)), left_out_bytes=5,
+    )  # fmt: skip
+    assert Letter.from_json(letter.to_json()) == letter
