@@ -28,7 +28,9 @@ def _slept_s() -> float:
 class SteadyClock:
     """Seconds that do not stand still and do not go back. What waits by the loop's timers may wake late by it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, slept_s: Callable[[], float] = _slept_s) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, slept_s: Callable[[], float] | None = None) -> None:
+        """A loop that has a ``slept_s`` of its own is asked, instead of the machine."""
+        slept_s = slept_s or getattr(loop, "slept_s", _slept_s)
         self._loop_s = loop.time
         self._slept_s = slept_s
         self._at_first_s = slept_s()
