@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.local import LocalKinesis
     from penstock.ports import LeaseTable
+    from penstock.runtime.consumer.shard_reader import ShardReader
 
 PROGRAMS = Path(__file__).parent / "programs"
 STREAM = "orders"
@@ -72,6 +73,7 @@ class Running:
     """A worker at work."""
 
     consumer: Consumer
+    readers: list[ShardReader]
     said: list[str]
     events: list[Any]
     task: asyncio.Task[None]
@@ -93,6 +95,16 @@ class Running:
             await self.task
 
 
+class NotesReaders(Daemon):
+    """Keeps the shards that it was given."""
+
+    readers: list[ShardReader]
+
+    async def _serve(self, reader: ShardReader) -> None:
+        self.readers.append(reader)
+        await super()._serve(reader)
+
+
 @contextlib.asynccontextmanager
 async def running(
     local: LocalKinesis,
@@ -101,7 +113,8 @@ async def running(
     *,
     session: SessionSettings | None = None,
     failover_s: float = 2.0,
-    **daemon: Any,
+    drain_deadline_s: float = 10.0,
+    **times: Any,
 ) -> AsyncIterator[Running]:
     """A worker that reads from the oldest record on, until the block is left."""
     said: list[str] = []
@@ -116,6 +129,7 @@ async def running(
             wait_interval_s=0.02,
             start_at=StartAt.TRIM_HORIZON,
             polling=PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2),
+            drain_deadline_s=drain_deadline_s,
             cadence=Prompt(),
             checkpoint_when_told=True,
             ledger=LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01)),
@@ -130,12 +144,15 @@ async def running(
         target=target,
         session=session or SessionSettings(end_again_s=0.01),
         restart_s=0.01,
-        **{"stop_s": 30.0, **daemon},
+        **{"stop_s": 30.0, **times},
     )
     stop = asyncio.Event()
-    task = asyncio.create_task(Daemon(settings, said.append).run(consumer, stop))
+    readers: list[ShardReader] = []
+    daemon = NotesReaders(settings, said.append)
+    daemon.readers = readers
+    task = asyncio.create_task(daemon.run(consumer, stop))
     try:
-        yield Running(consumer, said, events, task, stop)
+        yield Running(consumer, readers, said, events, task, stop)
         if not task.done():
             stop.set()
             async with asyncio.timeout(DEADLINE_S):

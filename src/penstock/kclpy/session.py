@@ -178,8 +178,8 @@ class ShardSession:
         """The shard goes to another worker: the processor's last chance to put a checkpoint."""
         if self._leaving is None:
             self._leaving = asyncio.create_task(self._say_goodbye())
-        # Whoever waits may give up: the processor is in the middle of it all the same.
-        await asyncio.shield(self._leaving)
+        # Whoever waits may give up while the processor is in the middle of it, or the processor dies meanwhile.
+        await asyncio.wait((self._leaving,))
 
     async def _say_goodbye(self) -> None:
         async with self._turn:

@@ -101,3 +101,11 @@ class CannotBegin:
 
     def __init__(self):
         raise ImportError("no such thing")
+
+
+class Counts(V1):
+    """It counts what it is called with."""
+
+    def process_records(self, records, checkpointer):
+        note("called", records=len(records))
+        checkpointer.checkpoint()

@@ -1,0 +1,2 @@
+class CheckpointError(Exception):
+    pass

@@ -1,0 +1,2 @@
+class RecordProcessorBase:
+    version = "theirs"

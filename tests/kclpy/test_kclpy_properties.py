@@ -1,0 +1,169 @@
+"""The properties of a MultiLangDaemon: as Java reads them, what they set, and what is said of the others."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from penstock.core.ledger.checkpoints import Prompt
+from penstock.errors import OptionError
+from penstock.kclpy.known_properties import IGNORED, READ, WITHOUT_MEANING
+from penstock.kclpy.options import KclOptions, options_of
+from penstock.kclpy.properties_file import parse
+from penstock.kclpy.session import OnError
+from penstock.model import StartAt
+from penstock.wiring import WireSettings
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a = b", {"a": "b"}),
+        ("a=b\nc:d\ne f", {"a": "b", "c": "d", "e": "f"}),
+        ("  a\t:\t b  ", {"a": "b  "}),
+        ("# no\n ! neither\n\n \t\na=#b", {"a": "#b"}),
+        ("a = b \\\n   c\nd=e", {"a": "b c", "d": "e"}),
+        ("a = b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("a\\ b\\=c = d\\u00e9\\t\\q", {"a b=c": "d\u00e9\tq"}),
+        ("a\r\nb=\rc:", {"a": "", "b": "", "c": ""}),
+        ("a=1\na=2", {"a": "2"}),
+        ("url = https://host:4567/?a=b", {"url": "https://host:4567/?a=b"}),
+        ("last = x\\", {"last": "x"}),
+        ("a = b\\\n# c", {"a": "b# c"}),
+        ("", {}),
+    ],
+)
+def test_a_properties_file_is_read_as_by_java(text: str, found: dict[str, str]) -> None:
+    assert parse(text) == found
+
+
+def options(**properties: str) -> KclOptions:
+    given = {"streamName": "words", "applicationName": "Sample", **properties}
+    return options_of(given, target="module:Processor")
+
+
+def test_a_stream_and_an_application_are_enough() -> None:
+    found = options()
+    assert (found.stream, found.application, found.worker_id, found.remarks) == ("words", "Sample", None, ())
+    assert found.worker.start_at == StartAt.LATEST
+    assert found.worker.failover_s == 10.0
+    assert found.worker.checkpoint_when_told
+    assert isinstance(found.worker.cadence, Prompt)
+    assert found.worker.fan_out is not None
+    assert found.leases.table is None
+    assert found.leases.wire is None
+
+
+def test_what_the_properties_set() -> None:
+    found = options(
+        streamArn="arn:aws:kinesis:us-east-2:123456789012:stream/words",
+        regionName="us-east-2",
+        workerId="worker-7",
+        failoverTimeMillis="2000",
+        maxRecords="500",
+        idleTimeBetweenReadsInMillis="250",
+        retrievalMode="polling",
+        maxLeasesForWorker="3",
+        gracefulLeaseHandoffTimeoutMillis="1500",
+        shutdownGraceMillis="4000",
+        timeoutInSeconds="60",
+        taskBackoffTimeMillis="100",
+        callProcessRecordsEvenForEmptyRecordList="true",
+        logWarningForTaskAfterMillis="30000",
+        tableName="leases",
+        kinesisEndpoint="kinesis.example.com",
+        dynamoDBEndpoint="http://localhost:8000",
+    )
+    assert found.stream == "arn:aws:kinesis:us-east-2:123456789012:stream/words"
+    assert found.worker_id == "worker-7"
+    worker = found.worker
+    assert (worker.failover_s, worker.look_interval_s, worker.batch_records_max) == (2.0, 0.4, 500)
+    assert (worker.polling.interval_s, worker.polling.idle_interval_s, worker.fan_out) == (0.25, 1.0, None)
+    assert (worker.leases_max, worker.drain_deadline_s, worker.ledger.settle_deadline_s) == (3, 1.5, 30.0)
+    session = found.daemon.session
+    assert (session.answer_timeout_s, session.end_again_s, session.empty_call_after_s) == (60.0, 0.1, 0.25)
+    assert found.daemon.stop_s == 4.0
+    assert found.wire == WireSettings(region="us-east-2", endpoint_url="https://kinesis.example.com")
+    assert found.leases.table == "leases"
+    assert found.leases.wire == WireSettings(region="us-east-2", endpoint_url="http://localhost:8000")
+    assert found.remarks == ()
+
+
+def test_names_are_taken_in_any_case_and_the_command_line_goes_first() -> None:
+    found = options_of(
+        {"STREAMNAME": "words", "ApplicationName": "Sample", "regionname": "us-east-2"},
+        target="script.py",
+        shim=True,
+        on_error=OnError.SKIP,
+        wire=WireSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:4567"),
+    )
+    assert found.wire == WireSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:4567")
+    assert found.leases.wire is None
+    assert (found.daemon.target, found.daemon.shim, found.daemon.session.on_error) == ("script.py", True, OnError.SKIP)
+
+
+def test_only_the_endpoint_of_kinesis_leaves_dynamodb_where_it_is() -> None:
+    found = options(kinesisEndpoint="https://kinesis.example.com")
+    assert found.leases.wire == WireSettings()
+
+
+@pytest.mark.parametrize("name", ["initialPositionInStreamExtended", "timestampAtInitialPositionInStream"])
+def test_a_start_by_time(name: str) -> None:
+    start = options(initialPositionInStream="AT_TIMESTAMP", **{name: "1636609142"}).worker.start_at
+    assert start == StartAt.at_timestamp(dt.datetime(2021, 11, 11, 5, 39, 2, tzinfo=dt.UTC))
+
+
+def test_a_start_at_the_oldest_record() -> None:
+    assert options(initialPositionInStream="trim_horizon").worker.start_at == StartAt.TRIM_HORIZON
+
+
+def test_a_fan_out_consumer_may_have_a_name() -> None:
+    worker = options(**{"retrievalMode": "FANOUT", "fanoutConfig.consumerName": "mine"}).worker
+    assert worker.fan_out is not None
+    assert worker.fan_out_consumer == "mine"
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(OptionError) as raised:
+        options_of(
+            {
+                "initialPositionInStream": "NEWEST",
+                "failoverTimeMillis": "soon",
+                "maxRecords": "0",
+                "retrievalMode": "PUSH",
+                "timeoutInSeconds": "nan",
+            },
+            target="module:Processor",
+        )
+    text = str(raised.value)
+    assert len(raised.value.faults) == 7
+    for name in ("streamName", "applicationName", "NEWEST", "'soon'", "maxRecords", "PUSH", "timeoutInSeconds"):
+        assert name in text
+    with pytest.raises(OptionError, match="needs initialPositionInStreamExtended"):
+        options(initialPositionInStream="AT_TIMESTAMP")
+
+
+def test_what_is_not_used_is_told_with_the_reason() -> None:
+    remarks = options(
+        executableName="sample.py",
+        AWSCredentialsProvider="DefaultCredentialsProvider",
+        metricsLevel="NONE",
+        workerMetricsTableName="metrics",
+        failoverTimeMilis="10000",
+        zebra="1",
+    ).remarks
+    assert remarks == (
+        "executableName is not used: the program is named on the command line",
+        "AWSCredentialsProvider is not used: credentials are found as the AWS SDK for Python finds them",
+        "failoverTimeMilis is not known, and not used: is failoverTimeMillis meant?",
+        "zebra is not known, and not used",
+        "without a meaning here: metricsLevel, workerMetricsTableName",
+    )
+
+
+def test_each_property_is_of_one_kind() -> None:
+    read = {name.lower() for name in READ}
+    assert not read & WITHOUT_MEANING
+    assert not IGNORED.keys() & WITHOUT_MEANING
+    assert read & IGNORED.keys() == {"executablename"}
