@@ -18,6 +18,21 @@ METER.settled(20, 2000, 0.1, 1)
 
 EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
+        events.ShardBegun("orders", "shardId-1", 7, "handed over"),
+        logging.INFO,
+        "orders: shardId-1 is read here from now on (handed over; token 7)",
+    ),
+    (
+        events.ShardLeft("orders", "shardId-1", 7, "the shard has ended"),
+        logging.INFO,
+        "orders: shardId-1 is read here no more: the shard has ended (token 7)",
+    ),
+    (
+        events.KeysIgnored("orders"),
+        logging.WARNING,
+        "orders: partition keys do not choose the shard (record distribution AUTO): no key has an order",
+    ),
+    (
         PutRecordsDone("orders", 5, 500, 60_000, 1, 0, 0.0321, None, 7),
         logging.DEBUG,
         "orders: PutRecords: 5 records with 500 user records, 60000 bytes, in 0.032 s; 1 refused, 0 failed; "

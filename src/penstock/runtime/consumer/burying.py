@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.ledger.letter import Letter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.core.ledger.ledger import Ledger
     from penstock.core.ledger.ticket import DeadLetter
     from penstock.runtime.consumer.dead_letters import LetterSink
@@ -25,8 +27,11 @@ class Burying:
 
     def __init__(
         self, ledger: Ledger[Any], sink: LetterSink, *, stream: str, shard_id: str, worker: str, token: int,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = TIMEOUT_S, on_written: Callable[[], None],
     ) -> None:  # fmt: skip
+        """``on_written`` is called when a letter is written, or could not be: its record counts as settled, or is due
+        again later.
+        """
         self._ledger = ledger
         self._sink = sink
         self._stream, self._shard_id, self._worker, self._token = stream, shard_id, worker, token
@@ -34,8 +39,7 @@ class Burying:
         self._loop = asyncio.get_running_loop()
         self._due: deque[DeadLetter[Any]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.on_written = _nothing
-        """Called when a letter is written, or could not be: its record counts as settled, or is due again later."""
+        self._on_written = on_written
 
     def work(self) -> None:
         """Begin to write what is due."""
@@ -54,7 +58,7 @@ class Burying:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            self.on_written()
+            self._on_written()
 
     async def _write(self, dead: DeadLetter[Any]) -> None:
         try:
@@ -83,7 +87,3 @@ class Burying:
             explicit_hash_key=record.explicit_hash_key,
             data=record.data,
         )
-
-
-def _nothing() -> None:
-    """Nobody has asked to be called."""

@@ -9,19 +9,22 @@ import random
 import socket
 import uuid
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.settings import ByKey
 from penstock.errors import OptionError
 from penstock.events import KeysIgnored
+from penstock.model import StartAt
 from penstock.runtime.consumer.counting import CountedSource, CountedTable
+from penstock.runtime.consumer.dead_letters import open_letters
 from penstock.runtime.consumer.delivered import Delivered
 from penstock.runtime.consumer.driving import OneByOne, drive, order_of
 from penstock.runtime.consumer.lifecycle import Callbacks, Lifecycle
 from penstock.runtime.consumer.ready import Ready
 from penstock.runtime.consumer.settings import WorkerSettings
 from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker, shard_statistics
-from penstock.runtime.consumer.steering import Steering
 from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.consumer.values import Values
 from penstock.runtime.consumer.worker import Worker
@@ -33,11 +36,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.core.ledger.settings import OrderPolicy
-    from penstock.model import Record
+    from penstock.model import Position, Record
     from penstock.ports import LeaseTable, RecordSource
     from penstock.runtime.consumer.batch import Batch
     from penstock.runtime.consumer.driving import Concurrency
-    from penstock.runtime.consumer.lifecycle import Told
+    from penstock.runtime.consumer.lifecycle import Located, Told
     from penstock.runtime.consumer.shard_reader import ShardReader
     from penstock.wiring import LeaseTableOptions, WireSettings
 
@@ -45,7 +48,7 @@ CLOSE_GRACE_S = 5.0
 """Beyond the drain's deadline, for the writes that give the leases away."""
 
 
-class Consumer(Steering):
+class Consumer:
     """Reads streams' shards beside other consumers of the same ``application``, each shard by one of them.
 
     ::
@@ -89,12 +92,7 @@ class Consumer(Steering):
         self.settings = settings or WorkerSettings()
         self._of_several = isinstance(stream, list | tuple)
         self._given: Sequence[Any] = stream if self._of_several else [stream]  # type: ignore[assignment]
-        faults = [] if application else ["application: there is no name"]
-        names = [one for one in self._given if isinstance(one, str)]
-        faults += [] if self._given else ["stream: the list is empty"]
-        faults += [f"stream: {name!r} comes twice" for name, count in Counter(names).items() if count > 1]
-        if faults:
-            raise OptionError(faults)
+        _check(application, self._given)
         self._wire = wire
         self._leases = leases
         self._deserializer = deserializer
@@ -109,7 +107,8 @@ class Consumer(Steering):
                 on_shards_revoked=on_shards_revoked,
                 on_shards_lost=on_shards_lost,
             ),
-            self._ready.failed,
+            on_error=self._ready.failed,
+            on_event=self._tell,
         )
         self._streams: dict[str, OpenStream] = {}
         self._source_calls: Counter[str] = Counter()
@@ -118,7 +117,8 @@ class Consumer(Steering):
         self._own_table: LeaseTable | None = None
         self._worker: Worker | None = None
         self._running: asyncio.Task[None] | None = None
-        self._over = asyncio.Event()
+        self._is_paused = False
+        self._is_closing = False
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -126,14 +126,12 @@ class Consumer(Steering):
         """Begin. Raises what says that it cannot work: no such stream, no permission, options that fault."""
         from penstock.wiring import LeaseTableOptions, lease_table_for, source_for
 
-        if self._running is not None or self._over.is_set():
+        if self._running is not None or self._is_closing:
             raise RuntimeError("a consumer is started once: make another one")
         gate = SubscriptionGate(self.settings.subscriptions_per_s)
         for given in self._given:
             source = CountedSource(source_for(given, self._wire), self._source_calls)
-            self._streams[source.stream] = OpenStream(
-                source, self.settings, gate, rng=self._rng, on_event=self._tell
-            )
+            self._streams[source.stream] = OpenStream(source, self.settings, gate, rng=self._rng, on_event=self._tell)
         for stream in self._streams.values():
             await stream.open(self.settings.fan_out_consumer or self.application)
         self._check_keys(self.settings.ledger.order)
@@ -149,13 +147,14 @@ class Consumer(Steering):
             rng=self._rng,
             on_event=self._tell,
             on_reader=self._on_reader,
+            letters=open_letters(self.settings.dead_letters, self._wire),
         )
         self._running = asyncio.create_task(self._worker.run())
         self._running.add_done_callback(lambda _: self._ready.stirred.set())
 
     async def close(self) -> None:
         """Hand over all shards, within the drain's deadline, and end. Nothing more is handed out."""
-        self._over.set()
+        self._is_closing = True
         worker, running = self._worker, self._running
         try:
             if worker is not None and running is not None and not running.done():
@@ -283,8 +282,8 @@ class Consumer(Steering):
         if order is not None:
             self._check_keys(order)
             self._order = order
-            for reader in list(self._ready.readers):
-                self._reorder(reader, order)
+            for reader in list(self._ready.held):
+                self._reorder(reader)
         async with contextlib.aclosing(self.shards()) as readers:  # type: ignore[type-var]
             await drive(
                 readers,
@@ -294,10 +293,52 @@ class Consumer(Steering):
                 handlers_max=handlers_max,
             )
 
+    # --- steering -------------------------------------------------------------------------------
+
+    def pause(self, *shards: str | Located) -> None:
+        """Hand out nothing of these shards until `resume`; without any: of all, also of those that come. They stay
+        held, and reading ahead goes on up to its bounds.
+        """
+        self._is_paused = self._is_paused or not shards
+        for reader in self._named(shards):
+            reader.pause()
+
+    def resume(self, *shards: str | Located) -> None:
+        """Hand out again: these shards, or all."""
+        self._is_paused = self._is_paused and bool(shards)
+        for reader in self._named(shards):
+            reader.pause(False)
+
+    def seek(self, shard: str | Located, to: Position | StartAt) -> None:
+        """Read a shard from another place on: behind a record, or from the oldest, the newest or a time.
+
+        It holds for this tenure. What was fetched is dropped, what is with handlers counts for nothing any more, and is
+        handed out again where it lies behind that place. The stored checkpoint never goes back: a consumer that gets
+        the shard later goes on behind what was settled furthest. To begin an application anew, give it another name, or
+        set its checkpoints with ``penstock leases``. Raises KeyError for a shard that this consumer does not hold.
+        """
+        (reader,) = self._named((shard,))
+        if isinstance(to, StartAt):
+            self._seek(reader, Checkpoint.parse(to.kind), to)
+        else:
+            self._seek(reader, Checkpoint.at(to), self.settings.start_at)
+
+    def _seek(self, reader: ShardReader, after: Checkpoint, start: StartAt, order: OrderPolicy | None = None) -> None:
+        stream = self._streams[reader.stream]
+        feed = stream.promote(stream.feed(replace(reader.row, checkpoint=after), start))
+        reader.seek(feed, after, order)
+
+    def position(self, shard: str | Located) -> Position | None:
+        """The record up to and with which all of a shard is settled; None: nothing is. Raises KeyError for a shard that
+        this consumer does not hold.
+        """
+        (reader,) = self._named((shard,))
+        return reader.settled.position if reader.settled.is_position else None
+
     def statistics(self) -> ConsumerStatistics:
         """What it holds, how far that is, and what it did so far."""
         now_s = asyncio.get_running_loop().time()
-        readers = list(self._ready.readers)
+        readers = list(self._ready.held)
         held, free = leases_by_worker([] if self._worker is None else self._worker.leases())
         return ConsumerStatistics(
             application=self.application,
@@ -313,16 +354,36 @@ class Consumer(Steering):
             events=dict(self._events),
         )
 
+    def _named(self, shards: Sequence[str | Located]) -> list[ShardReader]:
+        """Shards by id, or by anything that has a stream and a shard's id: a batch, a record, an `AssignedShard`."""
+        if not shards:
+            return list(self._ready.held)
+        found = []
+        for shard in shards:
+            readers = [
+                reader
+                for reader in self._ready.held
+                if shard == reader.shard_id
+                or (not isinstance(shard, str) and (shard.stream, shard.shard_id) == (reader.stream, reader.shard_id))
+            ]
+            named = shard if isinstance(shard, str) else f"{shard.stream}, {shard.shard_id}"
+            if not readers:
+                raise KeyError(f"{named}: this consumer does not hold the shard (any more)")
+            if len(readers) > 1:
+                raise KeyError(f"{named}: several streams have a shard of this id; name it by a batch or AssignedShard")
+            found += readers
+        return found
+
     # --- parts ----------------------------------------------------------------------------------
 
     async def _more(self, end_s: float | None = None) -> bool:
-        """Wait until there may be something to take; False: there will be nothing more. Raises what ended the worker."""
+        """Wait until there may be something to take; False: nothing more will come. Raises what ended the worker."""
         running = self._running
         if running is not None and running.done() and not running.cancelled():
             error = running.exception()
             if error is not None:
                 raise error
-        if running is None or self._over.is_set():
+        if running is None:
             return False
         self._ready.stirred.clear()
         wait_s = None if end_s is None else max(0.0, end_s - asyncio.get_running_loop().time())
@@ -334,10 +395,14 @@ class Consumer(Steering):
             reader.values = Values(
                 self._deserializer, self.settings.unreadable, stream=reader.stream, shard_id=reader.shard_id
             )
-        if self._order is not None:
-            self._reorder(reader, self._order)
+        self._reorder(reader)
         reader.paused = self._is_paused
+        self._ready.hold(reader)
         self._lifecycle.follow(reader, self._ready.add)
+
+    def _reorder(self, reader: ShardReader) -> None:
+        if self._order is not None and not reader.use_order(self._order):
+            self._seek(reader, reader.settled, self.settings.start_at, self._order)
 
     def _check_keys(self, order: OrderPolicy) -> None:
         """A stream that ignores partition keys has no order by key."""
@@ -358,6 +423,16 @@ class Consumer(Steering):
             self._on_event(event)
         except Exception as error:
             asyncio.get_running_loop().call_exception_handler({"message": "on_event raised", "exception": error})
+
+
+def _check(application: str, streams: Sequence[Any]) -> None:
+    """Raise OptionError for what can't be."""
+    faults = [] if application else ["application: there is no name"]
+    names = [one for one in streams if isinstance(one, str)]
+    faults += [] if streams else ["stream: the list is empty"]
+    faults += [f"stream: {name!r} comes twice" for name, count in Counter(names).items() if count > 1]
+    if faults:
+        raise OptionError(faults)
 
 
 def new_worker_id() -> str:

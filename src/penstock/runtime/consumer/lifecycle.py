@@ -10,9 +10,11 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
+
+from penstock.events import ShardBegun, ShardLeft
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -33,6 +35,18 @@ class Origin(Enum):
     """From one that fell silent: what that one had not stored comes again."""
     KEPT = "kept"
     """It was about to go, or its lease was in doubt, and it stays."""
+
+
+class Located(Protocol):
+    """Anything that says of which shard it is: a batch, a record, an `AssignedShard`."""
+
+    @property
+    def stream(self) -> str:
+        """The stream's name or ARN, as it was given."""
+
+    @property
+    def shard_id(self) -> str:
+        """The shard's id."""
 
 
 class AssignedShard(msgspec.Struct, frozen=True):
@@ -77,25 +91,29 @@ class Callbacks:
 class Lifecycle:
     """Tells the callbacks, in order."""
 
-    def __init__(self, callbacks: Callbacks, on_error: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, callbacks: Callbacks, *, on_error: Callable[[BaseException], None], on_event: Callable[[Any], None]
+    ) -> None:
         """``on_error`` hears what a callback raised."""
         self._callbacks = callbacks
         self._on_error = on_error
+        self._on_event = on_event
         self._queue: deque[tuple[Told, AssignedShard, asyncio.Future[None]]] = deque()
         self._telling: asyncio.Task[None] | None = None
         self._here: dict[ShardReader, AssignedShard] = {}
 
     def follow(self, reader: ShardReader, begin: Callable[[ShardReader], None]) -> None:
         """A shard is held from now on: tell so, then ``begin``."""
+        self._on_event(ShardBegun(reader.stream, reader.shard_id, reader.token, reader.origin.value))
+        reader.on_over = self._over
         if not self._callbacks.any:
             begin(reader)
             return
-        reader.before_leaving = _both(reader.before_leaving, lambda: self._revoked(reader))
+        reader.before_leaving = lambda: self._revoked(reader)
         reader.on_resume = lambda: self._kept(reader)
         reader.on_fence = lambda fallen: self._fenced(reader, fallen)
         if self._callbacks.on_shards_ended is not None:
             reader.before_end = lambda: self._ended(reader)
-        reader.on_over = self._over
         shard = AssignedShard(reader.stream, reader.shard_id, reader.token, reader.origin)
         self._here[reader] = shard
         told = self._tell(self._callbacks.on_shards_assigned, shard)
@@ -128,6 +146,7 @@ class Lifecycle:
 
     def _over(self, reader: ShardReader) -> None:
         """Whoever was not told that it goes, or has ended, has lost it."""
+        self._on_event(ShardLeft(reader.stream, reader.shard_id, reader.token, reader.over_because))
         shard = self._here.pop(reader, None)
         if shard is not None:
             ended = reader.has_ended
@@ -160,16 +179,3 @@ class Lifecycle:
                         told.set_result(None)
         finally:
             self._telling = None
-
-
-def _both(
-    one: Callable[[], Awaitable[object]] | None, other: Callable[[], Awaitable[object]]
-) -> Callable[[], Awaitable[object]]:
-    if one is None:
-        return other
-
-    async def both() -> None:
-        await one()
-        await other()
-
-    return both

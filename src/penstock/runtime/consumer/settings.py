@@ -9,13 +9,14 @@ from penstock.core.assignment.strategies import EQUAL_COUNTS, Strategy
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.leases.times import FAILOVER_S, LeaseTimes
 from penstock.core.ledger.checkpoints import Cadence, Riding
-from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Redeliver, Retry
+from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Redeliver, Retry, Stop
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartAt
 from penstock.runtime.feeds.fan_out import FanOutTimes
 
 if TYPE_CHECKING:
     from penstock.runtime.consumer.dead_letters import DeadLetterChoice
+    from penstock.runtime.consumer.values import UnreadablePolicy
 
 MIB = 1024 * 1024
 NOTHING_GIVEN_UP = LedgerSettings(retry=Retry(tries_max=None))
@@ -66,6 +67,9 @@ class WorkerSettings:
     """So many subscriptions a process starts in a second at most."""
     outside: OutsidePolicy = OutsidePolicy.DELIVER
     batch_records_max: int = 10_000
+    """Of a batch; what failed as a larger one comes again as it was."""
+    unreadable: UnreadablePolicy = field(default_factory=Stop)
+    """What becomes of a record that the consumer's deserializer cannot read."""
 
     def __post_init__(self) -> None:
         faults = [
@@ -98,6 +102,7 @@ class WorkerSettings:
         retry, stalled = self.ledger.retry, self.ledger.stalled
         names = {
             "ledger.retry.then": retry.then if retry.tries_max is not None else None,
+            "unreadable": self.unreadable,
             "ledger.stalled": stalled.then if isinstance(stalled, Redeliver) else stalled,
         }
         return [

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
-from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Fenced, Lifted, Lost, Stored
 from penstock.core.ledger.checkpoints import Checkpoints, Riding
 from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.resuming import behind
-from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
+from penstock.errors import CheckpointError, PenstockError, ShardReadError
 from penstock.runtime.consumer.batch import Batch
 from penstock.runtime.consumer.burying import TIMEOUT_S, Burying
-from penstock.runtime.consumer.lifecycle import Origin
+from penstock.runtime.consumer.fetching import Fetching
+from penstock.runtime.consumer.reader_hooks import ReaderHooks, stopped
 from penstock.runtime.consumer.two_phase import TwoPhase
 from penstock.runtime.consumer.values import StopReading
-from penstock.runtime.waiting import wait_set
+from penstock.runtime.waiting import Alarm, wait_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -28,17 +27,17 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.cursor import Taken
     from penstock.core.feeding.pages import ChildShard
-    from penstock.core.leases.tenure import Command, Loss
+    from penstock.core.leases import LeaseRow
+    from penstock.core.leases.tenure import Command
     from penstock.core.ledger.checkpoints import Cadence
     from penstock.core.ledger.ledger import Ending
-    from penstock.core.ledger.settings import LedgerSettings
+    from penstock.core.ledger.settings import LedgerSettings, OrderPolicy
     from penstock.core.ledger.ticket import Delivery
     from penstock.events import LedgerEvent
     from penstock.model import Position, Record
     from penstock.runtime.consumer.dead_letters import LetterSink
     from penstock.runtime.consumer.tenure_keeper import TenureKeeper
     from penstock.runtime.consumer.two_phase import PendingCheckpoint
-    from penstock.runtime.consumer.values import Values
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
 
 BATCH_RECORDS_MAX = 10_000
@@ -46,102 +45,60 @@ ALARM_S_MIN = 0.01
 """What is due by time is looked after at most so often."""
 
 
-class ShardReader:
+class ShardReader(ReaderHooks):
     """Hands out the records of a shard while its lease is held, and no longer.
 
     `next_batch` may be asked by several tasks at once. `run` fetches; it ends when the tenure does.
     """
 
     def __init__(
-        self,
-        keeper: TenureKeeper,
-        feed: PollingFeed | FanOutFeed,
-        *,
-        stream: str,
-        shard_id: str,
-        settings: LedgerSettings,
-        cadence: Cadence | None = None,
-        rng: Random,
-        on_event: Callable[[LedgerEvent], None],
-        batch_records_max: int = BATCH_RECORDS_MAX,
+        self, keeper: TenureKeeper, feed: PollingFeed | FanOutFeed, *, stream: str, shard_id: str,
+        settings: LedgerSettings, cadence: Cadence | None = None, rng: Random,
+        on_event: Callable[[LedgerEvent], None], batch_records_max: int = BATCH_RECORDS_MAX,
         read_ahead: Iterable[Taken] = (),
         on_end: Callable[[tuple[ChildShard, ...]], Awaitable[None]] | None = None,
-        checkpoint_when_told: bool = False,
-        letters: LetterSink | None = None,
-        letter_timeout_s: float = TIMEOUT_S,
+        checkpoint_when_told: bool = False, letters: LetterSink | None = None, letter_timeout_s: float = TIMEOUT_S,
         on_ending: Callable[[Ending], None] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """``read_ahead``: pages that the feed has given before; some may lie before the checkpoint. ``on_end``: awaited
         when the last record was fetched, before the shard may be checkpointed as ended. ``checkpoint_when_told``: what
         is settled is checkpointed no further than `checkpoint_to` says. ``letters``: where dead letters go.
         ``on_ending`` hears, once, that the ledger's policies want the shard given up, or stopped.
         """
+        super().__init__()
         self._loop = asyncio.get_running_loop()
         self._keeper = keeper
-        self._feed = feed
         self.stream = stream
         self.shard_id = shard_id
         checkpoint = keeper.row.checkpoint
-        self.ledger: Ledger[Record] = Ledger(
-            stream, shard_id, checkpoint, settings, rng=rng, on_event=on_event, size_of=lambda record: len(record.data)
-        )
+        self._settings, self._rng, self._on_event = settings, rng, on_event
+        self.ledger = self._new_ledger(checkpoint, None)
         self._checkpoints = Checkpoints(cadence or Riding(), checkpoint, self._loop.time())
         self._batch_records_max = batch_records_max
         self._behind_ms: int | None = None
-        self._read_ahead = deque(read_ahead)
-        self._after = checkpoint
+        self._fetching = Fetching(
+            feed, read_ahead, checkpoint, may=self._may_fetch, admit=self._admit, pause=self._pause,
+            on_end=self._fetched,
+        )  # fmt: skip
         self._on_end = on_end
-        self.children: tuple[ChildShard, ...] = ()
-        """Of a shard that has ended."""
-        self.is_over = False
-        """Nothing more is handed out: the shard is done, or the lease is gone."""
         self._over = asyncio.Event()
         self._stirred = asyncio.Event()
-        self._alarm: asyncio.TimerHandle | None = None
-        self.on_stir: Callable[[ShardReader], None] | None = None
-        """Called when there may be something to `take`, or the reader is over."""
+        self._alarm = Alarm(self._loop, self._alarmed)
         self.checkpoint_max: Checkpoint | None = checkpoint if checkpoint_when_told else None
         """Nothing behind this is checkpointed, settled or not, nor is the shard stored as ended; see `checkpoint_to`.
         None: what is settled is checkpointed.
         """
-        self.before_leaving: Callable[[], Awaitable[object]] | None = None
-        """Awaited before the shard is handed over, within the drain's deadline: checkpoints may still be put then."""
-        self.let_go: Callable[[], None] | None = None
-        """Gives the shard back, to whoever comes for it; set by whoever holds it."""
-        self.lost: Loss | None = None
-        """Why the tenure ended, if it did against its will."""
-        self.failure: BaseException | None = None
-        """What ended the reading: raised where records are asked for."""
-        self.before_end: Callable[[], Awaitable[None]] | None = None
-        """Awaited when all records of a shard that has ended are settled, before it is stored as ended."""
-        self.on_fence: Callable[[bool], None] | None = None
-        """Hears True when nothing is handed out for now, as writes to the lease are not confirmed; False: again."""
-        self.values: Values[Record] | None = None
-        """Makes values of the records' bytes; None: they stay bytes."""
-        self.paused = False
-        """True: nothing is handed out, and fetching goes on up to its bounds. See `pause`."""
-        self.records_delivered = 0
-        """Handed out so far; those that came again are counted again."""
-        self.batches_delivered = 0
-        self.origin = Origin.NEW
-        """How the shard came to this consumer."""
-        self.has_ended = False
-        """The shard is done, and stored as ended."""
-        self.on_left: Callable[[ShardReader], None] | None = None
-        """Called when whoever iterated has left, while the shard is still held."""
-        self.on_resume: Callable[[], None] | None = None
-        """Called when a shard that was about to go stays."""
-        self.on_over: Callable[[ShardReader], None] | None = None
-        """Called once, when nothing more is handed out."""
         self._ending: asyncio.Task[None] | None = None
-        self._burying: Burying | None = None
-        self.ledger.buries = letters is not None
+        self._order: OrderPolicy | None = None
+        self._settled_before = 0  # records, by ledgers that a seek has closed
+        self._new_burying: Callable[[], Burying] | None = None
         if letters is not None:
-            self._burying = Burying(
+            self._new_burying = lambda: Burying(
                 self.ledger, letters, stream=stream, shard_id=shard_id, worker=keeper.tenure.worker,
-                token=keeper.token, timeout_s=letter_timeout_s,
+                token=keeper.token, timeout_s=letter_timeout_s, on_written=self._on_settled,
             )  # fmt: skip
-            self._burying.on_written = self._on_settled
+        self._burying: Burying | None = None
+        self._bury()
         self._on_ending = on_ending
         self._ending_told = self._stop_raised = False
         self._phases = TwoPhase(
@@ -168,15 +125,15 @@ class ShardReader:
             self._ends(ledger.ending)
             if ledger.ending.stops and not self._stop_raised:
                 self._stop_raised = True
-                raise self._stopped(ledger.ending)
+                raise stopped(self.stream, self.shard_id, ledger.ending)
             return None
         delivery, values = self._next(now_s, min(records_max or self._batch_records_max, self._batch_records_max))
         if delivery is None:
             if not ledger.draining:  # else what waits for its next try is due, and stays so
-                self._wake_at(ledger.next_at_s())
+                self._alarm.at(ledger.next_at_s())
             return None
-        if self._alarm is None:  # what is out may stall, though nobody asks for more
-            self._wake_at(ledger.next_check_at_s())
+        if not self._alarm.is_set:  # what is out may stall, though nobody asks for more
+            self._alarm.at(ledger.next_check_at_s())
         self.records_delivered += len(delivery.records)
         self.batches_delivered += 1
         return Batch(
@@ -199,7 +156,7 @@ class ShardReader:
         while not self.is_over:
             if (ending := self.ledger.ending) is not None and ending.stops:
                 self._stop_raised = True
-                raise self._stopped(ending)
+                raise stopped(self.stream, self.shard_id, ending)
             batch = self.take()
             if batch is not None:
                 return batch
@@ -212,10 +169,12 @@ class ShardReader:
 
     async def __aiter__(self) -> AsyncIterator[Batch[Record]]:
         """Batches until the tenure ends. Who leaves early gives back what he did not settle: it is handed out again."""
+        self.is_iterated = True
         try:
             while (batch := await self.next_batch()) is not None:
                 yield batch
         finally:
+            self.is_iterated = False
             self.take_back()
             if self.on_left is not None and not self.is_over:
                 self.on_left(self)
@@ -262,6 +221,38 @@ class ShardReader:
             await self._pause(None)
         return self.stored >= checkpoint
 
+    @property
+    def settled(self) -> Checkpoint:
+        """How far all is settled; once that is stored, a new owner goes on behind it."""
+        return self.ledger.safe
+
+    def seek(self, feed: PollingFeed | FanOutFeed, after: Checkpoint, order: OrderPolicy | None = None) -> None:
+        """Go on with another feed, which reads what follows ``after``; and in another order, if one is given.
+
+        What was fetched is dropped, and settling what is out counts for nothing any more. The stored checkpoint never
+        goes back: it stands until what is settled passes it. Raises CheckpointError while a checkpoint is pending.
+        """
+        if self.is_over:
+            return
+        if not self._phases.idle:
+            raise CheckpointError(
+                f"{self.stream}, {self.shard_id}: commit or abandon the pending checkpoint before a seek"
+            )
+        self._begin_anew(after, order)
+        self._fetching.seek(feed, after)
+
+    def use_order(self, order: OrderPolicy) -> bool:
+        """Hand out in this order. False when records came already: then only a `seek` changes it."""
+        if self.ledger.came_to != self._fetching.after:
+            return self.ledger.settings.order == order
+        self._begin_anew(self._fetching.after, order)
+        return True
+
+    @property
+    def row(self) -> LeaseRow:
+        """The lease as it was last confirmed."""
+        return self._keeper.row
+
     def pause(self, paused: bool = True) -> None:
         """Hand out nothing for now (False: again)."""
         self.paused = paused
@@ -280,31 +271,15 @@ class ShardReader:
     # --- for the worker -------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Fetch, as far as there is room, until the shard ends or the tenure does. Raises ShardReadError."""
+        """Fetch, as far as there is room, until the tenure ends. Raises ShardReadError."""
         try:
-            while not self.is_over:
-                if not self.ledger.has_room or not self._keeper.may_deliver():
-                    await self._pause(1.0)
-                    continue
-                taken = self._read_ahead.popleft() if self._read_ahead else await self._feed.next()
-                self._admit(taken)
-                if taken.ended:
-                    self.children = taken.children
-                    if self._on_end is not None:
-                        await self._on_end(taken.children)
-                    self.ledger.end()
-                    self._on_settled()
-                    return
-                if len(taken.records):
-                    self._stir()
+            await self._fetching.run()
         except Exception as error:
             told = error if isinstance(error, PenstockError) else type(error).__name__
             self.failure = ShardReadError(
                 f"{self.stream}, {self.shard_id}: reading has ended: {told}", stream=self.stream, shard_id=self.shard_id
             )
             raise self.failure from error
-        finally:
-            await self._feed.close()
 
     def heard(self, command: Command) -> None:
         """What the tenure says."""
@@ -334,6 +309,7 @@ class ShardReader:
         """
         if not self.is_over:
             self.is_over = True
+            self.over_because = reason
             self.failure = failure or self.failure
             if self._ending is not None:
                 self._ending.cancel()
@@ -341,8 +317,7 @@ class ShardReader:
             self._phases.stop(reason)
             if self._burying is not None:
                 self._burying.stop()
-            if self._alarm is not None:
-                self._alarm.cancel()
+            self._alarm.cancel()
             self._over.set()
             if self.on_over is not None:
                 self.on_over(self)
@@ -378,6 +353,31 @@ class ShardReader:
         self.ledger.draining = True
         self._tell(self._checkpointable)
 
+    def _begin_anew(self, after: Checkpoint, order: OrderPolicy | None) -> None:
+        """With an empty ledger."""
+        self._order = order or self._order
+        former = self.ledger
+        self._settled_before += former.settled_records
+        former.close("the shard is read from another place on (seek)")
+        self.ledger = self._new_ledger(after, self._order)
+        self.ledger.draining = former.draining
+        self._bury()
+        self._on_settled()
+
+    def _new_ledger(self, after: Checkpoint, order: OrderPolicy | None) -> Ledger[Record]:
+        settings = self._settings if order is None else replace(self._settings, order=order)
+        return Ledger(
+            self.stream, self.shard_id, after, settings, rng=self._rng, on_event=self._on_event,
+            size_of=lambda record: len(record.data),
+        )  # fmt: skip
+
+    def _bury(self) -> None:
+        """Write the dead letters of the present ledger, if there is somewhere to write them."""
+        if self._burying is not None:
+            self._burying.stop()
+        self.ledger.buries = self._new_burying is not None
+        self._burying = None if self._new_burying is None else self._new_burying()
+
     # --- parts ----------------------------------------------------------------------------------
 
     @property
@@ -400,25 +400,35 @@ class ShardReader:
                 return delivery, values
         return None, None
 
-    def _admit(self, taken: Taken) -> None:
+    def _may_fetch(self) -> bool | None:
+        """None: never again; False: not now."""
+        return None if self.is_over else self.ledger.has_room and self._keeper.may_deliver()
+
+    def _admit(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> None:
         self._behind_ms = taken.millis_behind_latest
-        records = behind(taken.records, self._after)
-        ends_at = taken.ends_at
-        if ends_at is not None and self._after.is_position and ends_at <= self._after.position:
-            ends_at = None  # read ahead, and settled by the former owner
         if len(records) or ends_at is not None:
             payload_bytes = taken.records.payload_bytes if len(records) == len(taken.records) else None
             self.ledger.admit(records, self._loop.time(), ends_at=ends_at, payload_bytes=payload_bytes)
+        if len(records):
+            self._stir()
+
+    async def _fetched(self, children: tuple[ChildShard, ...]) -> None:
+        """To the shard's end."""
+        self.children = children
+        if self._on_end is not None:
+            await self._on_end(children)
+        self.ledger.end()
+        self._on_settled()
 
     def _on_settled(self) -> None:
         """Tell the keeper how far it is safe: to ride on the next renewal, or by a write of its own if that is due."""
         ledger, checkpoints = self.ledger, self._checkpoints
         if self._burying is not None and not self.is_over:
             self._burying.work()
-            self._wake_at(ledger.next_letter_at_s())
+            self._alarm.at(ledger.next_letter_at_s())
         if ledger.ending is not None:
             self._ends(ledger.ending)
-        safe, records = self._checkpointable, ledger.settled_records
+        safe, records = self._checkpointable, self._settled_before + ledger.settled_records
         if safe.is_end and self.before_end is not None:
             if self._ending is None:
                 self._ending = self._loop.create_task(self._before_end(self.before_end))
@@ -450,22 +460,11 @@ class ShardReader:
         if self.on_stir is not None:
             self.on_stir(self)
 
-    def _wake_at(self, at_s: float) -> None:
-        """Stir then, for what is due by time alone: a retry, a deadline."""
-        if math.isinf(at_s):
-            return
-        if self._alarm is not None:
-            if self._alarm.when() <= at_s and not self._alarm.cancelled():
-                return
-            self._alarm.cancel()
-        self._alarm = self._loop.call_at(at_s, self._alarmed)
-
     def _alarmed(self) -> None:
-        self._alarm = None
         self.ledger.check(self._loop.time())
         self._on_settled()
         if not self.is_over:
-            self._wake_at(max(self._next_s(), self._loop.time() + ALARM_S_MIN))
+            self._alarm.at(max(self._next_s(), self._loop.time() + ALARM_S_MIN))
 
     def _next_s(self) -> float:
         """When something is to be done, though nobody asks for records, and nobody settles any."""
@@ -478,15 +477,6 @@ class ShardReader:
             self._ending_told = True
             if self._on_ending is not None:
                 self._on_ending(ending)
-
-    def _stopped(self, ending: Ending) -> ShardStoppedError:
-        why = ending.reason if ending.error is None else f"{ending.reason}: {type(ending.error).__name__}"
-        error = ShardStoppedError(
-            f"{self.stream}, {self.shard_id}: nothing more is handed out ({why}): mend the cause, and start the "
-            "consumer anew; or choose Skip, DeadLetters or GiveUp in place of Stop"
-        )
-        error.__cause__ = ending.error
-        return error
 
     async def _pause(self, seconds: float | None) -> None:
         """Until something has happened, or so long."""

@@ -1,0 +1,130 @@
+"""Sources and lease tables that count what is asked of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from penstock.core.feeding.pages import ReadPage, StreamFacts
+    from penstock.core.leases import LeaseRow, Outcome, Write
+    from penstock.core.leases.listing import Listing
+    from penstock.core.leases.membership import WorkerRow
+    from penstock.model import IteratorAt, Shard
+    from penstock.ports import LeaseTable, RecordSource
+
+
+class CountedSource:
+    """A `penstock.ports.RecordSource`; ``calls`` counts by what the call is named there."""
+
+    def __init__(self, source: RecordSource, calls: Counter[str]) -> None:
+        self._source = source
+        self._calls = calls
+
+    @property
+    def stream(self) -> str:
+        """As the source has it."""
+        return self._source.stream
+
+    @property
+    def now_s(self) -> float:
+        """As the source has it."""
+        return self._source.now_s
+
+    async def describe(self) -> StreamFacts:
+        """Counted."""
+        self._calls["describe"] += 1
+        return await self._source.describe()
+
+    async def shards(self) -> list[Shard]:
+        """Counted."""
+        self._calls["shards"] += 1
+        return await self._source.shards()
+
+    async def iterator(self, shard_id: str, at: IteratorAt) -> str:
+        """Counted."""
+        self._calls["iterator"] += 1
+        return await self._source.iterator(shard_id, at)
+
+    async def read(self, iterator: str, records_max: int) -> ReadPage:
+        """Counted."""
+        self._calls["read"] += 1
+        return await self._source.read(iterator, records_max)
+
+    async def register(self, consumer: str) -> str:
+        """Counted."""
+        self._calls["register"] += 1
+        return await self._source.register(consumer)
+
+    async def deregister(self, consumer_arn: str) -> None:
+        """Counted."""
+        self._calls["deregister"] += 1
+        await self._source.deregister(consumer_arn)
+
+    def subscribe(self, consumer_arn: str, shard_id: str, at: IteratorAt) -> AsyncGenerator[ReadPage, None]:
+        """Counted."""
+        self._calls["subscribe"] += 1
+        return self._source.subscribe(consumer_arn, shard_id, at)
+
+    async def close(self) -> None:
+        """Close the source."""
+        await self._source.close()
+
+
+class CountedTable:
+    """A `penstock.ports.LeaseTable`; ``calls`` counts by what the call is named there."""
+
+    def __init__(self, table: LeaseTable, calls: Counter[str]) -> None:
+        self._table = table
+        self._calls = calls
+
+    @property
+    def name(self) -> str:
+        """As the table has it."""
+        return self._table.name
+
+    async def ensure(self) -> None:
+        """Counted."""
+        self._calls["ensure"] += 1
+        await self._table.ensure()
+
+    async def create(self, row: LeaseRow) -> Outcome:
+        """Counted."""
+        self._calls["create"] += 1
+        return await self._table.create(row)
+
+    async def write(self, write: Write) -> Outcome:
+        """Counted."""
+        self._calls["write"] += 1
+        return await self._table.write(write)
+
+    async def get(self, key: str) -> LeaseRow | None:
+        """Counted."""
+        self._calls["get"] += 1
+        return await self._table.get(key)
+
+    async def scan(self, *, consistent: bool = False) -> Listing:
+        """Counted."""
+        self._calls["scan"] += 1
+        return await self._table.scan(consistent=consistent)
+
+    async def put_worker(self, row: WorkerRow) -> Outcome:
+        """Counted."""
+        self._calls["put_worker"] += 1
+        return await self._table.put_worker(row)
+
+    async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
+        """Counted."""
+        self._calls["workers"] += 1
+        return await self._table.workers(consistent=consistent)
+
+    async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
+        """Counted."""
+        self._calls["delete_worker"] += 1
+        return await self._table.delete_worker(worker_id, counter=counter)
+
+    async def close(self) -> None:
+        """Close the table."""
+        await self._table.close()

@@ -1,0 +1,171 @@
+"""Driving a handler: which records are with it at the same time, and what its failures mean."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from penstock.core.ledger.settings import AnyOrder, ByKey
+from penstock.errors import OptionError
+from penstock.runtime.consumer.delivered import Delivered
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from penstock.core.ledger.settings import OrderPolicy
+    from penstock.model import Record
+    from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.consumer.shard_reader import ShardReader
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """One call at a time for each shard, in its order; shards side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unordered:
+    """Calls side by side for each shard, in no order; what fails holds up nobody."""
+
+    slots_max: int = 16
+    """Calls that are under way for a shard at the same time."""
+
+    def __post_init__(self) -> None:
+        if self.slots_max < 1:
+            raise OptionError(f"slots_max must be at least 1, not {self.slots_max}")
+
+
+Concurrency: TypeAlias = OneByOne | ByKey | Unordered
+
+
+def by_key(slots_max: int = 16) -> ByKey:
+    """Partition keys side by side, so many of a shard at a time; each key in its order."""
+    return ByKey(slots_max=slots_max)
+
+
+def unordered(slots_max: int = 16) -> Unordered:
+    """So many calls side by side for each shard, in no order."""
+    return Unordered(slots_max=slots_max)
+
+
+def order_of(concurrency: Concurrency) -> OrderPolicy | None:
+    """How the ledgers have to hand out for it; None: as they were told to."""
+    match concurrency:
+        case ByKey():
+            return concurrency
+        case Unordered():
+            return AnyOrder()
+    return None
+
+
+async def drive(
+    readers: AsyncIterator[ShardReader],
+    handler: Callable[[Any], Awaitable[object]],
+    *,
+    concurrency: Concurrency,
+    each_record: bool,
+    handlers_max: int | None,
+) -> None:
+    """Call ``handler`` with each batch, or each record, until there are no more shards. Raises the first error that is
+    not a handler's.
+    """
+    room = asyncio.Semaphore(handlers_max) if handlers_max is not None else None
+    slots = 1 if isinstance(concurrency, OneByOne) else concurrency.slots_max
+
+    async def call(given: Batch[Record] | Delivered) -> None:
+        if room is None:
+            await handler(given)
+        else:
+            async with room:
+                await handler(given)
+
+    async def follow(reader: ShardReader) -> None:
+        if each_record and isinstance(concurrency, Unordered):
+            await _records_side_by_side(reader, call, slots)
+        elif slots == 1:
+            while (batch := await reader.next_batch()) is not None:
+                await _one(batch, call, each_record)
+        else:
+            await _side_by_side(reader, call, slots, each_record)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            async for reader in readers:
+                group.create_task(follow(reader))
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+
+
+async def _one(batch: Batch[Record], call: Callable[[Any], Awaitable[None]], each_record: bool) -> None:
+    """A batch, as a whole or record by record; a record that fails sends those behind it back."""
+    if not each_record:
+        async with batch:
+            await call(batch)
+        return
+    count = len(batch)
+    for index in range(count):
+        try:
+            await call(Delivered(batch, index))
+        except Exception as error:
+            batch.fail(error, index)
+            if index + 1 < count:
+                batch.nack(*range(index + 1, count))
+            return
+        except BaseException:
+            batch.nack(*range(index, count))
+            raise
+        batch.ack(index)
+
+
+async def _side_by_side(
+    reader: ShardReader, call: Callable[[Any], Awaitable[None]], slots: int, each_record: bool
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        busy = asyncio.Semaphore(slots)
+
+        async def work(batch: Batch[Record]) -> None:
+            try:
+                await _one(batch, call, each_record)
+            finally:
+                busy.release()
+
+        while True:
+            await busy.acquire()
+            batch = await reader.next_batch()
+            if batch is None:
+                return
+            group.create_task(work(batch))
+
+
+async def _records_side_by_side(reader: ShardReader, call: Callable[[Any], Awaitable[None]], slots: int) -> None:
+    """So many hands, each of which takes the next record, of whichever batch that is."""
+    turn = asyncio.Lock()
+    current: list[Delivered] = []  # what is left of the batch that was taken last, its first record last
+
+    async def hand() -> None:
+        while True:
+            async with turn:
+                if not current:
+                    batch = await reader.next_batch()
+                    if batch is None:
+                        return
+                    current.extend(Delivered(batch, index) for index in reversed(range(len(batch))))
+                one = current.pop()
+            async with one:
+                await call(one)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(slots):
+                group.create_task(hand())
+    finally:
+        for one in current:
+            one.nack()
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,74 @@
+"""What a shard's reader shows of itself, and whom it calls: all of it belongs to the consumer that holds the shard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import ShardStoppedError
+from penstock.runtime.consumer.lifecycle import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from penstock.core.feeding.pages import ChildShard
+    from penstock.core.leases.tenure import Loss
+    from penstock.core.ledger.ledger import Ending
+    from penstock.model import Record
+    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.consumer.values import Values
+
+
+class ReaderHooks:
+    """The base of `ShardReader`."""
+
+    def __init__(self) -> None:
+        self.origin = Origin.NEW
+        """How the shard came to this consumer."""
+        self.children: tuple[ChildShard, ...] = ()
+        """Of a shard that has ended."""
+        self.is_over = False
+        """Nothing more is handed out: the shard is done, or the lease is gone."""
+        self.over_because = ""
+        """Why."""
+        self.has_ended = False
+        """The shard is done, and stored as ended."""
+        self.lost: Loss | None = None
+        """Why the tenure ended, if it did against its will."""
+        self.failure: BaseException | None = None
+        """What ended the reading: raised where records are asked for."""
+        self.values: Values[Record] | None = None
+        """Makes values of the records' bytes; None: they stay bytes."""
+        self.paused = False
+        """True: nothing is handed out, and fetching goes on up to its bounds. See `ShardReader.pause`."""
+        self.is_iterated = False
+        """True while somebody iterates it."""
+        self.records_delivered = 0
+        """Handed out so far; those that came again are counted again."""
+        self.batches_delivered = 0
+        self.let_go: Callable[[], None] | None = None
+        """Gives the shard back, to whoever comes for it; set by whoever holds it."""
+        self.on_stir: Callable[[ShardReader], None] | None = None
+        """Called when there may be something to take, or the reader is over."""
+        self.on_left: Callable[[ShardReader], None] | None = None
+        """Called when whoever iterated has left, while the shard is still held."""
+        self.on_fence: Callable[[bool], None] | None = None
+        """Hears True when nothing is handed out for now, as writes to the lease are not confirmed; False: again."""
+        self.on_resume: Callable[[], None] | None = None
+        """Called when a shard that was about to go stays."""
+        self.before_leaving: Callable[[], Awaitable[object]] | None = None
+        """Awaited before the shard is handed over, within the drain's deadline: checkpoints may still be put then."""
+        self.before_end: Callable[[], Awaitable[None]] | None = None
+        """Awaited when all records of a shard that has ended are settled, before it is stored as ended."""
+        self.on_over: Callable[[ShardReader], None] | None = None
+        """Called once, when nothing more is handed out."""
+
+
+def stopped(stream: str, shard_id: str, ending: Ending) -> ShardStoppedError:
+    """What is raised where records of a shard are asked for that the policies have stopped."""
+    why = ending.reason if ending.error is None else f"{ending.reason}: {type(ending.error).__name__}"
+    error = ShardStoppedError(
+        f"{stream}, {shard_id}: nothing more is handed out ({why}): mend the cause, and start the consumer anew; or "
+        "choose Skip, DeadLetters or GiveUp in place of Stop"
+    )
+    error.__cause__ = ending.error
+    return error

@@ -1,0 +1,99 @@
+"""The shards that a consumer holds: which may have records for whoever asks, and which nobody reads yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.model import Record
+    from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.consumer.shard_reader import ShardReader
+
+FAILURES_MAX = 100
+"""Errors of shards that wait to be raised; more are not kept."""
+
+
+class Ready:
+    """Shards take turns. `stirred` is set whenever it is worth to look again."""
+
+    def __init__(self) -> None:
+        self.stirred = asyncio.Event()
+        self.held: dict[ShardReader, None] = {}
+        self.records_before = 0
+        """Handed out by shards that are held no more."""
+        self.batches_before = 0
+        self._turns: deque[ShardReader] = deque()
+        self._has_turn: set[ShardReader] = set()
+        self._unread: dict[ShardReader, None] = {}
+        self._failures: deque[BaseException] = deque(maxlen=FAILURES_MAX)
+
+    def hold(self, reader: ShardReader) -> None:
+        """A shard is held from now on; its records are not offered before `add`."""
+        self.held[reader] = None
+        reader.on_stir = self._stir_held
+        reader.on_left = self.offer
+
+    def add(self, reader: ShardReader) -> None:
+        """Offer its records, and the shard itself."""
+        if reader in self.held:
+            self._unread[reader] = None
+            reader.on_stir = self._stir
+            self._stir(reader)
+
+    def failed(self, error: BaseException) -> None:
+        """To be raised where records are asked for."""
+        self._failures.append(error)
+        self.stirred.set()
+
+    def take(self, records_max: int | None = None) -> Batch[Record] | None:
+        """The next batch of whichever shard has one. Raises what ended the reading of a shard, once each."""
+        if self._failures:
+            raise self._failures.popleft()
+        while self._turns:
+            reader = self._turns.popleft()
+            self._has_turn.discard(reader)
+            batch = reader.take(records_max)
+            if batch is not None:
+                self._stir(reader)  # its turn comes again after the others'
+                return batch
+            if self._failures:
+                raise self._failures.popleft()
+        return None
+
+    def unread(self) -> ShardReader | None:
+        """A shard that nobody iterates."""
+        while self._unread:
+            reader = next(iter(self._unread))
+            del self._unread[reader]
+            if not reader.is_over or reader.failure is not None:
+                return reader
+        return None
+
+    def take_back(self) -> None:
+        """Whoever read all of them has left: what is out is handed out again."""
+        for reader in list(self.held):
+            reader.take_back()
+
+    def offer(self, reader: ShardReader) -> None:
+        """Whoever iterated a shard has left: if it is still held, it is offered anew."""
+        if reader in self.held:
+            self._unread[reader] = None
+            self.stirred.set()
+
+    def _stir(self, reader: ShardReader) -> None:
+        if reader.is_over:
+            self._stir_held(reader)
+        elif reader not in self._has_turn:
+            self._has_turn.add(reader)
+            self._turns.append(reader)
+        self.stirred.set()
+
+    def _stir_held(self, reader: ShardReader) -> None:
+        if reader.is_over and reader in self.held:
+            del self.held[reader]
+            self.records_before += reader.records_delivered
+            self.batches_before += reader.batches_delivered
+            if reader.failure is not None:
+                self.failed(reader.failure)

@@ -1,0 +1,126 @@
+"""What a consumer is and did, at one moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.model import Position
+from penstock.runtime.consumer.lifecycle import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.core.leases import LeaseRow
+    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.runtime.consumer.shard_reader import ShardReader
+
+
+class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A shard that is held."""
+
+    stream: str
+    shard_id: str
+    token: int
+    """The fencing token of its batches."""
+    origin: Origin
+    """How it came here."""
+    paused: bool
+    millis_behind_latest: int | None
+    """How old its newest record was when it was read last; 0 at the tip, None: not read yet."""
+    settled: Position | None
+    """All up to and with this record is settled. None: nothing, or all of a shard that has ended."""
+    stored: Position | None
+    """What of it is known to be in the lease table."""
+    records_delivered: int
+    """Handed out in this tenure; what came again is counted again."""
+    batches_delivered: int
+    records_out: int
+    """With handlers now."""
+    records_held: int
+    """Fetched and not settled, handed out or not."""
+    bytes_held: int
+    """Their payload."""
+    oldest_out_s: float | None
+    """For how long the first record that is out has been so; None: none is."""
+
+
+class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer. Counts are since its start."""
+
+    application: str
+    worker_id: str
+    shards: tuple[ShardStatistics, ...]
+    """Those that it holds."""
+    records_delivered: int
+    batches_delivered: int
+    leases: int
+    """Of all its streams' shards that are not read to their end, whoever has them. As it was read last."""
+    leases_by_worker: dict[str, int]
+    """Those that somebody has."""
+    leases_free: int
+    """Those that nobody has."""
+    source_calls: dict[str, int]
+    """Calls to the streams, by what `penstock.ports.RecordSource` names them; ``read`` is GetRecords."""
+    table_calls: dict[str, int]
+    """Calls to the lease table, by what `penstock.ports.LeaseTable` names them."""
+    events: dict[str, int]
+    """Events that were told, by type."""
+
+    @property
+    def millis_behind_latest(self) -> int | None:
+        """Of the shard that is furthest behind; None: no shard was read yet."""
+        return max(
+            (one.millis_behind_latest for one in self.shards if one.millis_behind_latest is not None), default=None
+        )
+
+    @property
+    def records_out(self) -> int:
+        """With handlers now."""
+        return sum(one.records_out for one in self.shards)
+
+    @property
+    def bytes_held(self) -> int:
+        """Payload of what is fetched and not settled."""
+        return sum(one.bytes_held for one in self.shards)
+
+
+def shard_statistics(reader: ShardReader, now_s: float) -> ShardStatistics:
+    """Of one shard; ``now_s`` of the loop's clock."""
+    ledger = reader.ledger
+    out_since_s = ledger.out_since_s
+    return ShardStatistics(
+        stream=reader.stream,
+        shard_id=reader.shard_id,
+        token=reader.token,
+        origin=reader.origin,
+        paused=reader.paused,
+        millis_behind_latest=reader.millis_behind_latest,
+        settled=_position(ledger.safe),
+        stored=_position(reader.stored),
+        records_delivered=reader.records_delivered,
+        batches_delivered=reader.batches_delivered,
+        records_out=ledger.out,
+        records_held=ledger.held.records,
+        bytes_held=ledger.held.payload_bytes,
+        oldest_out_s=None if out_since_s is None else now_s - out_since_s,
+    )
+
+
+def leases_by_worker(rows: Iterable[LeaseRow]) -> tuple[dict[str, int], int]:
+    """How many leases each worker has, and how many nobody has; without those that have ended."""
+    held: dict[str, int] = {}
+    free = 0
+    for row in rows:
+        if row.ended:
+            continue
+        if row.actual_owner is None:
+            free += 1
+        else:
+            held[row.actual_owner] = held.get(row.actual_owner, 0) + 1
+    return held, free
+
+
+def _position(checkpoint: Checkpoint) -> Position | None:
+    return checkpoint.position if checkpoint.is_position else None

@@ -1,0 +1,130 @@
+"""A stream that a consumer reads: what is known of it, and feeds of its shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.feeding.cursor import FeedCursor
+from penstock.core.feeding.user_records import ShardView
+from penstock.core.leases.keys import StreamKey
+from penstock.errors import OptionError
+from penstock.model import HASH_KEY_MAX
+from penstock.runtime.consumer.stream_part import StreamPart, shard_id_of
+from penstock.runtime.feeds import FanOutFeed, PollingFeed, SubscriptionGate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from penstock.core.feeding.pages import StreamFacts
+    from penstock.core.leases import LeaseRow
+    from penstock.model import StartAt
+    from penstock.ports import RecordSource
+    from penstock.runtime.consumer.settings import WorkerSettings
+
+
+class OpenStream:
+    """One stream. `open` first."""
+
+    def __init__(
+        self,
+        source: RecordSource,
+        settings: WorkerSettings,
+        gate: SubscriptionGate,
+        *,
+        rng: Random,
+        on_event: Callable[[Any], None],
+    ) -> None:
+        """``gate``: of all streams of the consumer together."""
+        self.source = source
+        self._settings = settings
+        self._gate = gate
+        self._rng = rng
+        self._on_event = on_event
+        self._facts: StreamFacts | None = None
+        self._consumer_arn: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The stream's name or ARN, as it was given."""
+        return self.source.stream
+
+    @property
+    def facts(self) -> StreamFacts:
+        """What the service told of it."""
+        assert self._facts is not None
+        return self._facts
+
+    async def open(self, consumer: str) -> None:
+        """Ask what it is; with fan-out, register under this name. Raises what says that it cannot be read."""
+        self._facts = await self.source.describe()
+        if self._settings.fan_out is not None:
+            self._consumer_arn = await self.source.register(consumer)
+
+    def part(self, *, of_several: bool) -> StreamPart:
+        """For the worker. ``of_several``: lease keys name the stream, as the KCL's do in its multi-stream mode."""
+        return StreamPart(
+            name=self.name,
+            list_shards=self.source.shards,
+            open_feed=self.open_feed,
+            promote=self.promote,
+            key=self.key if of_several else None,
+        )
+
+    @property
+    def key(self) -> StreamKey:
+        """``account:stream:creation epoch``. Raises OptionError where the service tells no account."""
+        account = self.facts.arn.split(":")[4:5]
+        key = StreamKey.parse(f"{''.join(account)}:{self.facts.arn.rpartition('/')[2]}:{self.facts.created_s}")
+        if key is None:
+            raise OptionError(
+                f"{self.name}: several streams share a lease table by account, name and creation time, and these are "
+                f"not told by the ARN {self.facts.arn!r} (created {self.facts.created_s})"
+            )
+        return key
+
+    def open_feed(self, row: LeaseRow) -> PollingFeed:
+        """Read a lease's shard from its checkpoint on."""
+        return self.feed(row, self._settings.start_at)
+
+    def feed(self, row: LeaseRow, start: StartAt) -> PollingFeed:
+        """The same, where the checkpoint AT_TIMESTAMP means the time of ``start``."""
+        cursor = FeedCursor(
+            ShardView(
+                self.name,
+                shard_id_of(row.key),
+                0 if row.first_hash_key is None else row.first_hash_key,
+                HASH_KEY_MAX if row.last_hash_key is None else row.last_hash_key,
+                self._settings.outside,
+            ),
+            row.checkpoint,
+            timestamp_s=None if start.timestamp is None else start.timestamp.timestamp(),
+        )
+        return PollingFeed(
+            self.source,
+            cursor,
+            rng=self._rng,
+            on_event=self._on_event,
+            times=self._settings.polling,
+            horizon_s=self._horizon_s,
+        )
+
+    def promote(self, feed: PollingFeed) -> PollingFeed | FanOutFeed:
+        """Go on by subscription, where that is wanted, from where a feed that polls has come to."""
+        if self._consumer_arn is None:
+            return feed
+        return FanOutFeed(
+            self.source,
+            self._consumer_arn,
+            feed.cursor,
+            gate=self._gate,
+            rng=self._rng,
+            on_event=self._on_event,
+            times=self._settings.fan_out,
+            poll_times=self._settings.polling,
+            horizon_s=self._horizon_s,
+        )
+
+    def _horizon_s(self) -> float | None:
+        """The oldest arrival time that the retention covers."""
+        return None if self._facts is None else self.source.now_s - self._facts.retention_s
