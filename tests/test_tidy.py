@@ -134,6 +134,20 @@ def nothing_sees_the_faces(importer: str, imported: str) -> bool:
     )
 
 
+def nothing_but_the_command_sees_kclpy(importer: str, imported: str) -> bool:
+    return not within(imported, "penstock.kclpy") or any(
+        within(importer, home) for home in ("penstock.kclpy", "penstock.cli")
+    )
+
+
+def a_processors_process_sees_the_standard_library_alone(importer: str, imported: str) -> bool:
+    """What runs beside the user's code, in each of his processes, must not cost him its start, or a version conflict."""
+    if not any(within(importer, part) for part in ("penstock.kclpy.child", "penstock.kclpy.shim")):
+        return True
+    ours = imported in ("penstock", "penstock.kclpy") or within(imported, "penstock.kclpy.shim")
+    return ours or imported.partition(".")[0] in sys.stdlib_module_names
+
+
 def parts_below_see_no_part_above(importer: str, imported: str) -> bool:
     """The arrows point one way: core < aws < runtime, local, spark < pipeline."""
     above = {
@@ -141,6 +155,7 @@ def parts_below_see_no_part_above(importer: str, imported: str) -> bool:
         "penstock.local": ("penstock.spark", "penstock.pipeline", "penstock.testing"),
         "penstock.runtime": ("penstock.local", "penstock.spark", "penstock.pipeline"),
         "penstock.spark": ("penstock.local", "penstock.pipeline"),
+        "penstock.kclpy": ("penstock.aws", "penstock.local", "penstock.spark", "penstock.pipeline", "penstock.testing"),
     }
     return not any(
         within(importer, low) and any(within(imported, high) for high in highs) for low, highs in above.items()
@@ -158,6 +173,8 @@ def parts_below_see_no_part_above(importer: str, imported: str) -> bool:
         spark_sees_little_of_runtime,
         telemetry_sees_only_events,
         nothing_sees_the_faces,
+        nothing_but_the_command_sees_kclpy,
+        a_processors_process_sees_the_standard_library_alone,
         parts_below_see_no_part_above,
     ],
 )
@@ -179,6 +196,9 @@ def test_the_import_rules_can_fail() -> None:
     assert not pyspark_stays_under_spark("penstock.core.pacing", "pyspark.sql")
     assert not telemetry_sees_only_events("penstock.telemetry.log", "penstock.runtime.producer")
     assert not nothing_sees_the_faces("penstock.local.http", "penstock.cli")
+    assert not nothing_but_the_command_sees_kclpy("penstock.runtime.worker", "penstock.kclpy.shim")
+    assert not a_processors_process_sees_the_standard_library_alone("penstock.kclpy.shim.kcl", "penstock.model")
+    assert not a_processors_process_sees_the_standard_library_alone("penstock.kclpy.child", "msgspec")
     assert not parts_below_see_no_part_above("penstock.aws.wire", "penstock.local.service")
 
 
