@@ -236,6 +236,7 @@ def test_a_dependency_that_is_down_halves_nothing_and_gives_the_shard_up_in_the_
     given_up = ShardGivenUp("orders", "shardId-000000000000", "GiveUp", "failed: ConnectionRefusedError", 120.0)
     assert kept.of(ShardGivenUp) == [given_up]
     assert kept.nothing()
+    assert kept.ledger.drained, "nobody works on them any more: nothing is to be waited for"
     assert kept.ledger.safe == Checkpoint.TRIM_HORIZON
 
 
@@ -258,6 +259,7 @@ def test_a_failure_may_stop_the_shard():
     assert kept.ledger.ending is not None
     assert (kept.ledger.ending.action, kept.ledger.ending.error) == ("Stop", error)
     assert kept.ledger.held.records == 1
+    assert kept.ledger.drained
 
 
 def test_the_table_of_steps():

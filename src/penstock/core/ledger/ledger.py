@@ -373,6 +373,8 @@ class Ledger(Generic[R]):
             book.again(ticket, [mine[:middle], mine[middle:]], now_s + step.delay_s, tries=0, halved=True)
         else:
             self._resort_to(step.resort, ticket, mine, error, "failed", now_s)
+            if self.ending is not None:  # nobody works on them: who hands the shard over need not wait for them
+                book.again(ticket, [book.mine(ticket, mine)], now_s, tries=tries)
         return True
 
     def take_back(self, now_s: float) -> None:
