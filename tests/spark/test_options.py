@@ -148,6 +148,18 @@ def test_what_is_wrong_both_ways_is_found_before_the_way_is_known() -> None:
     check_options({"streamName": "o", "maxRecordsPerTrigger": "10"})
 
 
+def test_leases_are_those_of_an_application_in_a_table_of_its_name() -> None:
+    leases = parse(streamName="o", applicationName="billing").leases
+    assert leases is not None
+    assert (leases.application, leases.table, leases.start_there) == ("billing", "billing", True)
+    assert parse(streamName="o").leases is None
+    assert faults(streamName="o", leaseTable="t", dynamodbEndpointUrl="http://d") == [
+        "leaseTable is given without applicationName: it has no meaning alone",
+        "dynamodbEndpointUrl is given without applicationName: it has no meaning alone",
+    ]
+    assert faults(False, streamName="o", applicationName="billing") == ["applicationName is for streaming reads only"]
+
+
 def test_every_option_of_the_table_is_read() -> None:
     """An option that does nothing is not listed: each one changes what comes out."""
     samples = {
@@ -166,10 +178,19 @@ def test_every_option_of_the_table_is_read() -> None:
         "pollIntervalMs": "300",
     }
     with_role = {"roleSessionName": "s", "roleExternalId": "e", "stsEndpointUrl": "http://sts"}
-    assert {option.name for option in READ_OPTIONS} == {"streamName", *samples, *with_role}
+    with_leases = {
+        "leaseTable": "t",
+        "continueFromLeases": "false",
+        "leaseIntervalMs": "200",
+        "leaseFailoverMs": "200",
+        "dynamodbEndpointUrl": "http://d",
+    }
+    all_samples = {"streamName": "p", "applicationName": "a", **samples, **with_role, **with_leases}
+    assert {option.name for option in READ_OPTIONS} == set(all_samples)
     for option in READ_OPTIONS:
         base = {"streamName": "o", **({"roleArn": "r"} if option.name in with_role else {})}
-        given = {**base, option.name: {"streamName": "p", **samples, **with_role}[option.name]}
+        base |= {"applicationName": "b"} if option.name in with_leases else {}
+        given = {**base, option.name: all_samples[option.name]}
         if option.name == "streamARN":
             del given["streamName"]
         if option.name == "startingPosition":

@@ -11,13 +11,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from penstock.aws.kinesis import KinesisClient
+from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.wire import Wire, WireSettings
 from penstock.errors import OptionError
 from penstock.runtime.loop_thread import LoopThread
 from penstock.spark import grouping
+from penstock.spark.leases import LeaseMirror
 from penstock.spark.offsets import StreamOffset, is_initial
-from penstock.spark.options import ReadOptions
+from penstock.spark.options import LeaseOptions, ReadOptions
 from penstock.spark.planner import Planner, PlanSettings
 from penstock.spark.probing import latest_ms
 from penstock.spark.ranges import ReadSettings, ShardPartition
@@ -60,11 +64,17 @@ class Driver:
         """The newest offset as Spark got it: with 10,000 shards, making it anew 70 times a second is a core's work."""
         self._target_ms: int | None = None
         self._all_next = all_at_first
+        self._leases: LeaseMirror | None = None
+        self._planned: StreamOffset | None = None
+        """The end of the batch that Spark is busy with."""
 
     # --- what Spark asks -------------------------------------------------------------------------------------------
 
     def latest(self, start: Mapping[str, Any] | None, *, capped: bool) -> dict[str, Any]:
         """The end of the next batch as Spark's offset; the newest one again while there is nothing new."""
+        if self._planned is not None:
+            # Spark runs one batch at a time, and asks for the next end when the last one is in its commit log.
+            self._loop.run(self._committed(self._planned))
         if self._answer is None or time.monotonic() >= self._next_plan_s:
             self._answer = self._loop.run(self._latest(start, capped))
         return self._answer
@@ -81,6 +91,11 @@ class Driver:
         """The tasks of the batch that ends at ``end``. A replay gets the same."""
         return self._loop.run(self._partitions(StreamOffset.from_dict(end)))
 
+    def committed(self, end: Mapping[str, Any]) -> None:
+        """Spark has committed the batch that ends at ``end``."""
+        if self._options.leases is not None:
+            self._loop.run(self._committed(StreamOffset.from_dict(end)))
+
     def whole(self) -> list[ShardPartition]:
         """The tasks of a batch read: everything from the start to the ending time."""
         return self._loop.run(self._whole())
@@ -90,7 +105,9 @@ class Driver:
         planner = self._planner
         if planner is None or planner.offset is None:
             return None
+        shown = {} if self._leases is None else {"leasesBehind": self._leases.behind}
         return {
+            **shown,
             "cutMs": planner.offset.cut_ms,
             "lagMs": planner.lag_ms(),
             "possibleLosses": planner.losses.count,
@@ -100,6 +117,9 @@ class Driver:
 
     def close(self) -> None:
         """Ends the loop and its connections."""
+        if self._leases is not None:
+            self._loop.run(self._leases.close())
+            self._leases = None
         if self._wire is not None:
             self._loop.run(self._wire.close())
             self._wire = None
@@ -121,10 +141,39 @@ class Driver:
                     poll_interval_s=self._options.poll_interval_s,
                 ),
             )
-            await planner.begin(stored)
+            leases = self._options.leases
+            if leases is not None and self._leases is None:
+                self._leases = await self._open_leases(leases)
+            rows = self._leases.rows if self._leases is not None and leases is not None and leases.start_there else {}
+            await planner.begin(stored, rows)
+            if self._leases is not None and stored is not None and planner.offset is stored:
+                self._leases.compare(stored, planner.lineage)
             self._check_start(planner)
             self._planner = planner
         return self._planner
+
+    async def _open_leases(self, options: LeaseOptions) -> LeaseMirror:
+        settings = msgspec.structs.replace(wire_settings(self._options, "driver"), endpoint_url=options.endpoint_url)
+        leases = LeaseMirror(
+            DynamoLeaseTable(options.table, settings),
+            stream=str(self._options.stream),
+            application=options.application,
+            start=self._options.start,
+            interval_s=options.interval_s,
+            failover_s=options.failover_s,
+        )
+        try:
+            await leases.begin()
+        except BaseException:
+            await leases.close()
+            raise
+        return leases
+
+    async def _committed(self, end: StreamOffset) -> None:
+        self._planned = None
+        planner, leases = self._planner, self._leases
+        if planner is not None and leases is not None and end.created_s == int(planner.summary.creation_timestamp_s):
+            leases.committed(end, planner.lineage)
 
     def _check_start(self, planner: Planner) -> None:
         moment = self._options.start.timestamp
@@ -160,6 +209,7 @@ class Driver:
 
     async def _partitions(self, end: StreamOffset) -> list[ShardPartition]:
         planner = await self._begun(end)
+        self._planned = end if self._leases is not None else None
         if end.created_s != int(planner.summary.creation_timestamp_s):
             return []  # told as a loss when the query took its place in the new stream
         return await self._tasks(planner, end)

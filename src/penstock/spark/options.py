@@ -213,6 +213,50 @@ READ_OPTIONS = (
         whole(200),
         batch=False,
     ),
+    Option(
+        "applicationName",
+        "string",
+        "-",
+        "What is committed is also written to this application's lease table, as the KCL keeps it, and a query without "
+        "a Spark checkpoint goes on from there; see “Leases”.",
+        any_text,
+        batch=False,
+    ),
+    Option("leaseTable", "string", "applicationName", "The DynamoDB table with the leases.", any_text, batch=False),
+    Option(
+        "continueFromLeases",
+        "boolean",
+        "true",
+        "false: a query without a Spark checkpoint begins at `startingPosition` whatever the leases say. They are not "
+        "put back.",
+        boolean,
+        batch=False,
+    ),
+    Option(
+        "leaseIntervalMs",
+        "milliseconds",
+        "5000",
+        "A lease is written at most so often; what came in between counts once.",
+        whole(100),
+        batch=False,
+    ),
+    Option(
+        "leaseFailoverMs",
+        "milliseconds",
+        "10000",
+        "The failover time of the application's workers: at the start, an owner who does not renew his leases for so "
+        "long is taken for dead.",
+        whole(100),
+        batch=False,
+    ),
+    Option(
+        "dynamodbEndpointUrl",
+        "URL",
+        "the SDK's rules",
+        "Where DynamoDB is. Else `AWS_ENDPOINT_URL_DYNAMODB` and its like, then AWS's. `endpointUrl` is for Kinesis.",
+        _url,
+        batch=False,
+    ),
 )
 """All options for reading. None is listed that does nothing."""
 
@@ -221,6 +265,21 @@ ALIASES = {"endpoint": "endpointUrl", "initialposition": "startingPosition", "re
 
 _CREDENTIALS = {"awsaccesskey", "awsaccesskeyid", "awssecretkey", "awssecretaccesskey", "sessiontoken"}
 _SPARKS_OWN = {"checkpointlocation", "path", "queryname"}
+
+
+_LEASES = ("leaseTable", "continueFromLeases", "leaseIntervalMs", "leaseFailoverMs", "dynamodbEndpointUrl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseOptions:
+    """With which lease table a query keeps company."""
+
+    application: str
+    table: str
+    start_there: bool = True
+    interval_s: float = 5.0
+    failover_s: float = 10.0
+    endpoint_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +300,7 @@ class ReadOptions:
     sts_endpoint_url: str | None = None
     tasks_max: int = 100
     poll_interval_s: float = 1.0
+    leases: LeaseOptions | None = None
 
 
 def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -249,6 +309,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
     values = values_of(given, READ_OPTIONS, faults, streaming=streaming)
     stream = stream_of(values, faults)
     start = _start(values, streaming, faults)
+    leases = _leases(values, faults)
     if faults or stream is None or start is None:
         raise OptionError(faults)
     return ReadOptions(
@@ -266,6 +327,24 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         sts_endpoint_url=values.get("stsEndpointUrl"),
         tasks_max=values.get("maxPartitions", 100),
         poll_interval_s=values.get("pollIntervalMs", 1000) / 1000,
+        leases=leases,
+    )
+
+
+def _leases(values: dict[str, Any], faults: list[str]) -> LeaseOptions | None:
+    application = values.get("applicationName")
+    if application is None:
+        faults += [
+            f"{name} is given without applicationName: it has no meaning alone" for name in _LEASES if name in values
+        ]
+        return None
+    return LeaseOptions(
+        application=application,
+        table=values.get("leaseTable", application),
+        start_there=values.get("continueFromLeases", True),
+        interval_s=values.get("leaseIntervalMs", 5_000) / 1000,
+        failover_s=values.get("leaseFailoverMs", 10_000) / 1000,
+        endpoint_url=values.get("dynamodbEndpointUrl"),
     )
 
 

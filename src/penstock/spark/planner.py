@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from penstock.aws.kinesis import KinesisClient, StreamSummary
+from penstock.core.leases.row import LeaseRow
 from penstock.core.lineage import Lineage
 from penstock.errors import InvalidArgumentError, NotFoundError, StalledError
 from penstock.model import StartAt, StreamName
@@ -46,6 +48,9 @@ SAMPLE_SHARDS = 512
 """With more shards than this the samples get no smaller."""
 SAMPLE_SHARE = 0.5
 """The samples of all shards are at most this part of a capped batch, where that is fewer records."""
+
+
+_NO_LEASES: Mapping[str, LeaseRow] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +120,14 @@ class Planner:
         """The service's time, at most; epoch milliseconds."""
         return self._probes.service_ms_upper()
 
-    async def begin(self, stored: StreamOffset | None) -> None:
-        """Learns of the stream and takes its place in it: at the start, or where a stored offset says."""
+    async def begin(self, stored: StreamOffset | None, leases: Mapping[str, LeaseRow] = _NO_LEASES) -> None:
+        """Learns of the stream and takes its place in it: where a stored offset says, else leases, else at the start.
+
+        ``leases`` are those of the query's application, by shard.
+        """
         if stored is not None:
             self.losses.count += stored.losses
-        self._offset = await self._book.begin(stored)
+        self._offset = await self._book.begin(stored, leases)
 
     async def plan(self, *, until_ms: int | None = None, capped: bool = True) -> StreamOffset:
         """The end of the next batch; the same offset as before when there is nothing to read.

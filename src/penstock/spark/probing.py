@@ -86,13 +86,15 @@ class ShardProbe:
         self._iterators = TokenBucket(records_per_s=CALLS_PER_S, bytes_per_s=float("inf"), now_s=now_s)
         self._record_size = 0.0
 
-    async def open(self, position: ShardPosition, *, by_time: bool, records_max: int) -> Lookahead:
+    async def open(
+        self, position: ShardPosition, *, by_time: bool, records_max: int, empty_pages_max: int = EMPTY_PAGES_MAX
+    ) -> Lookahead:
         """The first records behind a position.
 
         ``by_time``: the position's sequence number may be trimmed; start at its time and skip what is read.
         """
-        floor = position.read_up_to
-        return await self._open_at(_iterator_at(position, by_time=by_time), records_max, floor=floor)
+        at, floor = _iterator_at(position, by_time=by_time), position.read_up_to
+        return await self._open_at(at, records_max, floor=floor, empty_pages_max=empty_pages_max)
 
     async def extend(self, look: Lookahead, position: ShardPosition, records_max: int) -> Lookahead:
         """More records behind those that were seen; asks at least once."""
@@ -156,11 +158,13 @@ class ShardProbe:
             return min(records_max, 10)
         return max(1, min(records_max, int(bytes_max / self._record_size)))
 
-    async def _open_at(self, at: IteratorAt, records_max: int, *, floor: int | None) -> Lookahead:
+    async def _open_at(
+        self, at: IteratorAt, records_max: int, *, floor: int | None, empty_pages_max: int = EMPTY_PAGES_MAX
+    ) -> Lookahead:
         for opening in range(1, OPENINGS_MAX + 1):
             look = Lookahead(iterator=await self._iterator(at))
             try:
-                look = await self._fill(look, records_max, floor=floor)
+                look = await self._fill(look, records_max, floor=floor, empty_pages_max=empty_pages_max)
                 break
             except ExpiredIteratorError:
                 if opening == OPENINGS_MAX:
@@ -173,10 +177,12 @@ class ShardProbe:
         async with shared.concurrency:
             return await shared.client.get_shard_iterator(shared.stream, self.shard_id, at, retry=CALL_RETRY)
 
-    async def _fill(self, look: Lookahead, records_max: int, *, floor: int | None) -> Lookahead:
+    async def _fill(
+        self, look: Lookahead, records_max: int, *, floor: int | None, empty_pages_max: int = EMPTY_PAGES_MAX
+    ) -> Lookahead:
         """Follows the iterator until a record is found that lies behind the floor, or the tip, or the shard's end."""
         limit = self._records_for(self._shared.sample_bytes_max, records_max)
-        for _ in range(EMPTY_PAGES_MAX):
+        for _ in range(empty_pages_max):
             assert look.iterator is not None
             await self._paced(self._calls)
             shared = self._shared

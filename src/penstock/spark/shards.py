@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from penstock.aws.kinesis import KinesisClient, StreamSummary
+from penstock.core.leases.row import LeaseRow
 from penstock.core.lineage import Lineage
 from penstock.errors import NotFoundError, OptionError, PenstockError
 from penstock.model import Shard, StartAt, StreamName
+from penstock.spark.lease_starts import LeaseStarts
 from penstock.spark.lookahead import Beyond, Lookahead
 from penstock.spark.loss import RISK_MARGIN_MS, Loss, LossPolicy, at_risk, loss_at
 from penstock.spark.offsets import StreamOffset
@@ -102,12 +104,13 @@ class ShardBook:
         """Ranges that start before this time are read with care: their first record may be trimmed."""
         return self.horizon_ms() + RISK_MARGIN_MS
 
-    async def begin(self, stored: StreamOffset | None) -> StreamOffset | None:
-        """Takes all shards into the book, at the start or where the stored offset says.
+    async def begin(self, stored: StreamOffset | None, leases: Mapping[str, LeaseRow]) -> StreamOffset | None:
+        """Takes all shards into the book: where the stored offset says, else where leases say, else at the start.
 
         Returns the offset to go on from: None when there is none, or when it speaks of a stream that is no more.
         """
         await self._describe()
+        again = False
         if stored is not None:
             if stored.stream_arn != self.summary.stream_arn:
                 raise CheckpointMismatchError(
@@ -116,12 +119,16 @@ class ShardBook:
                 )
             if stored.created_s != int(self.summary.creation_timestamp_s):
                 self._stream_was_made_again()
-                stored = None
+                stored, again = None, True
         await self._list()
-        if stored is None:
-            self._start_all()
+        if stored is not None:
+            self._resume(stored.shards)
+        elif leases and not again:
+            created_s = int(self.summary.creation_timestamp_s)
+            found = LeaseStarts(self._probes, leases, self._start, self._losses, created_s)
+            self._resume(await found.positions(self.lineage))
         else:
-            self._resume(stored)
+            self._start_all()
         return stored
 
     async def refresh(self, *, now: bool = False) -> bool:
@@ -185,9 +192,9 @@ class ShardBook:
                 position = ShardPosition(Kind.SINCE, round(self._start.timestamp.timestamp() * 1000))
             self.states[shard_id] = ShardState(shard, position, self._probe(shard))
 
-    def _resume(self, stored: StreamOffset) -> None:
+    def _resume(self, positions: Mapping[str, ShardPosition]) -> None:
         self.states = {}
-        for shard_id, position in sorted(stored.shards.items()):
+        for shard_id, position in sorted(positions.items()):
             shard = self.lineage.shards.get(shard_id)
             if shard is not None:
                 state = ShardState(shard, position, self._probe(shard), stored=True)

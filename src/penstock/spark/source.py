@@ -9,7 +9,9 @@ and where pyarrow is missing it must load, to say so.
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -160,6 +162,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
             # Spark 4.0 and 4.1 make one batch of AvailableNow and do not tell: it must hold all that is there.
             self._driver = Driver(self._options, self._settings, all_at_first=not ADMISSION)
+            if self._options.leases is not None:
+                _stop_when_terminated()
         return self._driver
 
     def initialOffset(self) -> dict[str, Any]:
@@ -202,7 +206,11 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from _rows(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing is kept outside of Spark's own checkpoint."""
+        """Tells the leases of the query's application, if it has one; nothing else is kept outside of Spark's own
+        checkpoint. Spark says so when it has the next batch: what it was busy with before is known earlier.
+        """
+        if self._driver is not None:
+            self._driver.committed(end)
 
     def stop(self) -> None:
         """Closes the driver's connections."""
@@ -287,6 +295,12 @@ class PenstockStreamWriter(STREAM_WRITER):  # type: ignore[misc]
         from penstock.spark.sink import aborted
 
         aborted(self._settings, messages, batchId)
+
+
+def _stop_when_terminated() -> None:
+    """Spark ends the process of a query's source by SIGTERM, and calls ``stop`` only if that raises."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
 def _require_packages() -> None:

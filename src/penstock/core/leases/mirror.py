@@ -138,13 +138,14 @@ class MirroredRows:
             if (row := self._rows.get(key)) is None or _ahead(row, mark) or key in self._doubtful
         ]
 
-    def ahead(self) -> list[str]:
-        """Shards whose rows say more than is wanted: somebody else has read on. They stay so."""
-        rows = {key: self._rows[key] for key in self._marks if key in self._rows}
+    def ahead(self, marks: Iterable[Mark]) -> list[str]:
+        """Shards whose rows say more than these marks: somebody else has read on."""
         return [
-            key
-            for key, row in rows.items()
-            if (row.checkpoint.is_position or row.ended) and row.checkpoint > self._marks[key].checkpoint
+            mark.shard_id
+            for mark in marks
+            if (row := self._rows.get(mark.shard_id)) is not None
+            and (row.checkpoint.is_position or row.ended)
+            and row.checkpoint > mark.checkpoint
         ]
 
     def _lacks_children(self, mark: Mark) -> bool:

@@ -1,0 +1,90 @@
+"""Where a query without a Spark checkpoint directory begins when its application has leases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.sequence import just_before
+from penstock.errors import InvalidArgumentError, OptionError
+from penstock.spark.lease_marks import noted, since, without_lease
+from penstock.spark.loss import Loss
+from penstock.spark.positions import Kind, ShardPosition
+from penstock.spark.probing import ShardProbe, together
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.core.leases.row import LeaseRow
+    from penstock.core.lineage import Lineage
+    from penstock.model import StartAt
+    from penstock.spark.loss import LossPolicy
+    from penstock.spark.probing import Probes
+
+EMPTY_PAGES_MAX = 10
+"""So many empty pages where a certain record should come first: it is trimmed."""
+
+
+class LeaseStarts:
+    """Finds the position of each shard from the leases, and from the stream where they do not tell enough."""
+
+    def __init__(
+        self, probes: Probes, rows: Mapping[str, LeaseRow], start: StartAt, losses: LossPolicy, created_s: int
+    ) -> None:
+        self._probes = probes
+        self._rows = rows
+        self._start = start
+        self._losses = losses
+        self._created_s = created_s
+
+    async def positions(self, lineage: Lineage) -> dict[str, ShardPosition]:
+        """For every shard that is listed, and for those that have an unfinished lease and are gone.
+
+        Raises OptionError for leases of another stream.
+        """
+        now_ms = self._probes.service_ms()
+        held = {key: row.ended for key, row in self._rows.items()}
+        listed = [row for key, row in self._rows.items() if key in lineage]
+        positions = await together(self._position(row, now_ms) for row in listed)
+        found = dict(zip([row.key for row in listed], positions, strict=True))
+        gone = {
+            key: ShardPosition(Kind.BEGINNING, 0)
+            for key, row in self._rows.items()
+            if key not in lineage and not row.ended
+        }
+        return gone | found | without_lease(lineage, held, self._start, now_ms)
+
+    async def _position(self, row: LeaseRow, now_ms: int) -> ShardPosition:
+        try:
+            position = noted(row, self._created_s)
+            if position is not None:
+                return position
+            if row.ended:
+                return ShardPosition(Kind.ENDED, 0)
+            if row.checkpoint.is_position:
+                return await self._found(row)
+            word = row.checkpoint.text
+            return ShardPosition(Kind.BEGINNING, 0) if word == "TRIM_HORIZON" else since(word, self._start, now_ms)
+        except (ValueError, InvalidArgumentError) as error:
+            raise OptionError(
+                f"stream {self._probes.stream}, shard {row.key}: the query can't go on where its lease says: {error}. "
+                "Give the query an applicationName of its own, or set continueFromLeases to false"
+            ) from error
+
+    async def _found(self, row: LeaseRow) -> ShardPosition:
+        """Behind the record that the checkpoint names. It is looked at: its time tells what may be lost."""
+        done = row.checkpoint.position
+        asked = ShardPosition(Kind.NEXT, 0, done.sequence_number)
+        look = await ShardProbe(self._probes, row.key).open(
+            asked, by_time=False, records_max=1, empty_pages_max=EMPTY_PAGES_MAX
+        )
+        first = look.first
+        if first is not None and first.sequence_number == done.sequence_number:
+            whole = done.sub_sequence_number >= first.rows - 1
+            return ShardPosition(Kind.AFTER if whole else Kind.NEXT, first.arrival_ms, first.sequence_number)
+        if first is not None and just_before(first.sequence_number) == done.sequence_number:
+            return ShardPosition(Kind.NEXT, first.arrival_ms, first.sequence_number)
+        what = f"all up to {done.sequence_number} is read, which is trimmed, and what followed it may be too"
+        self._losses.report(Loss(row.key, False, what))
+        if first is None:
+            return ShardPosition(Kind.BEGINNING, 0)
+        return ShardPosition(Kind.NEXT, first.arrival_ms, first.sequence_number)

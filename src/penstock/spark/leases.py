@@ -1,0 +1,280 @@
+"""A query's share in an application's lease table: begin where it says, and keep it up with what Spark has committed.
+
+Spark's checkpoint directory stays the truth. The table is written to in the background, so that it never holds a
+batch up, and a table that fails never fails the query: each failure is told, and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING
+
+from penstock.core.leases import Done, Outcome, Unknown
+from penstock.core.leases.mirror import Create, MirroredRows, Read, Step, release
+from penstock.core.pacing import Backoff
+from penstock.errors import NotFoundError, PenstockError
+from penstock.spark.lease_marks import gone_of, marks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.core.leases.membership import WorkerRow
+    from penstock.core.leases.row import LeaseRow
+    from penstock.core.lineage import Lineage
+    from penstock.model import StartAt
+    from penstock.ports import LeaseTable
+    from penstock.spark.offsets import StreamOffset
+
+log = logging.getLogger("penstock.spark")
+
+CALLS_MAX = 16
+"""Calls to the table that are under way at the same time."""
+ROUNDS_MAX = 5
+"""How often in a row rows are written to that somebody else writes to too; then they wait for the next turn."""
+NOTES_INTERVAL_S = 600.0
+"""How often the times of silent shards are written down."""
+LOOK_INTERVAL_S = 60.0
+"""How often leases that got an owner while the query runs are looked at again; also between two equal warnings."""
+BACKOFF_S, BACKOFF_MAX_S = 1.0, 60.0
+CLOSE_TIMEOUT_S = 5.0
+"""For the last writes when the query is stopped."""
+LOOKS_PER_FAILOVER = 10
+NAMED_MAX = 3
+"""Shards that one warning names."""
+
+
+class LeasesInUseError(PenstockError):
+    """A worker that lives owns leases of the application: the query and it would both read everything."""
+
+
+class LeaseMirror:
+    """The lease table of one application, beside one query. Used on one event loop."""
+
+    def __init__(
+        self,
+        table: LeaseTable,
+        *,
+        stream: str,
+        application: str,
+        start: StartAt,
+        interval_s: float,
+        failover_s: float,
+        rng: random.Random | None = None,
+    ) -> None:
+        """``interval_s``: rows are written at most so often. ``failover_s``: an owner who has not renewed his leases
+        for so long is dead.
+        """
+        self._table = table
+        self._where = f"stream {stream}, application {application} (table {table.name})"
+        self._start = start
+        self._interval_s = interval_s
+        self._failover_s = failover_s
+        self._rows = MirroredRows(())
+        self._news = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._calls = asyncio.Semaphore(CALLS_MAX)
+        self._backoff = Backoff(base_s=BACKOFF_S, cap_s=BACKOFF_MAX_S, rng=rng or random.Random())
+        self._faults: dict[str, str] = {}
+        self._told: dict[str, float] = {}
+        self._noted_s = self._looked_s = float("-inf")
+
+    # --- the start ---------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Read the application's leases, of which a living worker may own none. Makes the table if there is none.
+
+        Raises LeasesInUseError, and what the table answers: a query that does not know where to begin does not begin.
+        """
+        try:
+            rows = await self._read()
+        except NotFoundError:
+            await self._table.ensure()
+            rows = await self._read()
+        workers = await self._workers()
+        if workers or any(row.actual_owner is not None for row in rows):
+            rows = await self._without_the_dead(rows, workers)
+        self._rows = MirroredRows(rows)
+
+    async def _read(self) -> list[LeaseRow]:
+        return [row for row in (await self._table.scan(consistent=True)).rows if row.stream is None]
+
+    async def _workers(self) -> list[WorkerRow]:
+        try:
+            return await self._table.workers(consistent=True)
+        except NotFoundError:
+            return []
+
+    async def _without_the_dead(self, rows: list[LeaseRow], workers: list[WorkerRow]) -> list[LeaseRow]:
+        """Watch owners and workers for the failover time: what moves is alive. The others lose their leases."""
+        loop = asyncio.get_running_loop()
+        failover_s = max([self._failover_s, *(worker.failover_s for worker in workers)])
+        log.info("%s: waiting %.0f s to see whether a worker lives", self._where, failover_s)
+        began_s, first = loop.time(), _beats(rows, workers)
+        while loop.time() - began_s <= failover_s:
+            await asyncio.sleep(failover_s / LOOKS_PER_FAILOVER)
+            rows, workers = await self._read(), await self._workers()
+            for what, (owner, counter) in _beats(rows, workers).items():
+                if first.get(what) != (owner, counter):
+                    raise self._in_use(owner, rows)
+        return [row if row.actual_owner is None else await self._released(row, rows) for row in rows]
+
+    async def _released(self, row: LeaseRow, rows: list[LeaseRow]) -> LeaseRow:
+        outcome = await self._table.write(release(row))
+        if isinstance(outcome, Done) and outcome.row is not None:
+            return outcome.row
+        found = await self._table.get(row.key)
+        if found is None or found.actual_owner is not None:
+            raise self._in_use(row.actual_owner or "", rows)
+        return found
+
+    def _in_use(self, owner: str, rows: list[LeaseRow]) -> LeasesInUseError:
+        count = sum(row.actual_owner == owner for row in rows)
+        return LeasesInUseError(
+            f"{self._where}: the worker {owner} is alive and owns {count} leases: the query and the workers of one "
+            "application would both read everything. Stop the workers first, or give the query an applicationName of "
+            "its own"
+        )
+
+    def compare(self, offset: StreamOffset, lineage: Lineage) -> None:
+        """Tell where the leases are ahead of where the query goes on."""
+        ahead = self._rows.ahead(marks_of(offset, lineage, self._start))
+        if ahead:
+            log.warning(
+                "%s: the leases of %d shards (%s) are ahead of the Spark checkpoint directory: somebody else has read "
+                "on. The query goes on where its directory says, and reads what lies between again",
+                self._where, len(ahead), _some(ahead),
+            )  # fmt: skip
+
+    # --- while the query runs ----------------------------------------------------------------------------------
+
+    def committed(self, offset: StreamOffset, lineage: Lineage) -> None:
+        """Spark has committed this offset: its positions are written in a moment, unless newer ones come before."""
+        loop = asyncio.get_running_loop()
+        notes = loop.time() - self._noted_s > NOTES_INTERVAL_S
+        if notes:
+            self._noted_s = loop.time()
+        gone = gone_of(self._rows.rows, offset, lineage)
+        self._rows.want(marks_of(offset, lineage, self._start), gone=gone, notes=notes)
+        self._news.set()
+        if self._running is None:
+            self._running = loop.create_task(self._run())
+
+    @property
+    def rows(self) -> Mapping[str, LeaseRow]:
+        """The leases by shard, as they were read or written last."""
+        return self._rows.rows
+
+    @property
+    def behind(self) -> int:
+        """Shards whose leases do not say yet what is committed."""
+        return len(self._rows.behind())
+
+    async def close(self) -> None:
+        """Write what is missing, for a moment, and close the table."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+            self._running = None
+            try:
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await self._turn()
+            except TimeoutError:
+                self._faults.setdefault("", f"nothing came of it within {CLOSE_TIMEOUT_S:g} s")
+            self._told.clear()
+            self._tell_of_faults("the query stops")
+        await self._table.close()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            began_s = loop.time()
+            await self._turn()
+            self._tell_of_owners()
+            wait_s = self._interval_s
+            if self._faults:
+                wait_s = max(wait_s, self._backoff.next_s())
+                self._tell_of_faults(f"it is tried again in {wait_s:.1f} s, and the query goes on")
+                self._news.set()
+            elif self._backoff.attempt:
+                self._backoff.reset()
+                log.info("%s: the leases are up to date again", self._where)
+            await asyncio.sleep(max(0.0, began_s + wait_s - loop.time()))
+
+    async def _turn(self) -> None:
+        """Write until the rows say what is wanted. What fails is left in ``_faults``, by shard."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._looked_s > LOOK_INTERVAL_S:
+            self._looked_s = now_s
+            self._rows.doubt(self._rows.owned())
+        self._faults = {}
+        for _ in range(ROUNDS_MAX):
+            steps = self._rows.steps()
+            if not steps or self._faults:
+                return
+            await asyncio.gather(*map(self._step, steps))
+        self._faults = {_key(step): "somebody else writes to the lease" for step in self._rows.steps()}
+
+    async def _step(self, step: Step) -> None:
+        key = _key(step)
+        try:
+            async with self._calls:
+                outcome = await self._done(step)
+        except Exception as error:  # of whatever kind: the next turn tries again, and the query goes on
+            outcome = Unknown(f"{type(error).__name__}: {error}")
+        self._rows.learn(key, outcome)
+        if isinstance(outcome, Unknown):
+            self._faults[key] = outcome.reason
+
+    async def _done(self, step: Step) -> Outcome:
+        if isinstance(step, Read):
+            return Done(await self._table.get(step.key))
+        if isinstance(step, Create):
+            return await self._table.create(step.row)
+        return await self._table.write(step)
+
+    # --- what is told ------------------------------------------------------------------------------------------
+
+    def _tell_of_faults(self, what_now: str) -> None:
+        if not self._faults or not self._due("faults"):
+            return
+        shards = _some(one for one in self._faults if one)
+        reason = next(iter(self._faults.values()))
+        log.warning(
+            "%s: the leases of %d shards (%s) are behind what the query has committed: %s; %s. The Spark checkpoint "
+            "directory has all of it", self._where, len(self._faults), shards, reason, what_now,
+        )  # fmt: skip
+
+    def _tell_of_owners(self) -> None:
+        owned = self._rows.owned()
+        if owned and self._due("owners"):
+            log.warning(
+                "%s: the leases of %d shards (%s) have an owner now, %s: they are not written to, and he and the query "
+                "both read these shards. Stop one of the two",
+                self._where, len(owned), _some(owned), _some(dict.fromkeys(owned.values())),
+            )  # fmt: skip
+
+    def _due(self, what: str) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._told.get(what, float("-inf")) < LOOK_INTERVAL_S:
+            return False
+        self._told[what] = now_s
+        return True
+
+
+def _beats(rows: Iterable[LeaseRow], workers: Iterable[WorkerRow]) -> dict[tuple[str, str], tuple[str, int]]:
+    """Everything that an owner, or a worker, moves while it lives: by what it is, his name and the counter."""
+    leases = {("lease", row.key): (row.actual_owner, row.counter) for row in rows if row.actual_owner is not None}
+    return leases | {("worker", one.worker_id): (one.worker_id, one.counter) for one in workers}
+
+
+def _key(step: Step) -> str:
+    return step.row.key if isinstance(step, Create) else step.key
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:NAMED_MAX]) + (", …" if len(listed) > NAMED_MAX else "")

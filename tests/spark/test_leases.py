@@ -1,0 +1,455 @@
+"""A query and its application's lease table, as the driver keeps them: without Spark, with a real DynamoDB table."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
+import pytest
+from querying import Stream
+
+from penstock.aws.kinesis import PutEntry
+from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.core.aggregation import encode_aggregate
+from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.leases import Checkpoint, Done, LeaseRow
+from penstock.core.leases.writes import take
+from penstock.errors import DataLossError, OptionError
+from penstock.events import CheckpointTrimmed
+from penstock.local.embedded import LocalKinesis
+from penstock.local.faults import Fault
+from penstock.model import Position, StartAt, StreamName
+from penstock.runtime.consumer.consumer import Consumer
+from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.spark.driver import Driver, wire_settings
+from penstock.spark.leases import LeasesInUseError
+from penstock.spark.options import parse_read_options
+from penstock.spark.ranges import ReadSettings
+from penstock.spark.reading import read_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+DEADLINE_S = 60.0
+HOUR_S = 3600
+FAILOVER_S = 1.0
+POLICY = Path(__file__).resolve().parents[2] / "docs" / "iam" / "spark-source.json"
+LEASE_CALLS = {
+    action.removeprefix("dynamodb:")
+    for statement in json.loads(POLICY.read_text(encoding="utf-8"))["Statement"]
+    if statement["Sid"].startswith("OnlyWithApplicationName")
+    for action in statement["Action"]
+}
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[LocalKinesis]:
+    """One for all: its DynamoDB takes a while to start."""
+    with LocalKinesis() as service:
+        yield service
+
+
+class Query:
+    """What Spark does with a source, as far as the driver sees it; its leases as the table has them."""
+
+    def __init__(self, stream: Stream, application: str) -> None:
+        self.stream = stream
+        self.application = application
+        self.driver: Driver | None = None
+
+    def start(self, stored: Mapping[str, Any] | None = None, **options: str) -> Query:
+        local = self.stream.local
+        given = {
+            "streamName": self.stream.name.name or "",
+            "region": local.region,
+            "endpointUrl": local.endpoint_url,
+            "dynamodbEndpointUrl": local.endpoint_url,
+            "applicationName": self.application,
+            "startingPosition": "TRIM_HORIZON",
+            "leaseIntervalMs": "100",
+            "leaseFailoverMs": str(int(FAILOVER_S * 1000)),
+            "pollIntervalMs": "200",
+            **options,
+        }
+        read = parse_read_options(given, streaming=True)
+        self.driver = Driver(read, ReadSettings(wire=wire_settings(read, "task")))
+        self.end = stored
+        return self
+
+    def batch(self) -> list[bytes]:
+        """One micro-batch, committed. Empty when nothing is new."""
+        assert self.driver is not None
+        self.stream.settle()
+        self.driver._next_plan_s = 0.0  # without the wait between two looks
+        end = self.driver.latest(self.end, capped=True)
+        if end == self.end:
+            return []
+        rows = [
+            data
+            for task in self.driver.partitions(end)
+            for page in read_partition(task)
+            for data in page["data"].to_pylist()
+        ]
+        self.end = end
+        return rows
+
+    def read(self, wanted: int) -> list[bytes]:
+        """So many rows, each batch committed, the last one too."""
+        rows: list[bytes] = []
+        end_s = time.monotonic() + DEADLINE_S
+        while len(rows) < wanted:
+            assert time.monotonic() < end_s, f"{len(rows)} of {wanted} rows"
+            rows += self.batch()
+        return rows + self.batch()
+
+    def stop(self) -> None:
+        if self.driver is not None:
+            self.driver.close()
+            self.driver = None
+
+    def rows(self) -> dict[str, LeaseRow]:
+        async def scan() -> dict[str, LeaseRow]:
+            table = self.table()
+            try:
+                return {row.key: row for row in (await table.scan(consistent=True)).rows}
+            finally:
+                await table.close()
+
+        return asyncio.run(scan())
+
+    def table(self) -> DynamoLeaseTable:
+        local = self.stream.local
+        wire = WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("a", "b"))
+        return DynamoLeaseTable(self.application, wire, LeaseTableOptions(answer_timeout_s=30.0))
+
+    def put_row(self, row: LeaseRow) -> None:
+        async def put() -> None:
+            table = self.table()
+            await table.ensure()
+            await table.create(row)
+            await table.close()
+
+        asyncio.run(put())
+
+    def behind(self) -> int:
+        assert self.driver is not None
+        report = self.driver.report()
+        return 0 if report is None else int(report["leasesBehind"])
+
+    def until_mirrored(self) -> None:
+        end_s = time.monotonic() + DEADLINE_S
+        while self.behind():
+            assert time.monotonic() < end_s, "the leases stay behind"
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def query(local: LocalKinesis) -> Iterator[Query]:
+    """On a stream of two shards and an application of its own."""
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    stream = Stream(local, StreamName(name))
+    stream.call("CreateStream", ShardCount=2)
+    made = Query(stream, f"app-{name}")
+    yield made
+    made.stop()
+    stream.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come to that"
+        time.sleep(0.02)
+
+
+def consumer_of(query: Query, events: list[Any]) -> Consumer:
+    """A Penstock consumer of the same application."""
+    local = query.stream.local
+    return Consumer(
+        query.stream.name.name or "",
+        application=query.application,
+        settings=WorkerSettings(
+            failover_s=FAILOVER_S,
+            look_interval_s=0.1,
+            start_at=StartAt.TRIM_HORIZON,
+            polling=PollTimes(interval_s=0.05, idle_interval_s=0.1),
+        ),
+        wire=WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("a", "b")),
+        on_event=events.append,
+    )
+
+
+def consume(query: Query, wanted: int) -> tuple[list[bytes], list[Any]]:
+    """What it gets, and its events."""
+    got: list[bytes] = []
+    events: list[Any] = []
+
+    async def main() -> None:
+        async with asyncio.timeout(DEADLINE_S), consumer_of(query, events) as consumer:
+            async for batch in consumer:
+                async with batch:
+                    got.extend(record.data for record in batch.records)
+                if len(got) >= wanted:
+                    break
+
+    asyncio.run(main())
+    return got, events
+
+
+def everything(query: Query, *got: list[bytes]) -> None:
+    """Every record once."""
+    assert sorted(data for some in got for data in some) == sorted(query.stream.written)
+
+
+def test_a_new_directory_goes_on_where_the_last_one_was_committed(query: Query) -> None:
+    query.stream.put(50)
+    query.stream.settle()
+    query.stream.put(10)
+    first = query.start(maxRecordsPerTrigger="20").batch()
+    query.batch()  # the second one is not committed: nobody asks what comes after it
+    query.until_mirrored()
+    query.stop()
+    rows = query.rows()
+    assert {row.owner for row in rows.values()} == {None}
+    assert sorted(row.first_hash_key or 0 for row in rows.values()) == [0, 2**127]
+    assert 0 < len(first) < 60
+    everything(query, first, query.start().read(60 - len(first)))
+
+
+def test_a_killed_query_costs_nothing_that_was_mirrored(query: Query) -> None:
+    query.stream.put(50)
+    got = query.start().read(50)
+    query.until_mirrored()
+    query.driver = None  # nobody closes it
+    query.stream.put(20)
+    everything(query, got, query.start().read(20))
+
+
+def test_a_start_that_says_so_wins_over_the_leases_and_puts_none_back(query: Query) -> None:
+    query.stream.put(30)
+    query.start().read(30)
+    query.until_mirrored()
+    query.stop()
+    before = {key: row.checkpoint for key, row in query.rows().items()}
+    assert len(query.start(continueFromLeases="false", maxRecordsPerTrigger="10").read(30)) == 30
+    query.stop()
+    assert {key: row.checkpoint for key, row in query.rows().items()} == before
+
+
+def test_reshards_have_rows_and_trimmed_shards_have_none(query: Query) -> None:
+    query.stream.local.reset_stats()
+    query.stream.put(30)
+    query.start()
+    got = query.read(30)
+    query.stream.split(0)
+    query.stream.put(30)
+    got += query.read(30)
+    query.until_mirrored()
+    rows = query.rows()
+    parent = "shardId-000000000000"
+    children = {key for key, row in rows.items() if row.parents == {parent}}
+    assert rows[parent].checkpoint == Checkpoint.SHARD_END
+    assert rows[parent].children == children
+    assert len(children) == 2
+    assert all(rows[child].checkpoint.is_position for child in children)
+    query.stream.settle(13 * HOUR_S)
+    query.stream.put(5)
+    got += query.read(5)
+    query.stream.settle(13 * HOUR_S)
+    query.stop()
+    query.stream.put(5)
+    query.start(query.end)  # who looks at the stream anew finds the shard gone
+    got += query.read(5)
+    query.until_mirrored()
+    query.stop()
+    assert parent not in query.rows()
+    known = botocore.session.get_session().get_service_model("dynamodb").operation_names
+    called = set(query.stream.local.stats().operations) & set(known)
+    assert called | {"GetItem"} == LEASE_CALLS  # that one only after a write without an answer
+    query.stream.put(5)
+    everything(query, got, query.start().read(5))
+
+
+def test_a_silent_shard_of_a_query_from_latest_is_not_left_behind(query: Query) -> None:
+    """What arrives between the two queries is read, also where there was nothing to read before."""
+    query.stream.put(10)
+    query.stream.settle()
+    query.start(startingPosition="LATEST").batch()
+    query.batch()
+    query.until_mirrored()
+    query.stop()
+    assert {row.checkpoint for row in query.rows().values()} == {Checkpoint.LATEST}
+    query.stream.written.clear()
+    query.stream.put(10)
+    query.stream.settle()
+    everything(query, query.start(startingPosition="LATEST").read(10))
+
+
+def test_a_consumer_goes_on_where_the_query_stood_and_the_query_where_the_consumer_did(query: Query) -> None:
+    query.stream.put(40)
+    query.stream.settle()
+    query.stream.put(20)
+    got = query.start(maxRecordsPerTrigger="30").batch()
+    query.batch()
+    query.until_mirrored()
+    query.stop()
+    theirs, events = consume(query, 60 - len(got))
+    everything(query, got, theirs)
+    assert not [event for event in events if isinstance(event, CheckpointTrimmed)]
+    query.stream.put(25)
+    everything(query, got, theirs, query.start().read(25))
+
+
+def test_a_worker_that_lives_is_refused_beside_the_query(query: Query) -> None:
+    query.stream.put(10)
+    holding, done = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        async with consumer_of(query, []) as consumer:
+            async for batch in consumer:
+                async with batch:
+                    holding.set()
+                    while not done.is_set():
+                        await asyncio.sleep(0.02)
+                return
+
+    worker = threading.Thread(target=asyncio.run, args=(main(),))
+    worker.start()
+    try:
+        assert holding.wait(DEADLINE_S)
+        with pytest.raises(LeasesInUseError, match="is alive and owns"):
+            query.start().batch()
+    finally:
+        done.set()
+        worker.join(DEADLINE_S)
+
+
+def test_the_leases_of_a_dead_worker_are_gone_on_from(query: Query) -> None:
+    query.stream.put(20)
+    got = query.start().read(20)
+    query.until_mirrored()
+    query.stop()
+
+    async def own() -> None:
+        table = query.table()
+        for row in (await table.scan()).rows:
+            assert isinstance(await table.write(take(row, "killed")), Done)
+        await table.close()
+
+    asyncio.run(own())
+    query.stream.put(10)
+    got += query.start().read(10)
+    query.until_mirrored()
+    everything(query, got)
+    assert {row.owner for row in query.rows().values()} == {None}
+
+
+@pytest.mark.slow
+def test_a_lease_that_is_taken_while_the_query_runs_is_left_alone_and_told(
+    query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    query.stream.put(20)
+    query.start().read(20)
+    query.until_mirrored()
+
+    async def own() -> LeaseRow:
+        table = query.table()
+        row = await table.get("shardId-000000000000")
+        assert row is not None
+        outcome = await table.write(take(row, "a-kcl-worker"))
+        assert isinstance(outcome, Done)
+        assert outcome.row is not None
+        await table.close()
+        return outcome.row
+
+    theirs = asyncio.run(own())
+    query.stream.put(20)
+    assert len(query.read(20)) == 20
+    until(lambda: "have an owner now, a-kcl-worker" in caplog.text)
+    query.stop()
+    assert query.rows()["shardId-000000000000"] == theirs
+
+
+def test_a_table_that_fails_is_told_and_tried_again_and_the_query_goes_on(
+    query: Query, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.spark.leases.BACKOFF_S", 0.05)
+    query.stream.put(20)
+    got = query.start().batch()
+    faults = query.stream.local.faults
+    for operation in ("PutItem", "UpdateItem"):
+        faults.add(Fault(how="access_denied", operation=operation))
+    try:
+        got += query.read(20 - len(got))
+        until(lambda: "are behind what the query has committed" in caplog.text)
+        assert f"stream {query.stream.name}" in caplog.text
+        assert "shardId-00000000000" in caplog.text
+        assert query.behind() > 0
+    finally:
+        faults.clear()
+    query.until_mirrored()
+    everything(query, got)
+
+
+def test_of_an_aggregate_that_was_done_in_part_the_whole_comes_again(query: Query) -> None:
+    aggregate = encode_aggregate([(f"key-{number}", b"%08d" % number, 0) for number in range(5)])
+    query.stream.put_entries([PutEntry(aggregate, "a", "0")])
+    assert len(query.start(maxRecordsPerTrigger="1").read(5)) == 5
+    query.stop()
+    row = query.rows()["shardId-000000000000"]
+    number = row.checkpoint.position.sequence_number
+    for sub, wanted in ((1, 5), (4, 0)):
+        other = Query(query.stream, f"{query.application}-{sub}")
+        other.put_row(replace(row, others={}, checkpoint=Checkpoint.at(Position(number, sub))))
+        other.put_row(LeaseRow(key="shardId-000000000001"))
+        other.start()
+        assert len(other.read(wanted)) == wanted
+        other.stop()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_is_trimmed_is_a_loss_by_the_policy(query: Query) -> None:
+    query.stream.put(20)
+    query.start().read(20)
+    query.stop()
+    rows = query.rows()
+    query.stream.settle(25 * HOUR_S)
+    query.stream.put(4)
+    other = Query(query.stream, f"{query.application}-kcl")
+    for row in rows.values():
+        position = Position(row.checkpoint.position.sequence_number)
+        other.put_row(replace(row, others={}, checkpoint=Checkpoint.at(position)))
+    with pytest.raises(DataLossError, match="records may have been lost"):
+        other.start().batch()
+    other.stop()
+    assert sorted(other.start(failOnDataLoss="false").read(4)) == query.stream.written[-4:]
+    other.stop()
+
+
+def test_leases_of_a_former_stream_of_that_name_are_no_place_to_begin(query: Query) -> None:
+    query.put_row(LeaseRow(key="shardId-000000000000", checkpoint=Checkpoint.at(Position(7))))
+    query.put_row(LeaseRow(key="shardId-000000000001"))
+    with pytest.raises(OptionError, match="the query can't go on where its lease says"):
+        query.start().batch()
+
+
+def test_leases_that_are_ahead_of_the_directory_are_told(query: Query, caplog: pytest.LogCaptureFixture) -> None:
+    query.stream.put(20)
+    query.stream.settle()
+    query.stream.put(20)
+    query.start(maxRecordsPerTrigger="10").batch()
+    old = query.end
+    query.read(20)
+    query.until_mirrored()
+    query.stop()
+    query.start(old)
+    query.batch()
+    assert "are ahead of the Spark checkpoint directory" in caplog.text

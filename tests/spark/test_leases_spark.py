@@ -1,0 +1,117 @@
+"""Real queries that begin where the leases of their application say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from querying import Batches, Stream, assert_exact, reader, run, start
+
+from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.settings import Credentials, WireSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from penstock.core.leases import LeaseRow
+
+PROGRAM = Path(__file__).with_name("leases_process.py")
+DEADLINE_S = 120.0
+APPLICATION = "billing"
+
+
+def leases(stream: Stream) -> dict[str, LeaseRow]:
+    local = stream.local
+    wire = WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("a", "b"))
+
+    async def scan() -> dict[str, LeaseRow]:
+        table = DynamoLeaseTable(APPLICATION, wire)
+        try:
+            return {row.key: row for row in (await table.scan(consistent=True)).rows}
+        finally:
+            await table.close()
+
+    return asyncio.run(scan())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come to that"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_new_directory_goes_on_behind_what_was_committed(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
+    with_leases = {
+        "applicationName": APPLICATION,
+        "dynamodbEndpointUrl": stream.local.endpoint_url,
+        "leaseIntervalMs": "100000",  # only what is written at once, and at the end
+    }
+    stream.put(100)
+    stream.settle()
+    frame, first = reader(spark, stream, **with_leases), Batches()
+    query = start(frame, tmp_path / "one", first)
+    try:
+        until(lambda: len(first.all_rows()) == 100)
+        stream.put(30)
+        stream.settle()
+        until(lambda: len(first.all_rows()) == 130)
+        query.processAllAvailable()  # the source was asked what comes next: so the batch is committed
+    finally:
+        query.stop()  # Spark ends the source's process by a signal: it writes what is missing
+    until(lambda: {one.owner for one in leases(stream).values()} == {None})
+    stream.put(50)
+    stream.settle()
+    rows = first.all_rows() + run(spark, stream, tmp_path / "two", **with_leases).all_rows()
+    assert_exact(stream, rows)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_query_whose_driver_is_killed_repeats_nothing_that_its_leases_say(stream: Stream, tmp_path: Path) -> None:
+    """SIGKILL while it reads, twice; each time with a new directory. Then the last one reads what is left."""
+    output = tmp_path / "rows"
+    output.touch()
+    done: dict[str, int] = {}
+    for turn in range(3):
+        before = output.read_text(encoding="utf-8")
+        command = [sys.executable, str(PROGRAM), stream.local.endpoint_url, "orders", APPLICATION]
+        process = subprocess.Popen(
+            [*command, str(tmp_path / f"directory-{turn}"), str(output)], stdout=subprocess.PIPE, start_new_session=True
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"started\n"
+            for _ in range(4):
+                size = output.stat().st_size
+                stream.put(40)
+                stream.settle()
+                until(lambda size=size: output.stat().st_size > size)  # type: ignore[misc]
+            if turn == 2:
+                wanted = {data.decode() for data in stream.written}
+                until(lambda wanted=wanted: {row[2] for row in rows_of(output.read_text("utf-8"))} >= wanted)  # type: ignore[misc]
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        text = output.read_text(encoding="utf-8")
+        fresh = rows_of(text.removeprefix(before))
+        assert all(int(number) > done.get(shard_id, 0) for shard_id, number, _ in fresh), "what was done came again"
+        done = {key: row.checkpoint.position.sequence_number for key, row in leases(stream).items()}
+    assert {row[2].encode() for row in rows_of(text)} == set(stream.written)
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """Of whole lines: the last batch may be broken off."""
+    return [row for line in text.splitlines(keepends=True) if line.endswith("\n") for row in json.loads(line)]
