@@ -46,17 +46,26 @@ if TYPE_CHECKING:
         RecordRefusedError,
         RecordWithdrawnError,
         ServiceError,
+        ShardReadError,
+        ShardStoppedError,
         StalledError,
         ThrottledError,
         TransportError,
         UnavailableError,
+        UnreadableRecordError,
     )
     from penstock.model import OutRecord, OutsidePolicy, Position, PutResult, Record, Shard, StartAt, StreamName
     from penstock.options import ProducerOptions
     from penstock.runtime.consumer.batch import Batch
     from penstock.runtime.consumer.consumer import Consumer
+    from penstock.runtime.consumer.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
+    from penstock.runtime.consumer.delivered import Delivered
+    from penstock.runtime.consumer.driving import OneByOne, Unordered, by_key, unordered
+    from penstock.runtime.consumer.lifecycle import AssignedShard, Origin
     from penstock.runtime.consumer.settings import WorkerSettings
     from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
+    from penstock.runtime.consumer.values import HandOut, Unreadable
     from penstock.runtime.feeds.fan_out import FanOutTimes
     from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
     from penstock.runtime.producer import Producer
@@ -73,6 +82,7 @@ __all__ = [
     "AccessDeniedError",
     "AggregateError",
     "AnyOrder",
+    "AssignedShard",
     "Batch",
     "BufferFullError",
     "ByKey",
@@ -80,10 +90,15 @@ __all__ = [
     "CheckpointError",
     "ConditionFailedError",
     "Consumer",
+    "ConsumerStatistics",
     "Credentials",
     "CredentialsError",
     "DataLossError",
     "DeadLetters",
+    "DeadLettersTo",
+    "DeadLettersToFile",
+    "DeadLettersToStream",
+    "Delivered",
     "EqualCounts",
     "Every",
     "ExpiredIteratorError",
@@ -91,6 +106,7 @@ __all__ = [
     "Fixed",
     "FlushTimeoutError",
     "GiveUp",
+    "HandOut",
     "InOrder",
     "InvalidArgumentError",
     "InvalidRecordError",
@@ -98,7 +114,9 @@ __all__ = [
     "LedgerSettings",
     "MemoryLeaseTable",
     "NotFoundError",
+    "OneByOne",
     "OptionError",
+    "Origin",
     "OutRecord",
     "OutsidePolicy",
     "PenstockError",
@@ -123,7 +141,10 @@ __all__ = [
     "Riding",
     "ServiceError",
     "Shard",
+    "ShardReadError",
     "ShardReader",
+    "ShardStatistics",
+    "ShardStoppedError",
     "Skip",
     "SqliteLeaseTable",
     "StalledError",
@@ -136,12 +157,17 @@ __all__ = [
     "ThrottledError",
     "TransportError",
     "UnavailableError",
+    "Unordered",
+    "Unreadable",
+    "UnreadableRecordError",
     "Unwritten",
     "Warn",
     "WireSettings",
     "WorkerSettings",
     "__version__",
+    "by_key",
     "log_events",
+    "unordered",
 ]
 
 __version__ = "0.1.0"
@@ -162,7 +188,13 @@ _HOMES = (
     "penstock.core.assignment.strategies",
     "penstock.runtime.feeds.fan_out",
     "penstock.runtime.consumer.settings",
+    "penstock.runtime.consumer.values",
+    "penstock.runtime.consumer.lifecycle",
+    "penstock.runtime.consumer.statistics",
     "penstock.runtime.consumer.batch",
+    "penstock.runtime.consumer.delivered",
+    "penstock.runtime.consumer.driving",
+    "penstock.runtime.consumer.dead_letters",
     "penstock.runtime.consumer.shard_reader",
     "penstock.runtime.consumer.consumer",
     "penstock.telemetry.log",
