@@ -141,7 +141,7 @@ def nothing_but_the_command_sees_kclpy(importer: str, imported: str) -> bool:
 
 
 def a_processors_process_sees_the_standard_library_alone(importer: str, imported: str) -> bool:
-    """What runs beside the user's code, in each of his processes, must not cost him its start, or a version conflict."""
+    """It runs beside the user's code, in each of his processes: no long start, no conflict of versions."""
     if not any(within(importer, part) for part in ("penstock.kclpy.child", "penstock.kclpy.shim")):
         return True
     ours = imported in ("penstock", "penstock.kclpy") or within(imported, "penstock.kclpy.shim")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 
 import pytest
 
@@ -167,3 +168,8 @@ def test_each_property_is_of_one_kind() -> None:
     assert not read & WITHOUT_MEANING
     assert not IGNORED.keys() & WITHOUT_MEANING
     assert read & IGNORED.keys() == {"executablename"}
+
+
+def test_the_guide_names_each_property_that_is_read() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs/guides/kclpy.md").read_text(encoding="utf-8")
+    assert [name for name in READ if f"`{name}`" not in guide] == []
