@@ -43,7 +43,8 @@ class ShardStory:
     closed: bool = False
     positions: list[Position] = field(default_factory=list)
     settled: set[Position] = field(default_factory=set)
-    delivered: Counter[Position] = field(default_factory=Counter)
+    delivered: dict[Position, int] = field(default_factory=dict)
+    """With the token of the last delivery."""
     prefix: int = 0
     """So many of the first positions are settled."""
     token: int = 0
@@ -51,6 +52,9 @@ class ShardStory:
     tenure: str | None = None
     """Who had it."""
     checkpoint: Checkpoint | None = None
+    owner: str | None = None
+    owner_counter: int = 0
+    """Whom the row names, and the counter by which it began to."""
     ended: bool = False
     """That it is done was stored once."""
     stored: dict[int, Checkpoint] = field(default_factory=dict)
@@ -76,6 +80,8 @@ class History:
         self.duplicates = 0
         self.done_again = 0
         """Deliveries of what was settled before."""
+        self.handed_twice = 0
+        """Deliveries of what another tenure had handed out before."""
         self.tenures = 0
         self.told: Counter[str] = Counter()
         """Kinds of events that the workers told."""
@@ -125,9 +131,11 @@ class History:
         story = self.shards.get(key)
         if story is None or row is None:
             return
-        owner = None if before is None else before.actual_owner
-        if row.actual_owner != owner:
+        if row.actual_owner != story.owner:
             self.moves.append((self._clock(), key, row.actual_owner))
+            story.owner, story.owner_counter = row.actual_owner, row.counter
+        elif kind == "take":
+            story.owner_counter = row.counter
         if row.actual_owner is not None:
             story.stored[row.counter] = row.checkpoint
         if story.checkpoint is None or row.checkpoint != story.checkpoint:
@@ -172,10 +180,12 @@ class History:
             return
         self._check_order(story, who, shard_id, token, begun, positions)
         for position in positions:
-            if story.delivered[position]:
+            before = story.delivered.get(position)
+            if before is not None:
                 self.duplicates += 1
                 self.done_again += position in story.settled
-            story.delivered[position] += 1
+                self.handed_twice += before != token
+            story.delivered[position] = token
 
     def _check_tenure(self, story: ShardStory, who: str, shard_id: str, token: int) -> None:
         if token < story.token:
@@ -214,6 +224,13 @@ class History:
         self.note("settled", who, shard_id, token, positions[0] if positions else None, len(positions), counts)
         if counts:
             self.shards[shard_id].settled.update(positions)
+
+    def lease_lost(self, who: str, worker_id: str, key: str, token: int) -> None:
+        """A process believes that another has its lease."""
+        self.note("lost", who, key, token)
+        story = self.shards[key]
+        if story.owner == worker_id and story.owner_counter <= token:
+            self.fault("a healthy owner lost its lease", f"{who} let go of {key}, which is its own since {token}")
 
     # --- the end --------------------------------------------------------------------------------
 

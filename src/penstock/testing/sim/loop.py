@@ -116,6 +116,8 @@ class VirtualLoop(NoOutside):
         self._timers_asked = 0
         self._turn_at: Moment | None = None
         self._frozen = False
+        self._suspended_s: float | None = None
+        self._slept_s = 0.0
         self._turning = False
         self._stopping = False
         self._running = False
@@ -130,12 +132,23 @@ class VirtualLoop(NoOutside):
         """Seconds on this loop's clock."""
         return self.offset_s + self.rate * self.virtual.now_s
 
-    def freeze(self) -> None:
-        """Run nothing of this loop while time goes on, as if its process had been stopped."""
+    def slept_s(self) -> float:
+        """For how long its clock stood still, as that of a machine does that is suspended."""
+        return self._slept_s
+
+    def freeze(self, *, suspended: bool = False) -> None:
+        """Run nothing of this loop while time goes on, as if its process had been stopped. ``suspended``: as if its
+        machine had, so that its clock stands still too.
+        """
         self._frozen = True
+        self._suspended_s = self.virtual.now_s if suspended else None
 
     def thaw(self) -> None:
         """Go on: first with what came meanwhile, then with what is due."""
+        if self._frozen and self._suspended_s is not None:
+            slept_s = self.rate * (self.virtual.now_s - self._suspended_s)
+            self._slept_s += slept_s
+            self.offset_s -= slept_s
         self._frozen = False
         self._arm()
 

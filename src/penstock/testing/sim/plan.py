@@ -47,6 +47,8 @@ class Pause(Fault):
 
     worker: int
     lasts_s: float
+    suspended: bool = False
+    """The machine sleeps: its monotonic clock stands still as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +242,8 @@ def _crash(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
 
 
 def _pause(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
-    return [Pause(at_s=at_s, worker=worker, lasts_s=rng.choice([rng.uniform(0.2, 9.0), rng.uniform(9.0, 35.0)]))]
+    lasts_s = rng.choice([rng.uniform(0.2, 9.0), rng.uniform(9.0, 35.0)])
+    return [Pause(at_s=at_s, worker=worker, lasts_s=lasts_s, suspended=rng.random() < 0.25)]
 
 
 def _cut(service: Service, rng: random.Random, at_s: float, worker: int) -> list[Fault]:

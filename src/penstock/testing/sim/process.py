@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.leases.tenure import Loss, Lost
 from penstock.errors import PenstockError
 from penstock.model import Position
 from penstock.runtime.consumer.batch import Batch
@@ -19,6 +20,7 @@ from penstock.testing.sim.table import TableConnection
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from penstock.core.leases.tenure import Command
     from penstock.runtime.consumer.settings import WorkerSettings
     from penstock.runtime.consumer.shard_reader import ShardReader
     from penstock.testing.sim.history import History
@@ -39,7 +41,7 @@ class SimulatedConsumer(Consumer):
         self._process = process
 
     def _on_reader(self, reader: ShardReader) -> None:
-        process, take = self._process, reader.take
+        process, take, heard = self._process, reader.take, reader.heard
 
         def recorded(*arguments: Any, **options: Any) -> Batch[Any] | None:
             batch = take(*arguments, **options)
@@ -48,7 +50,13 @@ class SimulatedConsumer(Consumer):
                 batch.__class__ = process.batch_class
             return batch
 
+        def told(command: Command) -> None:
+            if isinstance(command, Lost) and command.why is Loss.TAKEN and process.alive:
+                process.history.lease_lost(process.name, process.worker_id, reader.shard_id, reader.token)
+            heard(command)
+
         reader.take = recorded  # type: ignore[method-assign]
+        reader.heard = told  # type: ignore[method-assign]
         super()._on_reader(reader)
 
 

@@ -139,6 +139,8 @@ class Simulator:
         for place in range(self.plan.workers):
             self.time.at(self._rng.choice([0.0, self._rng.uniform(0.0, 2.0)]) + place * 1e-3, self._join)
         for fault in self.plan.faults:
+            if fault.at_s >= self.plan.duration_s:
+                continue
             self.time.at(fault.at_s, lambda fault=fault: self._happen(fault))  # type: ignore[misc]
         self.time.at(0.1, self._put)
         self.time.run(self.plan.duration_s)
@@ -182,8 +184,11 @@ class Simulator:
         if len(self.history.moves) > moves:
             moved = self.history.moves[moves:]
             self.history.fault("leases move without need", f"{len(moved)} in a quiet time, first {moved[0]}")
-        if self.plan.calm and self.history.done_again:
-            self.history.fault("records that are settled come again", f"{self.history.done_again}, without any fault")
+        history = self.history
+        if self.plan.calm and history.done_again:
+            history.fault("records that are settled come again", f"{history.done_again}, without any fault")
+        if self.plan.calm and history.handed_twice and self.plan.program != "leaves_early":
+            history.fault("records come again after a handoff", f"{history.handed_twice}, without any fault")
 
     def _wrong(self) -> str:
         """What is not yet as it should be."""
@@ -229,6 +234,10 @@ class Simulator:
 
     def _join(self) -> None:
         self._start(len(self.fleet), None)
+
+    def _come_back(self, place: int, worker_id: str | None) -> None:
+        if self.time.now_s < self.plan.duration_s:
+            self._start(place, worker_id)
 
     def _start(self, place: int, worker_id: str | None) -> None:
         name = f"w{place}" if place == len(self.fleet) else f"w{place}.{len(self.processes)}"
@@ -289,9 +298,9 @@ class Simulator:
                 process.crash()
                 if fault.back_after_s is not None:
                     worker_id = process.worker_id if fault.same_id else None
-                    self.time.after(fault.back_after_s, lambda: self._start(fault.worker, worker_id))
-            case Pause():
-                process.loop.freeze()
+                    self.time.after(fault.back_after_s, lambda: self._come_back(fault.worker, worker_id))
+            case Pause() if not process.loop.frozen:
+                process.loop.freeze(suspended=fault.suspended)
                 self.time.after(fault.lasts_s, lambda: process.loop.thaw() if process.alive else None)
             case Cut():
                 link = process.links[fault.service]
