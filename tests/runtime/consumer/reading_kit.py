@@ -74,6 +74,7 @@ async def reading(
     cadence: Cadence | None = None,
     settings: LedgerSettings | None = None,
     checkpoint_when_told: bool = False,
+    **more: Any,
 ) -> AsyncIterator[Reading]:
     """Claim the lease, and read while the context lasts; at its end the tenure is abandoned, as by a crash."""
     loop = asyncio.get_running_loop()
@@ -112,6 +113,7 @@ async def reading(
         rng=random.Random(2),
         on_event=events.append,
         checkpoint_when_told=checkpoint_when_told,
+        **more,
     )
     readers.append(reader)
     fetching = asyncio.create_task(reader.run())

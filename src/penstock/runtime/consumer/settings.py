@@ -16,6 +16,7 @@ from penstock.runtime.feeds.fan_out import FanOutTimes
 
 if TYPE_CHECKING:
     from penstock.runtime.consumer.dead_letters import DeadLetterChoice
+    from penstock.runtime.consumer.two_phase import OnPending
     from penstock.runtime.consumer.values import UnreadablePolicy
 
 MIB = 1024 * 1024
@@ -43,6 +44,10 @@ class WorkerSettings:
     """How often the other workers are looked at."""
     wait_interval_s: float = 0.05
     """How often, while a shard is being handed over."""
+    upkeep_interval_s: float = 60.0
+    """How often leases that have served are deleted, and holes looked for, by one of the workers. A hole is repaired
+    when it was there three times in a row.
+    """
     ledger: LedgerSettings = NOTHING_GIVEN_UP
     """By default what fails is tried again until it succeeds, the bad record of a batch alone: nothing is given up as
     long as nobody has said where to. Where ``dead_letters`` says so, the default is `LedgerSettings()`.
@@ -54,6 +59,10 @@ class WorkerSettings:
     dead_letter_timeout_s: float = 60.0
     """A dead letter that is not written by then counts as failed, and is written again later."""
     cadence: Cadence = field(default_factory=Riding)
+    on_pending: OnPending | None = None
+    """Asked when a shard begins whose former owner has prepared a checkpoint and did not commit it. None: it is
+    abandoned, as the KCL does.
+    """
     checkpoint_when_told: bool = False
     """True: what is settled is checkpointed no further than `ShardReader.checkpoint_to` says, and a shard is stored as
     ended when that says so.
@@ -79,6 +88,7 @@ class WorkerSettings:
                 "warm_bytes_max",
                 "look_interval_s",
                 "wait_interval_s",
+                "upkeep_interval_s",
                 "drain_deadline_s",
                 "batch_records_max",
                 "subscriptions_per_s",

@@ -16,7 +16,7 @@ from penstock.runtime.consumer.batch import Batch
 from penstock.runtime.consumer.burying import TIMEOUT_S, Burying
 from penstock.runtime.consumer.fetching import Fetching
 from penstock.runtime.consumer.reader_hooks import ReaderHooks, stopped
-from penstock.runtime.consumer.two_phase import TwoPhase
+from penstock.runtime.consumer.two_phase import TwoPhase, resume
 from penstock.runtime.consumer.values import StopReading
 from penstock.runtime.waiting import Alarm, wait_set
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.model import Position, Record
     from penstock.runtime.consumer.dead_letters import LetterSink
     from penstock.runtime.consumer.tenure_keeper import TenureKeeper
-    from penstock.runtime.consumer.two_phase import PendingCheckpoint
+    from penstock.runtime.consumer.two_phase import OnPending, PendingCheckpoint
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
 
 BATCH_RECORDS_MAX = 10_000
@@ -58,12 +58,13 @@ class ShardReader(ReaderHooks):
         read_ahead: Iterable[Taken] = (),
         on_end: Callable[[tuple[ChildShard, ...]], Awaitable[None]] | None = None,
         checkpoint_when_told: bool = False, letters: LetterSink | None = None, letter_timeout_s: float = TIMEOUT_S,
-        on_ending: Callable[[Ending], None] | None = None,
+        on_ending: Callable[[Ending], None] | None = None, on_pending: OnPending | None = None,
     ) -> None:  # fmt: skip
         """``read_ahead``: pages that the feed has given before; some may lie before the checkpoint. ``on_end``: awaited
         when the last record was fetched, before the shard may be checkpointed as ended. ``checkpoint_when_told``: what
         is settled is checkpointed no further than `checkpoint_to` says. ``letters``: where dead letters go.
-        ``on_ending`` hears, once, that the ledger's policies want the shard given up, or stopped.
+        ``on_ending`` hears, once, that the ledger's policies want the shard given up, or stopped. ``on_pending`` says
+        what becomes of a checkpoint that the former owner left pending.
         """
         super().__init__()
         self._loop = asyncio.get_running_loop()
@@ -72,12 +73,15 @@ class ShardReader(ReaderHooks):
         self.shard_id = shard_id
         checkpoint = keeper.row.checkpoint
         self._settings, self._rng, self._on_event = settings, rng, on_event
-        self.ledger = self._new_ledger(checkpoint, None)
         self._checkpoints = Checkpoints(cadence or Riding(), checkpoint, self._loop.time())
+        begins = resume(
+            keeper.row, self._checkpoints, stream=stream, shard_id=shard_id, on_pending=on_pending, on_event=on_event
+        )
+        self.ledger = self._new_ledger(begins.settled, None)
         self._batch_records_max = batch_records_max
         self._behind_ms: int | None = None
         self._fetching = Fetching(
-            feed, read_ahead, checkpoint, may=self._may_fetch, admit=self._admit, pause=self._pause,
+            feed, read_ahead, begins.wanted, may=self._may_fetch, admit=self._admit, pause=self._pause,
             on_end=self._fetched,
         )  # fmt: skip
         self._on_end = on_end
@@ -107,6 +111,8 @@ class ShardReader(ReaderHooks):
         )  # fmt: skip
         self._told = checkpoint  # what the keeper knows to be safe
         self._writing: Checkpoint | None = None  # what it was told to write by itself
+        if begins.settled > checkpoint:
+            self._tell(begins.settled, at_once=True)
 
     # --- for those who read ---------------------------------------------------------------------
 

@@ -13,15 +13,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.leases.tenure import PendingStored, Prepared, Settled, Stored
 from penstock.core.ledger.checkpoints import Pending, Phase
 from penstock.errors import CheckpointError
+from penstock.events import PendingCheckpointFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
+    from penstock.core.leases import LeaseRow
     from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.leases.tenure import Command
     from penstock.core.ledger.checkpoints import Checkpoints
+    from penstock.events import LedgerEvent
     from penstock.model import Position
     from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+
+    OnPending: TypeAlias = "Callable[[FoundPending], PendingChoice]"
 
 
 class PendingChoice(StrEnum):
@@ -44,6 +50,15 @@ class FoundPending(NamedTuple):
     """All up to here was prepared; None: the whole shard, to its end."""
     state: bytes | None
     """What the application stored with it."""
+
+
+class Resumed(NamedTuple):
+    """Where a tenure begins."""
+
+    settled: Checkpoint
+    """All up to here is settled."""
+    wanted: Checkpoint
+    """Nothing up to here is to be handed out."""
 
 
 class PendingCheckpoint:
@@ -188,6 +203,38 @@ class TwoPhase:
 
     def _gone(self) -> CheckpointError:
         return CheckpointError(f"{self._where}: the shard is not held any more ({self._over}): its next owner is told")
+
+
+def resume(
+    row: LeaseRow,
+    checkpoints: Checkpoints,
+    *,
+    stream: str,
+    shard_id: str,
+    on_pending: OnPending | None,
+    on_event: Callable[[LedgerEvent], None],
+) -> Resumed:
+    """Where a new tenure goes on, and what becomes of a checkpoint that the former owner left pending."""
+    pending = row.pending
+    if pending is None:
+        return Resumed(row.checkpoint, row.checkpoint)
+    position, choice = _position(pending), PendingChoice.ABANDON
+    if on_pending is not None:
+        try:
+            choice = PendingChoice(on_pending(FoundPending(stream, shard_id, position, row.pending_state)))
+        except Exception as error:
+            told = {"message": "on_pending raised; the checkpoint is kept pending", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
+            choice = PendingChoice.KEEP
+    on_event(PendingCheckpointFound(stream, shard_id, position, choice.value))
+    if choice is PendingChoice.KEEP:
+        checkpoints.found(Pending(pending, row.pending_state))
+        return Resumed(row.checkpoint, row.checkpoint)
+    checkpoints.clear_next()
+    if choice is PendingChoice.ABANDON or pending < row.checkpoint:
+        return Resumed(row.checkpoint, row.checkpoint)
+    # To the shard's end: its children have to be found first, by reading to it.
+    return Resumed(row.checkpoint if pending.is_end else pending, pending)
 
 
 def _seen(answer: asyncio.Future[None]) -> None:

@@ -21,8 +21,8 @@ from penstock.core.assignment.views import startable
 from penstock.core.handoff.sides import OwnerSide
 from penstock.core.leases import writes
 from penstock.core.leases.tenure import Loss, Lost, Saw
-from penstock.errors import PenstockError
-from penstock.events import FleetChanged
+from penstock.errors import PenstockError, ServiceError
+from penstock.events import FleetChanged, LeaseUpkeepFailed
 from penstock.ports import SharedWithKcl
 from penstock.runtime.clock import SteadyClock
 from penstock.runtime.consumer.dead_letters import open_letters
@@ -97,7 +97,9 @@ class Worker:
         self._over = asyncio.Event()
         self._failure: BaseException | None = None
         self._retreats_until_s = float("-inf")
+        self._keeping_up: asyncio.Task[None] | None = None
         self._kept_up_s = float("-inf")
+        self._measure_at_s = float("-inf")
         self._presence = Presence(
             worker_id,
             table,
@@ -233,6 +235,7 @@ class Worker:
             rng=self._rng,
             failover_s=settings.failover_s,
         )
+        self._keep_up(workers)
         self._give(part, workers)
         await self._forward(part)
         await self._receiving.round(part, self._mine(leases), leases, workers)
@@ -272,11 +275,39 @@ class Worker:
             return []
         avoids = presence.avoids()
         readable = {lease.key: lease for lease in startable(leases.values())}
-        self._heirs.intersection_update(one for one, lease in leases.items() if not lease.ended and lease.owner is None)
-        mine = (None, self.id)
+        self._heirs -= {
+            key for key in self._heirs & leases.keys() if leases[key].ended or leases[key].owner is not None
+        }
+        mine, leases_max = (None, self.id), self.settings.leases_max
+        has_room = leases_max is None or len(self.held) + len(self._claims) < leases_max
         named = [key for key, lease in readable.items() if lease.owner == self.id and lease.next_owner in mine]
-        heirs = self._heirs & readable.keys() if self._sight.fleet is not Fleet.KCL3 else ()
+        heirs = self._heirs & readable.keys() if has_room and self._sight.fleet is not Fleet.KCL3 else ()
         return [key for key in (*named, *heirs) if key not in self.held and key not in avoids]
+
+    def _keep_up(self, workers: Mapping[str, WorkerView]) -> None:
+        """Once at the start see which leases are missing; from time to time clean up, one worker for all."""
+        now_s, task = self._clock(), self._keeping_up
+        if now_s >= self._measure_at_s:
+            self._measure_at_s = now_s + self.settings.failover_s / 4
+            for held in self.held.values():
+                held.measure()
+        if task is not None and not task.done():
+            return
+        interval_s = self.settings.upkeep_interval_s
+        if task is None:
+            self._keeping_up = self._spawn(self._upkeep(self._shards.missing(self._sight.leases)))
+        elif now_s - self._kept_up_s >= interval_s and self.id == min(one for one in workers if workers[one].alive):
+            self._keeping_up = self._spawn(self._upkeep(self._shards.upkeep()))
+        else:
+            return
+        self._kept_up_s = now_s
+
+    async def _upkeep(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except PenstockError as error:
+            reason = error.code if isinstance(error, ServiceError) else type(error).__name__
+            self._on_event(LeaseUpkeepFailed(self._table.name, reason, self.settings.upkeep_interval_s))
 
     def _retreat(self) -> None:
         """Who could not write for long leaves its leases to others, if there are any, for a while."""
@@ -385,9 +416,10 @@ class Worker:
             await warming.stop()
         settings, stream = self.settings, keeper.row.stream
         part = self._parts[stream]
+        feed = part.promote(part.open_feed(keeper.row) if warming is None else warming.feed)
         reader = ShardReader(
             keeper,
-            part.promote(part.open_feed(keeper.row) if warming is None else warming.feed),
+            feed,
             stream=part.name,
             shard_id=shard_id_of(key),
             settings=settings.ledger,
@@ -400,11 +432,13 @@ class Worker:
             checkpoint_when_told=settings.checkpoint_when_told,
             letters=self._letters,
             letter_timeout_s=settings.dead_letter_timeout_s,
+            on_pending=settings.on_pending,
             on_ending=lambda ending: None if ending.stops else self.give_up(key, ending.cool_down_s),
         )
         reader.origin = origin
         side = OwnerSide(key, warm_deadline_s=settings.warm_deadline_s, drain_deadline_s=settings.drain_deadline_s)
-        held = self.held[key] = HeldShard(keeper, reader, side, name=self._presence.name, clock=self._clock)
+        name, clock = self._presence.name, self._clock
+        held = self.held[key] = HeldShard(keeper, reader, side, feed.cursor, name=name, clock=clock)
         self._on_reader(reader)
         return held
 
