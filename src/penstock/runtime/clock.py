@@ -30,10 +30,11 @@ class SteadyClock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, slept_s: Callable[[], float] | None = None) -> None:
         """A loop that has a ``slept_s`` of its own is asked, instead of the machine."""
-        slept_s = slept_s or getattr(loop, "slept_s", _slept_s)
         self._loop_s = loop.time
-        self._slept_s = slept_s
-        self._at_first_s = slept_s()
+        if slept_s is None:
+            slept_s = getattr(loop, "slept_s", _slept_s)
+        self._slept_s: Callable[[], float] = slept_s
+        self._at_first_s = self._slept_s()
         self._since_s = 0.0
 
     def __call__(self) -> float:

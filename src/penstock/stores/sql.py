@@ -54,6 +54,7 @@ LEASE_COLUMNS: Mapping[str, Column] = MappingProxyType(
         names.THROUGHPUT: Column("throughput_kbps", REAL),
         names.CHECKPOINT_OWNER: Column("checkpoint_owner", TEXT),
         names.ENTITY: Column("entity_type", TEXT),
+        names.READ_UNTIL: Column("read_until_ms", NUMBER),
     }
 )
 WORKER_COLUMNS: Mapping[str, Column] = MappingProxyType(

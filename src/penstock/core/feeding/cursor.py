@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import ChildShard, RawRecord, ReadPage
     from penstock.core.feeding.user_records import ShardView
 
+SERVICE_CLOCK_S = 2.0
+"""How far the service's time, as its answers tell it, may be ahead of what it is."""
+
 EMPTY_PAGES_MAX = 4
 """So many empty pages in a row where a certain record should come first: it is looked for from the oldest one on."""
 
@@ -66,7 +69,8 @@ class FeedCursor:
         read_until_s: float | None = None,
     ) -> None:
         """``checkpoint``: read what follows it. ``timestamp_s``: the application's start (epoch seconds), where the
-        checkpoint is AT_TIMESTAMP. ``read_until_s``: all that had arrived by then (epoch seconds) is settled.
+        checkpoint is AT_TIMESTAMP. ``read_until_s``: all that had arrived by then (epoch seconds) is settled: where
+        the checkpoint is LATEST, reading goes on from there.
         """
         if checkpoint.is_end:
             raise ValueError(f"{shard.shard_id} is read to its end")
@@ -77,7 +81,13 @@ class FeedCursor:
         self._digits = checkpoint.digits
         self._word = checkpoint
         self._timestamp_s = timestamp_s
-        self._read_until_s = read_until_s
+        self._settled_until_s = read_until_s
+        self.read_until_s = read_until_s
+        """All that had arrived by then (epoch seconds) was handed on, or settled before. None: it is not known."""
+        self.payload_bytes = 0
+        """What came, for whoever wants to know the throughput: feeds count it."""
+        if checkpoint == Checkpoint.LATEST:
+            self._timestamp_s = read_until_s
         self._last: int | None = None  # the last Kinesis record that came
         self._continuation: int | None = None
         self._awaits_done = self._done is not None  # it is asked for the stored record, which has not come again yet
@@ -120,10 +130,11 @@ class FeedCursor:
         self._begin_anew()
         return True
 
-    def take(self, page: ReadPage, *, horizon_s: float | None = None) -> Taken | None:
+    def take(self, page: ReadPage, *, horizon_s: float | None = None, asked_s: float | None = None) -> Taken | None:
         """Judge a page. None: it is worth nothing, and a new iterator is needed, at `start`.
 
         ``horizon_s``: the oldest arrival time that the stream's retention covers (epoch seconds), if it is known.
+        ``asked_s``: the service's time when the page was asked for, or before.
 
         Raises AggregateError, where aggregates outside of the shard's range are to raise.
         """
@@ -132,7 +143,9 @@ class FeedCursor:
             if self._gone(page):
                 self._begin_anew()
                 return None
-            return self._taken(Opened(UserRecords(self._shard, ())), None, page, horizon_s)
+            taken = self._taken(Opened(UserRecords(self._shard, ())), None, page, horizon_s)
+            self._at_tip(page, asked_s)
+            return taken
         self._empty_pages = 0
         done = None if self._is_past else self._done
         if done is not None:
@@ -144,7 +157,30 @@ class FeedCursor:
         ends_at = _end_of(raws, found.records)
         if done is not None and ends_at is not None and ends_at <= done:
             ends_at = None
-        return self._taken(found, ends_at, page, horizon_s)
+        taken = self._taken(found, ends_at, page, horizon_s)
+        self._at_tip(page, asked_s)
+        return taken
+
+    def gone(self, *, horizon_s: float | None = None) -> Taken:
+        """The shard is in no listing any more: its last record is older than the retention. So it has ended."""
+        trimmed = None
+        if self._done is not None:
+            trimmed = Trimmed(self._done, None, self._is_covered(horizon_s))
+        nothing = UserRecords(self._shard, ())
+        return Taken(nothing, None, None, ended=True, children=(), outside=0, dropped=0, trimmed=trimmed)
+
+    def _is_covered(self, horizon_s: float | None) -> bool:
+        known_s = self._settled_until_s
+        return known_s is not None and horizon_s is not None and known_s >= horizon_s
+
+    def _at_tip(self, page: ReadPage, asked_s: float | None) -> None:
+        """Note until when all is read, if the page tells."""
+        if asked_s is None or page.millis_behind_latest != 0 or self._awaits_done or self._was_trimmed is not None:
+            return
+        until_s = asked_s - SERVICE_CLOCK_S
+        if self._word == Checkpoint.LATEST and self._timestamp_s is not None:
+            until_s = max(until_s, self._timestamp_s)
+        self.read_until_s = until_s if self.read_until_s is None else max(until_s, self.read_until_s)
 
     def _from(self, done: Position, raws: Sequence[RawRecord]) -> Sequence[RawRecord]:
         """Kinesis records from the stored one on; notes whether it is there."""
@@ -176,9 +212,8 @@ class FeedCursor:
     def _taken(self, found: Opened, ends_at: Position | None, page: ReadPage, horizon_s: float | None) -> Taken:
         trimmed, records = None, found.records
         if self._was_trimmed is not None and (page.records or page.is_last or page.millis_behind_latest == 0):
-            known_s = self._read_until_s
-            silent = known_s is not None and horizon_s is not None and known_s >= horizon_s
-            trimmed = Trimmed(self._was_trimmed, records.position(0) if len(records) else None, silent)
+            resumes_at = records.position(0) if len(records) else None
+            trimmed = Trimmed(self._was_trimmed, resumes_at, self._is_covered(horizon_s))
             self._was_trimmed = None
         return Taken(
             records,

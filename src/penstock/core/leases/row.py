@@ -34,12 +34,14 @@ THROUGHPUT = "throughputKBps"
 CHECKPOINT_OWNER = "checkpointOwner"
 ENTITY = "entityType"
 LEASE_ENTITY = "LEASE"
+READ_UNTIL = "readUntilMillis"
+"""Ours. The KCL leaves alone what it does not know."""
 
 ATTRIBUTES = (
     KEY, OWNER, COUNTER, CHECKPOINT, SUB, PENDING, PENDING_SUB, PENDING_STATE, SWITCHES, PARENTS, CHILDREN,
-    FIRST_HASH_KEY, LAST_HASH_KEY, STREAM, SHARD_ID, THROUGHPUT, CHECKPOINT_OWNER, ENTITY,
+    FIRST_HASH_KEY, LAST_HASH_KEY, STREAM, SHARD_ID, THROUGHPUT, CHECKPOINT_OWNER, ENTITY, READ_UNTIL,
 )  # fmt: skip
-"""All that a lease's row may hold by the KCL."""
+"""All that a lease's row may hold by the KCL, and what Penstock adds."""
 
 THROUGHPUT_DIGITS = 6
 """The KCL prints the throughput with as many decimals."""
@@ -85,6 +87,10 @@ class LeaseRow:
     """What the owner says it reads, KiB/s (KCL 3.x)."""
     entity: str | None = None
     """``LEASE``, as the KCL from 3.5 on marks its leases; None for older rows."""
+    read_until_ms: int | None = None
+    """All that had arrived in the shard by then (epoch milliseconds) is settled: so a shard that was silent since has
+    lost nothing, however old the checkpoint.
+    """
     others: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
     """Attributes that nobody here knows. No write touches them."""
 
@@ -123,6 +129,7 @@ class LeaseRow:
             THROUGHPUT: self.throughput_kib_s,
             CHECKPOINT_OWNER: self.checkpoint_owner,
             ENTITY: self.entity,
+            READ_UNTIL: self.read_until_ms,
         }
         return {name: value for name, value in values.items() if value is not None}
 
@@ -173,6 +180,7 @@ def _lease_row(of: Mapping[str, Any]) -> LeaseRow:
         shard_id=of.get(SHARD_ID),
         throughput_kib_s=None if throughput is None else float(throughput),
         entity=of.get(ENTITY),
+        read_until_ms=None if of.get(READ_UNTIL) is None else int(of[READ_UNTIL]),
         others=MappingProxyType({name: value for name, value in of.items() if name not in _KNOWN}) or _NOTHING,
     )
 

@@ -119,8 +119,8 @@ def _next_write(tenure: Tenure) -> Write:
     if wish.prepare is not None:
         return writes.prepare(row, wish.prepare.checkpoint, wish.prepare.state)
     if to is not None:
-        return writes.checkpoint(row, to, wish.throughput_kib_s)
-    return writes.renew(row, wish.throughput_kib_s)
+        return writes.checkpoint(row, to, wish.throughput_kib_s, wish.read_until_ms)
+    return writes.renew(row, wish.throughput_kib_s, wish.read_until_ms)
 
 
 def _storable(tenure: Tenure) -> Checkpoint | None:
@@ -227,7 +227,7 @@ def _fulfilled(wish: Wish, row: LeaseRow, kind: Kind) -> tuple[Wish, tuple[Comma
         if wish.prepare is None or wish.prepare.checkpoint != row.pending:
             return wish, ()  # another was asked for meanwhile
         return replace(wish, prepare=None), (PendingStored(wish.prepare.checkpoint),)
-    left = replace(wish, throughput_kib_s=None) if kind in (Kind.RENEW, Kind.CHECKPOINT) else wish
+    left = replace(wish, throughput_kib_s=None, read_until_ms=None) if kind in (Kind.RENEW, Kind.CHECKPOINT) else wish
     if wish.checkpoint is None or not _is_stored(wish, row) or (wish.commit and row.pending is not None):
         return left, (Stored(row.checkpoint),) if kind is Kind.CHECKPOINT else ()
     return replace(left, checkpoint=None, at_once=False, commit=False), (Stored(row.checkpoint),)
@@ -285,7 +285,10 @@ def _prepared(tenure: Tenure, given: Prepared, now_s: float) -> Result:
 
 
 def _measured(tenure: Tenure, given: Measured, now_s: float) -> Result:
-    return replace(tenure, wish=replace(tenure.wish, throughput_kib_s=given.throughput_kib_s)), ()
+    wish = tenure.wish
+    throughput_kib_s = wish.throughput_kib_s if given.throughput_kib_s is None else given.throughput_kib_s
+    read_until_ms = wish.read_until_ms if given.read_until_ms is None else given.read_until_ms
+    return replace(tenure, wish=replace(wish, throughput_kib_s=throughput_kib_s, read_until_ms=read_until_ms)), ()
 
 
 def _settled_late(tenure: Tenure, given: Settled, now_s: float) -> Result:

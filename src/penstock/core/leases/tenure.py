@@ -103,9 +103,11 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The throughput to store with the next renewal, for a KCL leader."""
+    """What to store with the next renewal, without a write of its own."""
 
-    throughput_kib_s: float
+    throughput_kib_s: float | None = None
+    read_until_ms: int | None = None
+    """See `LeaseRow`: it must hold for the checkpoint that is stored by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,7 @@ class Wish:
     commit: bool = False
     prepare: Prepared | None = None
     throughput_kib_s: float | None = None
+    read_until_ms: int | None = None
     to: str | None = None
     """With `State.ENDING`: who gets the lease; None: nobody."""
 

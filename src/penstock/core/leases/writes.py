@@ -22,6 +22,7 @@ from penstock.core.leases.row import (
     LAST_HASH_KEY,
     OWNER,
     PARENTS,
+    READ_UNTIL,
     SUB,
     SWITCHES,
     THROUGHPUT,
@@ -114,18 +115,18 @@ def take(row: LeaseRow, worker: str) -> Write:
     )
 
 
-def renew(row: LeaseRow, throughput_kib_s: float | None = None) -> Write:
-    """Show that the owner lives. ``throughput_kib_s`` is stored with it, for a KCL leader."""
-    if throughput_kib_s is None:
-        return _owners(row, Kind.RENEW, {})
-    return _owners(row, Kind.RENEW, {THROUGHPUT: round(throughput_kib_s, THROUGHPUT_DIGITS)})
+def renew(row: LeaseRow, throughput_kib_s: float | None = None, read_until_ms: int | None = None) -> Write:
+    """Show that the owner lives. What was measured is stored with it: for a KCL leader, for balancing, for a later
+    owner.
+    """
+    return _owners(row, Kind.RENEW, _measured(row, throughput_kib_s, read_until_ms))
 
 
-def checkpoint(row: LeaseRow, to: Checkpoint, throughput_kib_s: float | None = None) -> Write:
+def checkpoint(
+    row: LeaseRow, to: Checkpoint, throughput_kib_s: float | None = None, read_until_ms: int | None = None
+) -> Write:
     """Store progress, which is a renewal too. Raises ValueError for a step back."""
-    changes = _checkpointed(row, to)
-    if throughput_kib_s is not None:
-        changes[THROUGHPUT] = round(throughput_kib_s, THROUGHPUT_DIGITS)
+    changes = _checkpointed(row, to) | _measured(row, throughput_kib_s, read_until_ms)
     return _owners(row, Kind.CHECKPOINT, changes)
 
 
@@ -239,6 +240,15 @@ def _owners(row: LeaseRow, kind: Kind, changes: dict[str, Any]) -> Write:
     if row.checkpoint_owner is not None and row.checkpoint_owner == row.owner:
         changes = {CHECKPOINT_OWNER: None, **changes}  # handed over to himself: it is his, and the handoff is over
     return Write(kind, row.key, _as_seen(row), ((COUNTER, row.counter + 1), *changes.items()))
+
+
+def _measured(row: LeaseRow, throughput_kib_s: float | None, read_until_ms: int | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if throughput_kib_s is not None:
+        changes[THROUGHPUT] = round(throughput_kib_s, THROUGHPUT_DIGITS)
+    if read_until_ms is not None and (row.read_until_ms is None or read_until_ms > row.read_until_ms):
+        changes[READ_UNTIL] = read_until_ms
+    return changes
 
 
 def _checkpointed(row: LeaseRow, to: Checkpoint) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from penstock.core.handoff.owner import OwnerCommand, OwnerInput
 from penstock.core.handoff.sides import OwnerSide
-from penstock.core.leases.tenure import End, Ended, HandoffAsked, Lost
+from penstock.core.leases.tenure import End, Ended, HandoffAsked, Lost, Measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from penstock.core.assignment.views import WorkerView
+    from penstock.core.feeding.cursor import FeedCursor
     from penstock.core.leases.tenure import Command
     from penstock.runtime.consumer.shard_reader import ShardReader
     from penstock.runtime.consumer.tenure_keeper import TenureKeeper
@@ -26,15 +27,22 @@ class HeldShard:
         keeper: TenureKeeper,
         reader: ShardReader,
         side: OwnerSide,
+        cursor: FeedCursor,
         *,
         name: Callable[[str, str | None], None],
         clock: Callable[[], float],
     ) -> None:
-        """``name(key, receiver)``: write into the own worker row to whom the lease goes; None: to nobody."""
+        """``cursor``: how far it is fetched. ``name(key, receiver)``: write into the own worker row to whom the lease
+        goes; None: to nobody.
+        """
         self.keeper = keeper
         self.reader = reader
         self.side = side
         reader.let_go = self.free
+        self._cursor = cursor
+        self._measured_s = clock()
+        self._measured_bytes = cursor.payload_bytes
+        self._throughput_kib_s: float | None = None
         self._name = name
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -50,6 +58,19 @@ class HeldShard:
             self._do(self.side.tell(OwnerInput.ENDED, self._clock()))
         elif isinstance(command, Lost):
             self._do(self.side.tell(OwnerInput.LOST, self._clock()))
+
+    def measure(self) -> None:
+        """Have the next renewal store how much is read, and until when all is settled."""
+        now_s, cursor, ledger = self._clock(), self._cursor, self.reader.ledger
+        if now_s <= self._measured_s:
+            return
+        rate = (cursor.payload_bytes - self._measured_bytes) / 1024 / (now_s - self._measured_s)
+        self._measured_s, self._measured_bytes = now_s, cursor.payload_bytes
+        before, row = self._throughput_kib_s, self.keeper.row
+        self._throughput_kib_s = rate if before is None else (before + rate) / 2  # as the KCL 3.x smooths it
+        done = row.pending is None and ledger.came_to <= ledger.safe <= row.checkpoint
+        until_ms = None if cursor.read_until_s is None or not done else int(cursor.read_until_s * 1000)
+        self.keeper.tell(Measured(self._throughput_kib_s, until_ms))
 
     def offer(self, receiver: str, *, cold: bool = False) -> None:
         """Hand the shard to this worker."""

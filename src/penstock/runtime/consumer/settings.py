@@ -48,6 +48,10 @@ class WorkerSettings:
     """How often leases that have served are deleted, and holes looked for, by one of the workers. A hole is repaired
     when it was there three times in a row.
     """
+    upkeep_interval_s: float = 60.0
+    """How often leases that have served are deleted, and holes looked for, by one of the workers. A hole is repaired
+    when it was there three times in a row.
+    """
     ledger: LedgerSettings = NOTHING_GIVEN_UP
     """By default what fails is tried again until it succeeds, the bad record of a batch alone: nothing is given up as
     long as nobody has said where to. Where ``dead_letters`` says so, the default is `LedgerSettings()`.
@@ -88,6 +92,7 @@ class WorkerSettings:
                 "warm_bytes_max",
                 "look_interval_s",
                 "wait_interval_s",
+                "upkeep_interval_s",
                 "upkeep_interval_s",
                 "drain_deadline_s",
                 "batch_records_max",

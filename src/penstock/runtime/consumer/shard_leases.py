@@ -58,8 +58,9 @@ class ShardLeases:
                     raise
             await asyncio.sleep(RETRY_PAUSE_S)
 
-    async def upkeep(self, rows: Mapping[str, LeaseRow]) -> None:
-        """Delete the leases that have served; repair holes in the hash range. ``rows`` are those of a recent scan."""
+    async def upkeep(self) -> None:
+        """Delete the leases that have served; repair holes in the hash range. One worker does it for all."""
+        rows = {row.key: row for row in (await self._table.scan(consistent=True)).rows}
         for part in self._parts.values():
             await self._upkeep(part, _of(part, rows))
 

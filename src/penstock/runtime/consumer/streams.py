@@ -99,6 +99,7 @@ class OpenStream:
             ),
             row.checkpoint,
             timestamp_s=None if start.timestamp is None else start.timestamp.timestamp(),
+            read_until_s=None if row.read_until_ms is None else row.read_until_ms / 1000,
         )
         return PollingFeed(
             self.source,

@@ -55,6 +55,10 @@ class FanOutTimes:
     backoff_max_s: float = 5.0
 
 
+BUFFERED_S = 0.5
+"""An event that comes sooner than this may have been on its way when it was asked for."""
+
+
 class SubscriptionGate:
     """Lets so many subscriptions start per second, of all shards of a process together."""
 
@@ -102,6 +106,7 @@ class FanOutFeed:
         self._polling = PollingFeed(source, cursor, rng=rng, on_event=on_event, times=poll_times, horizon_s=horizon_s)
         self._subscription: AsyncGenerator[ReadPage, None] | None = None
         self._waiting: asyncio.Task[ReadPage] | None = None
+        self._asked_s: float | None = None  # the service's time, at which the event that came last was not there yet
         self._is_over = False  # the subscription has nothing more to give
         self._subscribed_s = float("-inf")
         self._renew_at_s = 0.0
@@ -113,6 +118,11 @@ class FanOutFeed:
     def shard_id(self) -> str:
         """The shard that is read."""
         return self._cursor.shard_id
+
+    @property
+    def cursor(self) -> FeedCursor:
+        """How far the shard is read."""
+        return self._cursor
 
     @property
     def is_subscribed(self) -> bool:
@@ -136,7 +146,8 @@ class FanOutFeed:
                 self._left = False
                 self._on_event(FanOutReturned(self._source.stream, self.shard_id))
             self._backoff.reset()
-            taken = self._cursor.take(page, horizon_s=self._horizon_s())
+            self._cursor.payload_bytes += sum([len(raw.data) for raw in page.records])
+            taken = self._cursor.take(page, horizon_s=self._horizon_s(), asked_s=self._asked_s)
             # No pause between the page and its reader: whoever is cancelled there would lose it.
             self._is_over = taken is None or taken.ended
             if taken is not None:
@@ -157,7 +168,7 @@ class FanOutFeed:
         assert self._subscription is not None
         if self._waiting is None:
             # A task of its own: a caller who is cancelled leaves it, and what it brings is there for the next one.
-            self._waiting = loop.create_task(anext(self._subscription))
+            self._waiting = loop.create_task(self._event(self._subscription))
         renew_in_s = self._renew_at_s - loop.time()
         done, _ = await asyncio.wait((self._waiting,), timeout=max(0.0, min(self.times.silence_max_s, renew_in_s)))
         if not done:
@@ -172,6 +183,13 @@ class FanOutFeed:
             self._subscription = None  # AWS has ended it
             return None
         self._cursor.continues_at(page.continuation)
+        return page
+
+    async def _event(self, subscription: AsyncGenerator[ReadPage, None]) -> ReadPage:
+        """The next event; notes since when it was waited for, unless it may have lain there before."""
+        asked_s, begun_s = self._source.now_s, asyncio.get_running_loop().time()
+        page = await anext(subscription)
+        self._asked_s = asked_s if asyncio.get_running_loop().time() - begun_s > BUFFERED_S else None
         return page
 
     def _subscribe(self) -> bool:

@@ -6,9 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.core.feeding.poll_pace import PollPace, PollTimes
+from penstock.core.sequence import shard_id_number
 from penstock.errors import (
     ExpiredIteratorError,
     InvalidArgumentError,
+    NotFoundError,
     ServiceError,
     ThrottledError,
     TransportError,
@@ -66,6 +68,12 @@ class PollingFeed:
                 taken = await self._read()
             except ExpiredIteratorError:
                 self._iterator = None
+            except NotFoundError:
+                if not await self._is_trimmed():
+                    raise
+                taken = self.cursor.gone(horizon_s=self._horizon_s())
+                tell(self._source.stream, self.shard_id, taken, self._on_event)
+                return taken
             except ThrottledError:
                 self.pace.refused(now_s := loop.time())
                 self._on_event(
@@ -95,15 +103,30 @@ class PollingFeed:
     async def _read(self) -> Taken | None:
         if self._iterator is None:
             self._iterator = await self._ask()
-        sent_s = asyncio.get_running_loop().time()
+        sent_s, asked_s = asyncio.get_running_loop().time(), self._source.now_s
         page = await self._source.read(self._iterator, self._records_max)
         at_tip = not page.millis_behind_latest
         size = sum([len(raw.data) for raw in page.records])
         # Records may be empty, and a shard that has some is not silent.
         self.pace.answered(sent_s=sent_s, payload_bytes=size or len(page.records), at_tip=at_tip)
-        taken = self.cursor.take(page, horizon_s=self._horizon_s())
+        self.cursor.payload_bytes += size
+        taken = self.cursor.take(page, horizon_s=self._horizon_s(), asked_s=asked_s)
         self._iterator = None if taken is None else page.next_iterator
         return taken
+
+    async def _is_trimmed(self) -> bool:
+        """True when the stream is there, and this shard is older than all that is left of it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                listed = [shard.shard_id for shard in await self._source.shards()]
+                break
+            except (ThrottledError, UnavailableError, TransportError):
+                self.pace.failed(loop.time())
+                await asyncio.sleep(self.pace.wait_s(loop.time()))
+        number = shard_id_number(self.shard_id)
+        newest = max((one for shard_id in listed if (one := shard_id_number(shard_id)) is not None), default=-1)
+        return self.shard_id not in listed and number is not None and number < newest
 
     async def _ask(self) -> str:
         source, cursor = self._source, self.cursor
