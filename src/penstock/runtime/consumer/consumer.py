@@ -17,7 +17,7 @@ from penstock.core.ledger.settings import ByKey
 from penstock.errors import OptionError
 from penstock.events import KeysIgnored
 from penstock.model import StartAt
-from penstock.runtime.consumer.counting import CountedSource, CountedTable
+from penstock.runtime.consumer.counting import CountedSource, counted_table
 from penstock.runtime.consumer.dead_letters import open_letters
 from penstock.runtime.consumer.delivered import Delivered
 from penstock.runtime.consumer.driving import OneByOne, drive, order_of
@@ -141,7 +141,7 @@ class Consumer:
             self._own_table = leases
         self._worker = Worker(
             self.worker_id,
-            CountedTable(leases, self._table_calls),
+            counted_table(leases, self._table_calls),
             self.settings,
             streams=[stream.part(of_several=self._of_several) for stream in self._streams.values()],
             rng=self._rng,

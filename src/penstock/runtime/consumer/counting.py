@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from penstock.ports import SharedWithKcl
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
 
+    from penstock.core.assignment.fleet import Coordination, Place
     from penstock.core.feeding.pages import ReadPage, StreamFacts
     from penstock.core.leases import LeaseRow, Outcome, Write
     from penstock.core.leases.listing import Listing
@@ -128,3 +131,39 @@ class CountedTable:
     async def close(self) -> None:
         """Close the table."""
         await self._table.close()
+
+
+class CountedSharedTable(CountedTable):
+    """The same of one that is a `penstock.ports.SharedWithKcl` too."""
+
+    def __init__(self, table: LeaseTable, shared: SharedWithKcl, calls: Counter[str]) -> None:
+        """``shared`` is the same table."""
+        super().__init__(table, calls)
+        self._shared = shared
+
+    async def coordination(self) -> Coordination | None:
+        """Counted."""
+        self._calls["coordination"] += 1
+        return await self._shared.coordination()
+
+    async def show_metrics(self, place: Place, row: Mapping[str, Any]) -> Outcome:
+        """Counted."""
+        self._calls["show_metrics"] += 1
+        return await self._shared.show_metrics(place, row)
+
+    async def withdraw_metrics(self, place: Place, worker_id: str) -> Outcome:
+        """Counted."""
+        self._calls["withdraw_metrics"] += 1
+        return await self._shared.withdraw_metrics(place, worker_id)
+
+    async def owned_keys(self, worker_id: str) -> list[str] | None:
+        """Counted."""
+        self._calls["owned_keys"] += 1
+        return await self._shared.owned_keys(worker_id)
+
+
+def counted_table(table: LeaseTable, calls: Counter[str]) -> CountedTable:
+    """A table that counts, and can do what the other can: a worker looks for KCL workers where there may be any."""
+    if isinstance(table, SharedWithKcl):
+        return CountedSharedTable(table, table, calls)
+    return CountedTable(table, calls)

@@ -1,0 +1,25 @@
+"""What counts the calls of a lease table hides nothing that the table can do."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.ports import SharedWithKcl
+from penstock.runtime.consumer.counting import counted_table
+from penstock.stores.memory import MemoryLeaseTable
+
+
+async def test_a_table_that_kcl_workers_can_reach_is_still_known_as_one() -> None:
+    settings = WireSettings(
+        endpoint_url="http://127.0.0.1:9", region="us-east-1", credentials=Credentials("local", "local")
+    )
+    table = DynamoLeaseTable("leases", settings)
+    assert isinstance(table, SharedWithKcl)
+    assert isinstance(counted_table(table, Counter()), SharedWithKcl)
+    await table.close()
+
+
+def test_beside_a_table_that_they_cannot_reach_none_are_looked_for() -> None:
+    assert not isinstance(counted_table(MemoryLeaseTable(), Counter()), SharedWithKcl)
