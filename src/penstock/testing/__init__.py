@@ -1,19 +1,46 @@
-"""For users' tests: a local Kinesis as a context manager, and pytest fixtures (``pytest_plugin``)."""
+"""For users' tests: a local Kinesis as a context manager, pytest fixtures (``pytest_plugin``), and simulations of whole
+consumers in virtual time.
+"""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.local import Fault, LocalKinesis, SpawnedKinesis
+    from penstock.testing.sim.loop import DeadlockError, VirtualLoop, VirtualTime
+    from penstock.testing.sim.outside import RealInputOutputError
+    from penstock.testing.sim.plan import FaultPlan
+    from penstock.testing.sim.simulator import Report, Simulator
 
-__all__ = ["Fault", "LocalKinesis", "SpawnedKinesis"]
+__all__ = [
+    "DeadlockError",
+    "Fault",
+    "FaultPlan",
+    "LocalKinesis",
+    "RealInputOutputError",
+    "Report",
+    "Simulator",
+    "SpawnedKinesis",
+    "VirtualLoop",
+    "VirtualTime",
+]
+
+_HOMES = {
+    "DeadlockError": "penstock.testing.sim.loop",
+    "FaultPlan": "penstock.testing.sim.plan",
+    "RealInputOutputError": "penstock.testing.sim.outside",
+    "Report": "penstock.testing.sim.simulator",
+    "Simulator": "penstock.testing.sim.simulator",
+    "VirtualLoop": "penstock.testing.sim.loop",
+    "VirtualTime": "penstock.testing.sim.loop",
+}
+"""Of all others it is the local Kinesis's package."""
 
 
 def __getattr__(name: str) -> object:
     """Import on first use: pytest loads this package in every run of whoever has Penstock installed."""
     if name in __all__:
-        import penstock.local
-
-        return getattr(penstock.local, name)
+        return getattr(importlib.import_module(_HOMES.get(name, "penstock.local")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

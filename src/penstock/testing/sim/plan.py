@@ -198,7 +198,7 @@ def _settings(rng: random.Random) -> dict[str, float | str]:
 def _faults(rng: random.Random, workers: int, duration_s: float) -> tuple[Fault, ...]:
     """Each seed has its own mix of kinds: of all at once, the loud ones would hide what the quiet ones find."""
     kinds = [kind for kind in _KINDS if rng.random() < 0.35]
-    if rng.random() < 0.12:
+    if rng.random() < 0.2:
         kinds = []
     found: list[Fault] = []
     for kind in kinds:
@@ -243,7 +243,7 @@ def _crash(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
 
 def _pause(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
     lasts_s = rng.choice([rng.uniform(0.2, 9.0), rng.uniform(9.0, 35.0)])
-    return [Pause(at_s=at_s, worker=worker, lasts_s=lasts_s, suspended=rng.random() < 0.25)]
+    return [Pause(at_s=at_s, worker=worker, lasts_s=lasts_s, suspended=rng.random() < 0.35)]
 
 
 def _cut(service: Service, rng: random.Random, at_s: float, worker: int) -> list[Fault]:

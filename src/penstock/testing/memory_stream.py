@@ -1,0 +1,231 @@
+"""A stream in memory: the local Kinesis's model of the service, asked directly instead of over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.aws.faults import error_class
+from penstock.aws.kinesis import KinesisClient
+from penstock.aws.record_source import KinesisSource
+from penstock.aws.settings import WireSettings
+from penstock.core.feeding.user_records import ShardView, opened
+from penstock.core.service_clock import ServiceClock
+from penstock.local.model import KinesisModel, Limits, ModelError
+from penstock.model import HASH_KEY_MAX, Position, Record, StreamName
+from penstock.testing.records import out_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.testing.records import Given
+
+PUT_MAX = 500
+
+
+class Put(NamedTuple):
+    """Where a record was written."""
+
+    shard_id: str
+    sequence_number: int
+
+
+class _Raw(NamedTuple):
+    """A record as GetRecords returns it."""
+
+    data: bytes
+    sequence_number: str
+    approximate_arrival_timestamp: float
+    partition_key: str | None
+
+
+class StreamControls:
+    """What a test does with a stream, whoever serves it: ``ask(operation, request)`` makes one call."""
+
+    def __init__(self, name: str, ask: Callable[[str, dict[str, Any]], Any]) -> None:
+        self.name = name
+        self._ask = ask
+
+    def put(self, *records: Given, key: str | None = None, shard: str | None = None) -> list[Put]:
+        """Write records, in this order. ``key``: the partition key of all of them; ``shard``: where they are to go."""
+        where: dict[str, Any] = {}
+        if shard is not None:
+            where["ExplicitHashKey"] = self._shard(shard)["HashKeyRange"]["StartingHashKey"]
+        entries = []
+        for given in records:
+            record = out_record(given, key)
+            hash_key = record.explicit_hash_key
+            entries.append(
+                {
+                    "Data": base64.b64encode(record.data).decode(),
+                    "PartitionKey": record.partition_key,
+                    **({} if hash_key is None else {"ExplicitHashKey": str(hash_key)}),
+                    **where,
+                }
+            )
+        found = []
+        for start in range(0, len(entries), PUT_MAX):
+            answer = self._call("PutRecords", Records=entries[start : start + PUT_MAX])
+            for result in answer["Records"]:
+                if "SequenceNumber" not in result:
+                    raise RuntimeError(f"{self.name} refused a record: {result['ErrorMessage']}")
+                found.append(Put(result["ShardId"], int(result["SequenceNumber"])))
+        return found
+
+    def shards(self) -> list[str]:
+        """Ids of the shards that are open, by their hash ranges."""
+        return [one["ShardId"] for one in sorted(self._listed(), key=_first) if _is_open(one)]
+
+    def split(self, shard: str | None = None) -> list[str]:
+        """End a shard (the only one, or this one), which goes on as two; ids of these."""
+        ended = self._shard(shard)
+        before = self.shards()
+        first, last = _first(ended), int(ended["HashKeyRange"]["EndingHashKey"])
+        self._call(
+            "SplitShard", ShardToSplit=ended["ShardId"], NewStartingHashKey=str(first + (last - first) // 2 + 1)
+        )
+        return [one for one in self.shards() if one not in before]
+
+    def merge(self, left: str, right: str) -> str:
+        """End two neighbours, which go on as one; its id."""
+        before = self.shards()
+        self._call("MergeShards", ShardToMerge=left, AdjacentShardToMerge=right)
+        return next(one for one in self.shards() if one not in before)
+
+    def records(self) -> list[Record]:
+        """All that is in the stream, also out of aggregates; shard by shard, each in its order."""
+        found: list[Record] = []
+        for shard in self._listed():
+            begin = self._ask(
+                "GetShardIterator",
+                {"StreamName": self.name, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"},
+            )
+            iterator = begin["ShardIterator"]
+            view = ShardView(self.name, shard["ShardId"], 0, HASH_KEY_MAX)
+            while iterator is not None:
+                page = self._ask("GetRecords", {"ShardIterator": iterator})
+                found += opened(view, [_raw(record) for record in page["Records"]]).records
+                iterator = page.get("NextShardIterator") if page["Records"] or page["MillisBehindLatest"] else None
+        return found
+
+    def _shard(self, shard_id: str | None) -> Any:
+        listed = [one for one in self._listed() if _is_open(one)]
+        if shard_id is None and len(listed) == 1:
+            return listed[0]
+        for one in listed:
+            if one["ShardId"] == shard_id:
+                return one
+        open_ids = ", ".join(one["ShardId"] for one in listed)
+        what = "say which shard" if shard_id is None else f"there is no open shard {shard_id}"
+        raise ValueError(f"{self.name}: {what}; open are {open_ids}")
+
+    def _listed(self) -> list[Any]:
+        listed: list[Any] = self._call("ListShards")["Shards"]
+        return listed
+
+    def _call(self, operation: str, **request: Any) -> Any:
+        return self._ask(operation, {"StreamName": self.name, **request})
+
+
+class MemoryStream(StreamControls):
+    """A stream of this process, for `TestConsumer`. Its clock is the event loop's, whose time can be let pass."""
+
+    def __init__(self, name: str = "orders", *, shards: int = 1, seed: int = 0) -> None:
+        super().__init__(name, self._answer)
+        self.model = KinesisModel(clock=self._now_s, rng=random.Random(seed), limits=Limits(per_shard=False))
+        self._began: tuple[float, float] | None = None
+        self._last_s = time.time()
+        self._call("CreateStream", ShardCount=shards)
+        self.puts = 0
+        """Grows whenever something is written."""
+
+    def put(self, *records: Given, key: str | None = None, shard: str | None = None) -> list[Put]:
+        """See `StreamControls.put`."""
+        found = super().put(*records, key=key, shard=shard)
+        self.puts += len(found)
+        return found
+
+    def source(self) -> KinesisSource:
+        """The stream, for a consumer."""
+        return _MemorySource(self.name, _ModelWire(self.model, self._now_s))
+
+    def ends(self) -> dict[str, Position]:
+        """The last record of each shard that has one."""
+        return {
+            record.shard_id: Position(record.sequence_number, record.sub_sequence_number) for record in self.records()
+        }
+
+    def _answer(self, operation: str, request: dict[str, Any]) -> Any:
+        answer = self.model.handle(operation, json.dumps(request).encode())
+        return json.loads(answer) if answer else None
+
+    def _now_s(self) -> float:
+        """Epoch seconds: from the first look inside of a loop on, as its time goes."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return self._last_s if self._began else time.time()
+        if self._began is None:
+            self._began = (time.time(), loop.time())
+        self._last_s = max(self._last_s, self._began[0] + loop.time() - self._began[1])
+        return self._last_s
+
+
+class _ModelWire:
+    """What `penstock.aws.wire.Wire` is to a client."""
+
+    def __init__(self, model: KinesisModel, wall: Callable[[], float]) -> None:
+        self.settings = WireSettings()
+        self.region = model.region
+        self.clock = ServiceClock()
+        self.wall = wall
+        self._model = model
+
+    async def call(self, service: str, operation: str, body: bytes, **_options: Any) -> bytes:
+        """One call, answered at the loop's next turn."""
+        await asyncio.sleep(0)
+        try:
+            return self._model.handle(operation, body)
+        except ModelError as fault:
+            raise error_class(fault.code, fault.status)(
+                fault.code, fault.message or "", operation=operation, status=fault.status
+            ) from None
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+class _MemorySource(KinesisSource):
+    """`KinesisSource` without a connection."""
+
+    def __init__(self, name: str, wire: _ModelWire) -> None:
+        self._stream = StreamName(name)
+        self._client = KinesisClient(wire)  # type: ignore[arg-type]
+        self._arn = None
+        self._wall = wire.wall
+
+    @property
+    def now_s(self) -> float:
+        """The stream's time."""
+        return self._wall()
+
+
+def _first(shard: Any) -> int:
+    return int(shard["HashKeyRange"]["StartingHashKey"])
+
+
+def _is_open(shard: Any) -> bool:
+    return "EndingSequenceNumber" not in shard["SequenceNumberRange"]
+
+
+def _raw(record: Any) -> _Raw:
+    return _Raw(
+        base64.b64decode(record["Data"]),
+        record["SequenceNumber"],
+        record["ApproximateArrivalTimestamp"],
+        record.get("PartitionKey"),
+    )

@@ -1,0 +1,73 @@
+"""Letting time pass on an event loop of asyncio, without waiting for it."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import Any
+
+RESTS_MAX = 10_000
+"""Turns of the loop that are given to what is ready, before time goes on all the same."""
+VIRTUAL_STEP_S = 0.05
+
+
+class PassingTime:
+    """The time of a loop, which can be told to jump.
+
+    It jumps from one timer to the next, so all that is due meanwhile happens at its time and in its order. What waits
+    for the outside (a thread, a socket) is not waited for.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Any = loop
+        self._real_s = loop.time
+        self._jumped_s = 0.0
+        self._is_virtual = hasattr(loop, "virtual")
+        if not self._is_virtual:
+            if not isinstance(loop, asyncio.BaseEventLoop):
+                raise RuntimeError(f"time can be let pass on an event loop of asyncio, not on a {type(loop).__name__}")
+            loop.time = self._now_s  # type: ignore[method-assign]
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let so many seconds pass, with all that happens in them."""
+        if self._is_virtual:
+            await asyncio.sleep(seconds)
+            return
+        end_s = self._loop.time() + seconds
+        while (left_s := end_s - self._loop.time()) > 0:
+            await self.step(left_s)
+        await self._rest()
+
+    async def step(self, seconds_max: float = float("inf")) -> None:
+        """Let what is ready be done, then go on to what is due next: at most so far."""
+        if self._is_virtual:
+            await asyncio.sleep(min(VIRTUAL_STEP_S, seconds_max))
+            return
+        await self._rest()
+        due_s = min((timer.when() for timer in self._loop._scheduled if not timer.cancelled()), default=float("inf"))
+        jump_s = min(due_s - self._loop.time(), seconds_max)
+        if 0 < jump_s < float("inf"):
+            self._jumped_s += jump_s
+        await asyncio.sleep(0)
+
+    async def _rest(self) -> None:
+        """Until nothing is ready but this task."""
+        for _ in range(RESTS_MAX):
+            await asyncio.sleep(0)
+            if not self._loop._ready:
+                return
+
+    def _now_s(self) -> float:
+        return self._real_s() + self._jumped_s
+
+
+_ON: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, PassingTime] = weakref.WeakKeyDictionary()
+
+
+def passing_time() -> PassingTime:
+    """That of the running loop, from now on; one for each loop."""
+    loop = asyncio.get_running_loop()
+    found = _ON.get(loop)
+    if found is None:
+        found = _ON[loop] = PassingTime(loop)
+    return found

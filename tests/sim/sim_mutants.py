@@ -1,0 +1,191 @@
+"""Rules of the consumer, each taken away: what the simulator has to notice."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.handoff import sides
+from penstock.core.leases import Done, Unknown, lease_row, writes
+from penstock.core.leases import steps as machine
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.membership import Members
+from penstock.core.leases.tenure import State, Tenure
+from penstock.core.ledger.ledger import Ledger
+from penstock.model import Position
+from penstock.runtime.consumer import shard_leases, shard_reader, worker
+from penstock.runtime.consumer.batch import Batch
+from penstock.runtime.consumer.shard_leases import ShardLeases
+from penstock.runtime.consumer.shard_reader import ShardReader
+from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+from penstock.testing.sim.table import TableConnection
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def no_self_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tenure, "fence_s", property(lambda tenure: float("inf")))
+
+
+def a_fence_of_thrice_the_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tenure, "fence_s", property(lambda tenure: tenure.base_s + 3 * tenure.times.failover_s))
+
+
+def who_sleeps_does_not_count_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(worker, "SteadyClock", lambda loop: loop.time)
+
+
+def counters_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writes, "_as_seen", lambda row: ())
+
+
+def parents_not_awaited(patch: pytest.MonkeyPatch) -> None:
+    def all_open(leases: Any) -> list[Any]:
+        return [lease for lease in leases if not lease.ended]
+
+    patch.setattr(sys.modules["penstock.core.assignment.plan"], "startable", all_open)
+    patch.setattr(worker, "startable", all_open)
+
+
+def children_without_a_lease(patch: pytest.MonkeyPatch) -> None:
+    """A create without an answer counts as done."""
+    patch.setattr(shard_leases, "Refused", (shard_leases.Refused, Unknown))
+    patch.setattr(ShardLeases, "_create_one", _create_once)
+
+
+async def _create_once(self: Any, part: Any, birth: Any) -> None:
+    row = shard_leases.LeaseRow(
+        key=part.key_of(birth.shard.shard_id),
+        checkpoint=Checkpoint.parse(birth.start),
+        parents=frozenset(birth.shard.parents),
+        first_hash_key=birth.shard.first_hash_key,
+        last_hash_key=birth.shard.last_hash_key,
+    )
+    await self._table.create(row)
+
+
+def the_newest_settlement_is_checkpointed(patch: pytest.MonkeyPatch) -> None:
+    real, newest = Batch.ack, {}
+
+    def ack(self: Any, *indices: int) -> bool:
+        counts = real(self, *indices)
+        for record in [self.records[index] for index in indices] or self.records:
+            at = Checkpoint.at(Position(record.sequence_number, record.sub_sequence_number))
+            newest[self._ledger] = max(at, newest.get(self._ledger, at))
+        return counts
+
+    safe = Ledger.safe.fget  # type: ignore[attr-defined]
+    patch.setattr(Batch, "ack", ack)
+    patch.setattr(Ledger, "safe", property(lambda self: max(safe(self), newest.get(self, safe(self)))))
+
+
+def what_was_fetched_is_checkpointed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "safe", property(lambda self: self.came_to))
+
+
+def a_shard_ends_when_its_last_record_is_fetched(patch: pytest.MonkeyPatch) -> None:
+    safe = Ledger.safe.fget  # type: ignore[attr-defined]
+    patch.setattr(Ledger, "safe", property(lambda self: self.came_to if self.came_to.is_end else safe(self)))
+
+
+def failures_count_as_settled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Batch, "fail", lambda self, error: self._told(self._ledger.ack(self._delivery.ticket)))
+
+
+def a_tenth_of_the_failover_time_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Members, "failover_s", lambda self, worker_id: self._failover_s / 10)
+
+
+def the_own_row_holds_up_no_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tenure, "base_s", property(lambda tenure: tenure.lease_s))
+
+
+def unknown_outcomes_count_as_done(patch: pytest.MonkeyPatch) -> None:
+    real = machine._answered
+
+    def hopeful(tenure: Tenure, given: Any, now_s: float) -> Any:
+        if isinstance(given.outcome, Unknown) and tenure.sent is not None:
+            row = lease_row(tenure.sent.write.onto(tenure.row.attributes()))
+            given = replace(given, outcome=Done(row))
+        return real(tenure, given, now_s)
+
+    for state in State:
+        patch.setitem(machine.TABLE, (state, machine.Answered), hopeful)  # type: ignore[arg-type]
+    patch.setitem(machine.TABLE, (State.OVER, machine.Answered), machine._ignored)  # type: ignore[arg-type]
+
+
+def what_was_applied_is_not_recognized(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writes, "applied", lambda write, row: False)
+
+
+def stale_reads_are_trusted(patch: pytest.MonkeyPatch) -> None:
+    scan, workers = TableConnection.scan, TableConnection.workers
+    patch.setattr(TableConnection, "scan", lambda self, *, consistent=False: scan(self))
+    patch.setattr(TableConnection, "workers", lambda self, *, consistent=False: workers(self))
+
+
+def the_token_does_not_grow(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TenureKeeper, "token", property(lambda self: 1))
+
+
+def drains_are_not_awaited(patch: pytest.MonkeyPatch) -> None:
+    async def drained(self: Any, deadline_s: float) -> bool:
+        self.ledger.draining = True
+        return True
+
+    patch.setattr(ShardReader, "drain", drained)
+
+
+def who_gives_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tenure, "may_deliver", lambda tenure, now_s: tenure.token > 0 and now_s < tenure.fence_s)
+    patch.setattr(Ledger, "draining", property(lambda self: False, lambda self, to: None))
+
+
+def what_was_read_ahead_is_all_delivered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(shard_reader, "behind", lambda records, after: records)
+
+
+def a_receiver_that_has_gone_is_given_it_all_the_same(patch: pytest.MonkeyPatch) -> None:
+    real = sides.OwnerSide.look
+
+    def look(self: Any, workers_seen: Any, now_s: float) -> Any:
+        view = None if self.receiver is None else workers_seen.get(self.receiver)
+        return real(self, workers_seen, now_s) if view is not None and view.present else ()
+
+    patch.setattr(sides.OwnerSide, "look", look)
+
+
+def the_last_checkpoint_is_left_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ShardReader, "hand_over", lambda self: setattr(self.ledger, "draining", True))
+
+
+TWO_READERS = {"two readers", "a token that does not grow", "a batch without a tenure"}
+AGAIN = {"records that are settled come again", "records come again after a handoff"}
+AHEAD = {"a checkpoint ahead of settlement"}
+STUCK = {"no progress after healing"}
+
+MUTANTS = [
+    (no_self_fence, TWO_READERS),
+    (a_fence_of_thrice_the_time, TWO_READERS),
+    (who_sleeps_does_not_count_it, TWO_READERS),
+    (counters_ignored, TWO_READERS | {"a checkpoint goes back"}),
+    (parents_not_awaited, {"an early child"}),
+    (children_without_a_lease, STUCK),
+    (the_newest_settlement_is_checkpointed, AHEAD),
+    (what_was_fetched_is_checkpointed, AHEAD),
+    (a_shard_ends_when_its_last_record_is_fetched, AHEAD),
+    (failures_count_as_settled, AHEAD),
+    (a_tenth_of_the_failover_time_is_waited_for, TWO_READERS),
+    (the_own_row_holds_up_no_fence, TWO_READERS),
+    (unknown_outcomes_count_as_done, TWO_READERS | STUCK),
+    (what_was_applied_is_not_recognized, {"a healthy owner lost its lease"}),
+    (stale_reads_are_trusted, TWO_READERS),
+    (the_token_does_not_grow, {"a token that does not grow"}),
+    (drains_are_not_awaited, AGAIN),
+    (who_gives_goes_on_delivering, TWO_READERS),
+    (what_was_read_ahead_is_all_delivered, {"settled before"}),
+    (a_receiver_that_has_gone_is_given_it_all_the_same, STUCK | {"a lease is left behind"}),
+    (the_last_checkpoint_is_left_out, AGAIN | {"settled and not stored"}),
+]

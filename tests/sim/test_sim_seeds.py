@@ -1,0 +1,94 @@
+"""Whole consumers under faults: `make sim` runs hundreds of these, here are a few."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from penstock.testing import FaultPlan, Simulator
+from penstock.testing.sim.__main__ import main, replay_line
+from penstock.testing.sim.plan import Crash, Cut, Join, Leave, Merge, Pause, Service, Split, Way
+
+SEEDS = range(1_000, 1_012)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_rule_breaks(seed: int) -> None:
+    report = Simulator(FaultPlan.draw(seed)).run()
+    assert report.ok, f"{report}; again: {replay_line(seed)}"
+    assert report.deliveries > 20
+
+
+def test_plans_differ_and_are_written_as_they_are_read() -> None:
+    plans = [FaultPlan.draw(seed) for seed in range(300)]
+    assert len(set(map(repr, plans))) == len(plans)
+    kinds = {type(fault).__name__ for plan in plans for fault in plan.faults}
+    assert kinds == {"Crash", "Pause", "Cut", "Noise", "Jump", "SlowHandler", "Split", "Merge", "Join", "Leave"}
+    names = {kind.__name__: kind for kind in (FaultPlan, Crash, Pause, Join, Leave, Split, Merge)}
+    calm = next(plan for plan in plans if plan.calm and plan.faults)
+    assert eval(repr(calm), names) == calm
+
+
+def test_a_seed_repeats_exactly_whatever_the_hash_seed() -> None:
+    program = (
+        "from penstock.testing import FaultPlan, Simulator\n"
+        "print([Simulator(FaultPlan.draw(seed)).run().digest for seed in (1003, 1007)])\n"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(found) == 1
+
+
+def test_a_partition_from_the_table_alone_hands_the_shards_over_without_two_readers() -> None:
+    cut = Cut(at_s=10.0, worker=0, service=Service.TABLE, way=Way.SILENT, lasts_s=30.0)
+    report = Simulator(FaultPlan(workers=2, shards=4, duration_s=45.0, faults=(cut,))).run()
+    assert report.ok, report
+    assert report.moves > 8  # two went to the other worker, and two came back
+
+
+def test_planned_moves_repeat_nothing() -> None:
+    faults = (
+        *(Join(at_s=10.0 + one) for one in range(3)),
+        *(Leave(at_s=20.0 + one, worker=one) for one in range(3)),
+        Split(at_s=18.0, choice=0.5),
+        Merge(at_s=30.0, choice=0.3),
+    )
+    plan = FaultPlan(workers=3, shards=6, duration_s=40.0, faults=faults, settings={"cadence": "riding"})
+    assert plan.calm
+    report = Simulator(plan).run()
+    assert report.ok, report
+    assert report.duplicates == 0
+
+
+def test_a_crash_repeats_what_was_not_stored_and_nothing_is_lost() -> None:
+    crash = Crash(at_s=14.3, worker=0, back_after_s=2.0)
+    report = Simulator(FaultPlan(workers=2, shards=4, duration_s=40.0, records_per_s=20.0, faults=(crash,))).run()
+    assert report.ok, report
+    assert report.duplicates > 0
+
+
+def test_a_program_of_ones_own_is_judged_too() -> None:
+    async def settles_nothing(consumer: object, process: object) -> None:
+        async for _batch in consumer:  # type: ignore[attr-defined]
+            pass
+
+    report = Simulator(FaultPlan(workers=1, shards=1, duration_s=10.0), program=settles_nothing).run()
+    assert [broken.rule for broken in report.broken] == ["no progress after healing"]
+
+
+def test_the_command_tells_how_a_seed_is_run_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "2", "--first", "1000", "--jobs", "1"]) == 0
+    assert "2 seeds, 0 of them broke a rule" in capsys.readouterr().out
+    assert main(["--seed", "1001"]) == 0
+    assert capsys.readouterr().out.startswith("FaultPlan(seed=1001, ")
