@@ -142,7 +142,10 @@ PUBLIC = {
         "load_job",
         "run_file",
     ],
-    "penstock.testing": ["Fault", "LocalKinesis", "SpawnedKinesis"],
+    "penstock.testing": [
+        "DeadlockError", "Fault", "FaultPlan", "LocalKinesis", "RealInputOutputError", "Report", "Simulator",
+        "SpawnedKinesis", "VirtualLoop", "VirtualTime",
+    ],  # fmt: skip
     "pyspark_penstock": ["DefaultSource"],
 }
 
