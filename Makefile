@@ -22,6 +22,9 @@ test-all: dev ## the tests, those that take long, and a smoke run on each PySpar
 interop: dev ## real KCL workers beside ours, on one lease table (under 20 minutes; needs Maven and Java 17)
 	@$(RUN) python -m pytest -q interop/fleets $(ARGS)
 
+sim: dev ## whole consumers in virtual time, under faults; SEEDS=2000 runs so many, ARGS="--seed 21" one again
+	@$(RUN) python -m penstock.testing.sim --seeds $(SEEDS) $(ARGS)
+
 check: dev ## lint, formatting, types, import rules, exported names
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
