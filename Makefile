@@ -5,7 +5,7 @@
 RUN := scripts/run
 PYTEST := $(RUN) python -m pytest -n 2 --dist loadgroup -q
 ARGS ?=
-
+SEEDS ?= 200
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
