@@ -20,7 +20,6 @@ from penstock.aws.settings import WireSettings
 from penstock.core.leases import Done, LeaseRow
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.membership import WorkerRow
-from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +79,7 @@ async def _latencies(endpoint_url: str, name: str) -> dict[str, list[float]]:
 
 def main() -> None:
     from bench.wire import set_environment
+    from penstock.local import LocalKinesis
 
     set_environment()
     with LocalKinesis.spawn() as local, _server().running() as amazon:
