@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all interop check bench lock clean run dev
+.PHONY: help demo test test-all interop sim check bench lock clean run dev
 
 RUN := scripts/run
 PYTEST := $(RUN) python -m pytest -n 2 --dist loadgroup -q
