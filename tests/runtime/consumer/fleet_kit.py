@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 STREAM = "orders"
 POLL = PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
 DEADLINE_S = 40.0
+RETENTION_S = 24 * 3600.0
 
 
 @dataclass
@@ -96,8 +97,16 @@ class Fleet:
         def open_feed(row: LeaseRow) -> PollingFeed:
             first = 0 if row.first_hash_key is None else row.first_hash_key
             last = HASH_KEY_MAX if row.last_hash_key is None else row.last_hash_key
-            cursor = FeedCursor(ShardView(stream, shard_id_of(row.key), first, last), row.checkpoint)
-            return PollingFeed(source, cursor, rng=rng, on_event=self.account.events.append, times=POLL)
+            until_s = None if row.read_until_ms is None else row.read_until_ms / 1000
+            view = ShardView(stream, shard_id_of(row.key), first, last)
+            return PollingFeed(
+                source,
+                FeedCursor(view, row.checkpoint, read_until_s=until_s),
+                rng=rng,
+                on_event=self.account.events.append,
+                times=POLL,
+                horizon_s=lambda: source.now_s - RETENTION_S,
+            )
 
         def on_reader(reader: ShardReader) -> None:
             tasks.append(asyncio.create_task(self._handle(name, reader)))
