@@ -109,8 +109,11 @@ def test_a_program_that_turns_in_a_circle_is_told() -> None:
         while True:
             await asyncio.sleep(0)
 
-    with pytest.raises(RuntimeError, match="turns in a circle"):
-        run(main())
+    def loop() -> VirtualLoop:
+        return VirtualLoop(VirtualTime(steps_max=1_000))
+
+    with pytest.raises(RuntimeError, match="turns in a circle"), asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
 
 
 # --- several loops on one time --------------------------------------------------------------------

@@ -15,6 +15,7 @@ import sys
 import threading
 import weakref
 from asyncio import events
+from asyncio.log import logger
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Ts = TypeVarTuple("Ts")
 
 STEPS_AT_ONE_TIME_MAX = 1_000_000
-"""More steps without any time between them are a program that turns in a circle."""
+"""More steps without any time between them are taken for a program that turns in a circle."""
 
 
 class DeadlockError(RuntimeError):
@@ -53,8 +54,10 @@ class VirtualTime:
     order in which it was asked for.
     """
 
-    def __init__(self, now_s: float = 0.0) -> None:
+    def __init__(self, now_s: float = 0.0, *, steps_max: int = STEPS_AT_ONE_TIME_MAX) -> None:
+        """``steps_max``: a program that takes more of them without any time between raises RuntimeError."""
         self.now_s = now_s
+        self.steps_max = steps_max
         self._due: list[tuple[float, int, Moment]] = []
         self._asked = 0
         self._steps = 0
@@ -84,7 +87,7 @@ class VirtualTime:
                 self.now_s = when_s
                 self._steps = 0
             self._steps += 1
-            if self._steps > STEPS_AT_ONE_TIME_MAX:
+            if self._steps > self.steps_max:
                 raise RuntimeError(f"at {self.now_s:.6f} s the program turns in a circle: no time passes")
             call()
             return True
@@ -252,13 +255,13 @@ class VirtualLoop(NoOutside):
                     done += 1
                     if self._is_frozen():
                         break
-                if done > STEPS_AT_ONE_TIME_MAX:
+                if done > self.virtual.steps_max:
                     raise RuntimeError(f"at {now:.6f} s the program turns in a circle: no time passes")
         finally:
             events._set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
             self._turning = False
-        self._arm()
+            self._arm()
 
     def _is_frozen(self) -> bool:
         """As it is now: what runs in a turn may change it."""
@@ -368,7 +371,9 @@ class VirtualLoop(NoOutside):
             self.default_exception_handler(context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        asyncio.BaseEventLoop.default_exception_handler(self, context)  # type: ignore[arg-type]
+        """To asyncio's logger."""
+        more = ", ".join(f"{name}={value!r}" for name, value in context.items() if name not in ("message", "exception"))
+        logger.error("%s (%s)", context.get("message"), more, exc_info=context.get("exception"))
 
     def set_exception_handler(self, handler: Any) -> None:
         self.on_error = None if handler is None else lambda context: handler(self, context)
