@@ -64,9 +64,17 @@ def marks_of(offset: StreamOffset, lineage: Lineage, start: StartAt) -> list[Mar
                 parents=frozenset(shard.parents),
                 children=frozenset(lineage.children(shard_id)),
                 hash_range=(shard.first_hash_key, shard.last_hash_key),
+                read_until_ms=read_until_ms(position),
             )
         )
     return marks
+
+
+def read_until_ms(position: ShardPosition) -> int | None:
+    """Up to when all that had arrived is surely read, in epoch milliseconds; None where nothing is known."""
+    if position.kind is Kind.ENDED or position.witness_ms == 0:
+        return None
+    return position.witness_ms - 1
 
 
 def gone_of(keys: Collection[str], offset: StreamOffset, lineage: Lineage) -> list[str]:
@@ -126,8 +134,13 @@ def without_lease(lineage: Lineage, held: Mapping[str, bool], start: StartAt, no
     return found
 
 
-def since(word: str, start: StartAt, now_ms: int) -> ShardPosition:
-    """The position of a shard that begins at LATEST or AT_TIMESTAMP. Raises ValueError where no time is known."""
+def since(word: str, start: StartAt, now_ms: int, read_until_ms: int | None = None) -> ShardPosition:
+    """The position of a shard that begins at LATEST or AT_TIMESTAMP, or later where somebody has looked at it since.
+
+    Raises ValueError where no time is known.
+    """
+    if read_until_ms is not None:
+        return ShardPosition(Kind.SINCE, read_until_ms)
     if word == "LATEST":
         return ShardPosition(Kind.SINCE, now_ms)
     if start.timestamp is None:

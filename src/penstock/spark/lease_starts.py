@@ -28,13 +28,22 @@ class LeaseStarts:
     """Finds the position of each shard from the leases, and from the stream where they do not tell enough."""
 
     def __init__(
-        self, probes: Probes, rows: Mapping[str, LeaseRow], start: StartAt, losses: LossPolicy, created_s: int
+        self,
+        probes: Probes,
+        rows: Mapping[str, LeaseRow],
+        start: StartAt,
+        losses: LossPolicy,
+        *,
+        created_s: int,
+        horizon_ms: int,
     ) -> None:
+        """``created_s``: of the stream. ``horizon_ms``: the oldest arrival time that its retention surely covers."""
         self._probes = probes
         self._rows = rows
         self._start = start
         self._losses = losses
         self._created_s = created_s
+        self._horizon_ms = horizon_ms
 
     async def positions(self, lineage: Lineage) -> dict[str, ShardPosition]:
         """For every shard that is listed, and for those that have an unfinished lease and are gone.
@@ -63,7 +72,9 @@ class LeaseStarts:
             if row.checkpoint.is_position:
                 return await self._found(row)
             word = row.checkpoint.text
-            return ShardPosition(Kind.BEGINNING, 0) if word == "TRIM_HORIZON" else since(word, self._start, now_ms)
+            if word == "TRIM_HORIZON":
+                return ShardPosition(Kind.BEGINNING, 0)
+            return since(word, self._start, now_ms, row.read_until_ms)
         except (ValueError, InvalidArgumentError) as error:
             raise OptionError(
                 f"stream {self._probes.stream}, shard {row.key}: the query can't go on where its lease says: {error}. "
@@ -83,6 +94,9 @@ class LeaseStarts:
             return ShardPosition(Kind.AFTER if whole else Kind.NEXT, first.arrival_ms, first.sequence_number)
         if first is not None and just_before(first.sequence_number) == done.sequence_number:
             return ShardPosition(Kind.NEXT, first.arrival_ms, first.sequence_number)
+        until_ms = row.read_until_ms
+        if until_ms is not None and until_ms >= self._horizon_ms:
+            return ShardPosition(Kind.SINCE, until_ms, done.sequence_number)  # it was only silent
         what = f"all up to {done.sequence_number} is read, which is trimmed, and what followed it may be too"
         self._losses.report(Loss(row.key, False, what))
         if first is None:

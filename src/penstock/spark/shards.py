@@ -125,7 +125,10 @@ class ShardBook:
             self._resume(stored.shards)
         elif leases and not again:
             created_s = int(self.summary.creation_timestamp_s)
-            found = LeaseStarts(self._probes, leases, self._start, self._losses, created_s)
+            horizon_ms = self.horizon_ms()
+            found = LeaseStarts(
+                self._probes, leases, self._start, self._losses, created_s=created_s, horizon_ms=horizon_ms
+            )
             self._resume(await found.positions(self.lineage))
         else:
             self._start_all()

@@ -85,9 +85,7 @@ class StreamControls:
         ended = self._shard(shard)
         before = self.shards()
         first, last = _first(ended), int(ended["HashKeyRange"]["EndingHashKey"])
-        self._call(
-            "SplitShard", ShardToSplit=ended["ShardId"], NewStartingHashKey=str(first + (last - first) // 2 + 1)
-        )
+        self._call("SplitShard", ShardToSplit=ended["ShardId"], NewStartingHashKey=str(first + (last - first) // 2 + 1))
         return [one for one in self.shards() if one not in before]
 
     def merge(self, left: str, right: str) -> str:

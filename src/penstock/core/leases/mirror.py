@@ -36,6 +36,8 @@ class Mark:
     children: frozenset[str] = frozenset()
     hash_range: tuple[int, int]
     """Inclusive."""
+    read_until_ms: int | None = None
+    """All that had arrived by then (epoch milliseconds) is read."""
 
 
 class Create(NamedTuple):
@@ -153,9 +155,9 @@ class MirroredRows:
 
     def _towards(self, row: LeaseRow, mark: Mark) -> Write | None:
         if _ahead(row, mark):
-            write = writes.checkpoint(row, mark.checkpoint)
+            write = writes.checkpoint(row, mark.checkpoint, read_until_ms=mark.read_until_ms)
         elif self._wants_note(row, mark):
-            write = writes.renew(row)
+            write = writes.renew(row, read_until_ms=mark.read_until_ms)
         else:
             return None
         changes = (*write.changes, (NOTE, mark.note))
