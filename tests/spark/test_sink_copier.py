@@ -131,6 +131,7 @@ def copy_and_kill(
     return orders
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_copier_killed_twice(spark: SparkSession, stream: Stream, target: Stream, tmp_path: Path) -> None:
     copy_and_kill(spark, stream, target, tmp_path, kills=2, aggregation=False, seed=1)
