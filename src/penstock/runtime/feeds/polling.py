@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from penstock.core.feeding.cursor import FeedCursor, Taken
+    from penstock.core.feeding.pages import ReadPage
     from penstock.events import FeedEvent
     from penstock.ports import RecordSource
 
@@ -105,12 +106,12 @@ class PollingFeed:
             self._iterator = await self._ask()
         sent_s, asked_s = asyncio.get_running_loop().time(), self._source.now_s
         page = await self._source.read(self._iterator, self._records_max)
-        at_tip = not page.millis_behind_latest
-        size = sum([len(raw.data) for raw in page.records])
-        # Records may be empty, and a shard that has some is not silent.
-        self.pace.answered(sent_s=sent_s, payload_bytes=size or len(page.records), at_tip=at_tip)
-        self.cursor.payload_bytes += size
         taken = self.cursor.take(page, horizon_s=self._horizon_s(), asked_s=asked_s)
+        size = _payload_bytes(page, taken)
+        # Records may be empty, and a shard that has some is not silent.
+        busy = size or len(page.records)
+        self.pace.answered(sent_s=sent_s, payload_bytes=busy, at_tip=not page.millis_behind_latest)
+        self.cursor.payload_bytes += size
         self._iterator = None if taken is None else page.next_iterator
         return taken
 
@@ -136,6 +137,13 @@ class PollingFeed:
             if not cursor.refused():
                 raise
         return await source.iterator(cursor.shard_id, cursor.start(source.now_s))
+
+
+def _payload_bytes(page: ReadPage, taken: Taken | None) -> int:
+    """Data of a page. Where each record is one for users, their column is there already."""
+    if taken is not None and len(taken.records) == len(page.records):
+        return taken.records.payload_bytes
+    return sum([len(raw.data) for raw in page.records])
 
 
 def tell(stream: str, shard_id: str, taken: Taken, on_event: Callable[[FeedEvent], None]) -> None:
