@@ -186,7 +186,7 @@ async def test_a_batch_makes_no_dead_letters_that_nobody_writes(local: LocalKine
     put(kinesis, b"0")
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable()) as consumer:
         batch = await anext(aiter(consumer))
-        with pytest.raises(OptionError, match="where dead letters go"):
+        with pytest.raises(OptionError, match="where dead_letters go"):
             batch.dead_letter()
         assert batch.unsettled() == [Position(batch.records[0].sequence_number)]
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from penstock import events
+from penstock.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +22,36 @@ if TYPE_CHECKING:
 KEY_OVERHEAD_BYTES = 230
 """What a key takes besides its own bytes."""
 _DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deduplicate:
+    """Leaves out records whose key came within the window before them, in their shard or in its ancestors.
+
+    Of the records before a start at LATEST none was handed out, and a new owner does not know where that was: in the
+    first window after it, a record whose twin came before it may be left out.
+    """
+
+    key: Callable[[Any], bytes | str | None] = field(repr=False)
+    """A record's key; None: it is never a duplicate. It must follow from the record alone. Where it raises, the record
+    is handed out, and an event says so.
+    """
+    window_s: float = 300.0
+    """By the time of arrival, between a record and the last one with its key."""
+    wait: bool = False
+    """When a shard comes from a worker that died, or whose deadline came first, its window is read again. True: nothing
+    is handed out before; False: at once, and duplicates may be among what comes until then.
+    """
+    keys_max: int = 1_000_000
+    """Of one shard. At a bound the oldest keys are forgotten: an event says so."""
+    bytes_max: int = 256 * 1024 * 1024
+    """Of one shard's keys, with their book-keeping."""
+    skew_s: float = 10.0
+    """By so much may arrival times go back from one record to the next."""
+
+    def __post_init__(self) -> None:
+        if min(self.window_s, self.keys_max, self.bytes_max) <= 0 or self.skew_s < 0:
+            raise OptionError("Deduplicate: window_s, keys_max and bytes_max must be above 0, and skew_s not below")
 
 
 class Arrived(Protocol):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.presence import Presence
     from penstock.runtime.consumer.settings import WorkerSettings
     from penstock.runtime.consumer.sight import Sight
+    from penstock.runtime.consumer.window_reading import WindowRead
     from penstock.runtime.feeds import PollingFeed
 
 
@@ -39,6 +40,7 @@ class Receiving:
         *,
         held: Collection[str],
         open_feed: Callable[[LeaseRow], PollingFeed],
+        open_window: Callable[[LeaseRow], WindowRead | None],
         begin: Callable[[ReceiverSide, Result], None],
         spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
         stir: Callable[[], None],
@@ -54,6 +56,7 @@ class Receiving:
         self._presence = presence
         self._held = held
         self._open_feed = open_feed
+        self._open_window = open_window
         self._begin = begin
         self._spawn = spawn
         self._stir = stir
@@ -173,10 +176,13 @@ class Receiving:
         def warm() -> None:
             self._spawn(self._do(side, side.tell(ReceiverInput.WARMED, self._clock())))
 
-        self.warming[side.key] = WarmUp(self._open_feed(row), self._settings.warm_bytes_max, warm)
+        window = self._open_window(row)
+        self.warming[side.key] = WarmUp(self._open_feed(row), self._settings.warm_bytes_max, warm, window)
 
     async def _discard(self, key: str) -> None:
         warming = self.warming.pop(key, None)
         if warming is not None:
             await warming.stop()
+            if warming.window is not None:
+                await warming.window.stop()
             await warming.feed.close()

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment.strategies import EQUAL_COUNTS, Strategy
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.leases.times import FAILOVER_S, LeaseTimes
 from penstock.core.ledger.checkpoints import Cadence, Riding
+from penstock.core.ledger.dedupe import Deduplicate
+from penstock.core.ledger.parts import PARTS_MAX
 from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Redeliver, Retry, Stop
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartAt
 from penstock.runtime.feeds.fan_out import FanOutTimes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.model import Record
     from penstock.runtime.consumer.dead_letters import DeadLetterChoice
     from penstock.runtime.consumer.two_phase import OnPending
     from penstock.runtime.consumer.values import UnreadablePolicy
@@ -48,10 +53,6 @@ class WorkerSettings:
     """How often leases that have served are deleted, and holes looked for, by one of the workers. A hole is repaired
     when it was there three times in a row.
     """
-    upkeep_interval_s: float = 60.0
-    """How often leases that have served are deleted, and holes looked for, by one of the workers. A hole is repaired
-    when it was there three times in a row.
-    """
     ledger: LedgerSettings = NOTHING_GIVEN_UP
     """By default what fails is tried again until it succeeds, the bad record of a batch alone: nothing is given up as
     long as nobody has said where to. Where ``dead_letters`` says so, the default is `LedgerSettings()`.
@@ -62,6 +63,15 @@ class WorkerSettings:
     """
     dead_letter_timeout_s: float = 60.0
     """A dead letter that is not written by then counts as failed, and is written again later."""
+    deduplicate: Deduplicate | None = None
+    """Records are left out whose key came shortly before; None: none are."""
+    split: Callable[[Record], Iterable[Any]] | None = field(default=None, repr=False)
+    """A function from a record to its parts, which are handed out in its place, each as a `Part`. The record is settled
+    when all of them are. They must follow from the record alone: a replay gives the same. A record that it raises for
+    becomes a dead letter.
+    """
+    parts_max: int = PARTS_MAX
+    """A record of more parts becomes a dead letter."""
     cadence: Cadence = field(default_factory=Riding)
     on_pending: OnPending | None = None
     """Asked when a shard begins whose former owner has prepared a checkpoint and did not commit it. None: it is
@@ -93,11 +103,11 @@ class WorkerSettings:
                 "look_interval_s",
                 "wait_interval_s",
                 "upkeep_interval_s",
-                "upkeep_interval_s",
                 "drain_deadline_s",
                 "batch_records_max",
                 "subscriptions_per_s",
                 "dead_letter_timeout_s",
+                "parts_max",
             )
             if not (value := getattr(self, name)) > 0
         ]
@@ -120,11 +130,14 @@ class WorkerSettings:
             "unreadable": self.unreadable,
             "ledger.stalled": stalled.then if isinstance(stalled, Redeliver) else stalled,
         }
-        return [
+        found = [
             f"{name} makes dead letters, and dead_letters does not say where they go"
             for name, resort in names.items()
             if isinstance(resort, DeadLetters)
         ]
+        if self.split is not None:
+            found.append("split: records that cannot be split become dead letters: say by dead_letters where they go")
+        return found
 
     @property
     def times(self) -> LeaseTimes:

@@ -12,6 +12,7 @@ from penstock.core.leases.tenure import Fenced, Lifted, Lost, Stored
 from penstock.core.ledger.checkpoints import Checkpoints, Riding
 from penstock.core.ledger.ledger import Ledger
 from penstock.errors import CheckpointError, PenstockError, ShardReadError
+from penstock.runtime.consumer.admitting import Admission
 from penstock.runtime.consumer.batch import Batch
 from penstock.runtime.consumer.burying import TIMEOUT_S, Burying
 from penstock.runtime.consumer.fetching import Fetching
@@ -59,12 +60,13 @@ class ShardReader(ReaderHooks):
         on_end: Callable[[tuple[ChildShard, ...]], Awaitable[None]] | None = None,
         checkpoint_when_told: bool = False, letters: LetterSink | None = None, letter_timeout_s: float = TIMEOUT_S,
         on_ending: Callable[[Ending], None] | None = None, on_pending: OnPending | None = None,
+        admission: Admission | None = None,
     ) -> None:  # fmt: skip
         """``read_ahead``: pages that the feed has given before; some may lie before the checkpoint. ``on_end``: awaited
         when the last record was fetched, before the shard may be checkpointed as ended. ``checkpoint_when_told``: what
         is settled is checkpointed no further than `checkpoint_to` says. ``letters``: where dead letters go.
         ``on_ending`` hears, once, that the ledger's policies want the shard given up, or stopped. ``on_pending`` says
-        what becomes of a checkpoint that the former owner left pending.
+        what becomes of a checkpoint that the former owner left pending. ``admission``: what of a page is handed out.
         """
         super().__init__()
         self._loop = asyncio.get_running_loop()
@@ -84,6 +86,8 @@ class ShardReader(ReaderHooks):
             feed, read_ahead, begins.wanted, may=self._may_fetch, admit=self._admit, pause=self._pause,
             on_end=self._fetched,
         )  # fmt: skip
+        self._admission = admission or Admission(on_event=on_event)
+        self._admission.listen(self._window_known)
         self._on_end = on_end
         self._over = asyncio.Event()
         self._stirred = asyncio.Event()
@@ -210,9 +214,7 @@ class ShardReader(ReaderHooks):
         return await self._phases.prepare(Checkpoint.at(position), state)
 
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
-        """From now on checkpoints go so far, as far as it is settled, and no further: for those who settle records
-        first, and say later what of it is to be remembered.
-        """
+        """From now on checkpoints go so far, if it is settled, and no further: say later what is to be remembered."""
         self.checkpoint_max = checkpoint
         self._on_settled()
 
@@ -244,6 +246,7 @@ class ShardReader(ReaderHooks):
             raise CheckpointError(
                 f"{self.stream}, {self.shard_id}: commit or abandon the pending checkpoint before a seek"
             )
+        self._admission.forget()
         self._begin_anew(after, order)
         self._fetching.seek(feed, after)
 
@@ -286,6 +289,8 @@ class ShardReader(ReaderHooks):
                 f"{self.stream}, {self.shard_id}: reading has ended: {told}", stream=self.stream, shard_id=self.shard_id
             )
             raise self.failure from error
+        finally:
+            await self._admission.close()
 
     def heard(self, command: Command) -> None:
         """What the tenure says."""
@@ -334,8 +339,8 @@ class ShardReader(ReaderHooks):
         await self._over.wait()
 
     async def drain(self, deadline_s: float) -> bool:
-        """Hand out nothing more, and wait until all that is out is settled, dead letters are written, and no checkpoint
-        is pending. False when the deadline came first.
+        """Hand out nothing more; wait until all is settled that is out, letters are written, and no checkpoint is
+        pending. False when the deadline came first.
         """
         self.ledger.draining = True
         end_s = self._loop.time() + deadline_s
@@ -408,21 +413,24 @@ class ShardReader(ReaderHooks):
 
     def _may_fetch(self) -> bool | None:
         """None: never again; False: not now."""
-        return None if self.is_over else self.ledger.has_room and self._keeper.may_deliver()
+        may = self.ledger.has_room and self._keeper.may_deliver()
+        return None if self.is_over else may and not self._admission.waits
 
     def _admit(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> None:
         self._behind_ms = taken.millis_behind_latest
-        if len(records) or ends_at is not None:
-            payload_bytes = taken.records.payload_bytes if len(records) == len(taken.records) else None
-            self.ledger.admit(records, self._loop.time(), ends_at=ends_at, payload_bytes=payload_bytes)
-        if len(records):
-            self._stir()
+        if self._admission.admit(self.ledger, taken, records, ends_at, self._loop.time()):
+            self._on_settled()
+
+    def _window_known(self) -> None:
+        self._admission.go_on(self.ledger, self._loop.time())
+        self._on_settled()
 
     async def _fetched(self, children: tuple[ChildShard, ...]) -> None:
         """To the shard's end."""
         self.children = children
         if self._on_end is not None:
             await self._on_end(children)
+        await self._admission.over(self.ledger, self._loop.time)
         self.ledger.end()
         self._on_settled()
 

@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.keys import StreamKey
     from penstock.model import Shard
+    from penstock.runtime.consumer.window_reading import WindowRead
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
 
 
 def _as_it_is(feed: PollingFeed) -> PollingFeed | FanOutFeed:
     return feed
+
+
+def _none(row: LeaseRow) -> WindowRead | None:
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +37,8 @@ class StreamPart:
     """Reads a lease's shard from its checkpoint on. `shard_id_of` says which shard that is."""
     promote: Callable[[PollingFeed], PollingFeed | FanOutFeed] = _as_it_is
     """Makes of a feed that polls the one that is used while the shard is held."""
+    open_window: Callable[[LeaseRow], WindowRead | None] = _none
+    """Reads the window of a shard's duplicates again, where they are left out."""
     key: StreamKey | None = None
     """As lease keys name it, where the table is for several streams; None: the table is for this one."""
 

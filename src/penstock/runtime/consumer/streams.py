@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.feeding.cursor import FeedCursor
 from penstock.core.feeding.user_records import ShardView
+from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.keys import StreamKey
+from penstock.core.leases.row import LeaseRow
 from penstock.errors import OptionError
 from penstock.model import HASH_KEY_MAX
 from penstock.runtime.consumer.stream_part import StreamPart, shard_id_of
+from penstock.runtime.consumer.window_reading import WindowRead
 from penstock.runtime.feeds import FanOutFeed, PollingFeed, SubscriptionGate
 
 if TYPE_CHECKING:
@@ -17,7 +20,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from penstock.core.feeding.pages import StreamFacts
-    from penstock.core.leases import LeaseRow
     from penstock.model import StartAt
     from penstock.ports import RecordSource
     from penstock.runtime.consumer.settings import WorkerSettings
@@ -68,6 +70,7 @@ class OpenStream:
             list_shards=self.source.shards,
             open_feed=self.open_feed,
             promote=self.promote,
+            open_window=self.open_window,
             key=self.key if of_several else None,
         )
 
@@ -108,6 +111,25 @@ class OpenStream:
             on_event=self._on_event,
             times=self._settings.polling,
             horizon_s=self._horizon_s,
+        )
+
+    def open_window(self, row: LeaseRow) -> WindowRead | None:
+        """Read the window of a shard's duplicates again, where they are left out."""
+        choice = self._settings.deduplicate
+        if choice is None:
+            return None
+
+        def since(shard_id: str, start: StartAt) -> PollingFeed:
+            return self.feed(LeaseRow(key=shard_id, checkpoint=Checkpoint.AT_TIMESTAMP), start)
+
+        return WindowRead(
+            choice,
+            self.source,
+            shard_id=shard_id_of(row.key),
+            row=row,
+            start_at=self._settings.start_at,
+            open_feed=since,
+            on_event=self._on_event,
         )
 
     def promote(self, feed: PollingFeed) -> PollingFeed | FanOutFeed:

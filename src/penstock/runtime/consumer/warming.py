@@ -11,26 +11,37 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.cursor import Taken
     from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.runtime.consumer.window_reading import WindowRead
     from penstock.runtime.feeds import PollingFeed
 
 
 class WarmUp:
     """Pages behind the stored checkpoint, bounded in bytes. Nothing of them is delivered here."""
 
-    def __init__(self, feed: PollingFeed, bytes_max: int, on_warm: Callable[[], None]) -> None:
+    def __init__(
+        self, feed: PollingFeed, bytes_max: int, on_warm: Callable[[], None], window: WindowRead | None = None
+    ) -> None:
+        """``on_warm`` is called, maybe more than once, when it could go on here. ``window``: has to be known before."""
         self.feed = feed
+        self.window = window
         self.pages: deque[Taken] = deque()
         self._bytes = 0
         self._bytes_max = bytes_max
         self._on_warm = on_warm
         self._room = asyncio.Event()
+        self._read_enough = False
+        if window is not None:
+            window.on_whole = self._tell
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """The owner has stored progress: what lies before it is not needed."""
         pages = self.pages
         while pages and (ends_at := pages[0].ends_at) is not None and type(checkpoint).at(ends_at) <= checkpoint:
-            self._bytes -= pages.popleft().records.payload_bytes
+            records = pages.popleft().records
+            self._bytes -= records.payload_bytes
+            if self.window is not None:
+                self.window.follow(records)
         if self._bytes < self._bytes_max:
             self._room.set()
 
@@ -42,13 +53,20 @@ class WarmUp:
     async def _run(self) -> None:
         while True:
             taken = await self.feed.next()
+            if self.window is not None:
+                self.window.saw(taken)
             if len(taken.records) or taken.ends_at is not None or taken.ended:
                 self.pages.append(taken)
                 self._bytes += taken.records.payload_bytes
             if not taken.millis_behind_latest or taken.ended or self._bytes >= self._bytes_max:
-                self._on_warm()
+                self._read_enough = True
+                self._tell()
             if taken.ended:
                 return
             while self._bytes >= self._bytes_max:
                 self._room.clear()
                 await self._room.wait()
+
+    def _tell(self) -> None:
+        if self._read_enough and (self.window is None or self.window.whole):
+            self._on_warm()

@@ -25,6 +25,7 @@ from penstock.errors import PenstockError, ServiceError
 from penstock.events import FleetChanged, LeaseUpkeepFailed
 from penstock.ports import SharedWithKcl
 from penstock.runtime.clock import SteadyClock
+from penstock.runtime.consumer.admitting import Admission
 from penstock.runtime.consumer.dead_letters import open_letters
 from penstock.runtime.consumer.held import HeldShard
 from penstock.runtime.consumer.kcl_watch import KclWatch
@@ -131,6 +132,7 @@ class Worker:
             self._presence,
             held=self.held.keys(),
             open_feed=self._open_feed,
+            open_window=lambda row: self._parts[row.stream].open_window(row),
             begin=self._begin,
             spawn=self._spawn,
             stir=self._look_now.set,
@@ -417,6 +419,7 @@ class Worker:
         settings, stream = self.settings, keeper.row.stream
         part = self._parts[stream]
         feed = part.promote(part.open_feed(keeper.row) if warming is None else warming.feed)
+        window = part.open_window(keeper.row) if warming is None else warming.window
         reader = ShardReader(
             keeper,
             feed,
@@ -433,6 +436,9 @@ class Worker:
             letters=self._letters,
             letter_timeout_s=settings.dead_letter_timeout_s,
             on_pending=settings.on_pending,
+            admission=Admission(
+                window=window, split_by=settings.split, parts_max=settings.parts_max, on_event=self._on_event
+            ),
             on_ending=lambda ending: None if ending.stops else self.give_up(key, ending.cool_down_s),
         )
         reader.origin = origin

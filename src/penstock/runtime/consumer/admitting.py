@@ -1,0 +1,123 @@
+"""What of a fetched page goes into the ledger, and as what: without duplicates, and in parts, where asked for."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.ledger.parts import PARTS_MAX, split
+from penstock.events import DedupeWindowRebuilding, DuplicatesLeftOut
+from penstock.model import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from penstock.core.feeding.cursor import Taken
+    from penstock.core.ledger.ledger import Ledger
+    from penstock.events import LedgerEvent
+    from penstock.model import Record
+    from penstock.runtime.consumer.window_reading import WindowRead
+
+
+class Admission:
+    """Of one tenure. Pages that come before the window of duplicates is known are kept back, where that is wanted."""
+
+    def __init__(
+        self,
+        *,
+        window: WindowRead | None = None,
+        split_by: Callable[[Record], Iterable[Any]] | None = None,
+        parts_max: int = PARTS_MAX,
+        on_event: Callable[[LedgerEvent], None],
+    ) -> None:
+        """``split_by(record)``: the parts of a record, which follow from the record alone."""
+        self._window = window
+        self._split_by = split_by
+        self._parts_max = parts_max
+        self._on_event = on_event
+        self._kept: deque[tuple[Sequence[Record], Position | None]] = deque()
+        self._told = False
+
+    def listen(self, on_whole: Callable[[], None]) -> None:
+        """``on_whole`` is called when the window is known, and `go_on` may be."""
+        if self._window is not None:
+            self._window.on_whole = on_whole
+
+    @property
+    def waits(self) -> bool:
+        """True while pages are kept back: no more should be fetched. Raises what the reading of the window raised."""
+        if self._window is not None:
+            self._window.check()
+        return bool(self._kept)
+
+    def admit(
+        self, ledger: Ledger[Any], taken: Taken, records: Sequence[Record], ends_at: Position | None, now_s: float
+    ) -> bool:
+        """A page, with what of it is to be handed out. True when something may be."""
+        window = self._window
+        if window is None:
+            return self._plain(ledger, taken, records, ends_at, now_s)
+        window.saw(taken)
+        if len(records) < len(taken.records):
+            window.follow(taken.records[: len(taken.records) - len(records)])
+        if not window.whole and not self._told:
+            self._told = True
+            self._on_event(DedupeWindowRebuilding(window.stream, window.shard_id, window.waits))
+        if self._kept or not window.may_deliver:
+            self._kept.append((records, ends_at))
+            return False
+        return self._without_duplicates(window, ledger, records, ends_at, now_s)
+
+    def go_on(self, ledger: Ledger[Any], now_s: float) -> None:
+        """The window is known: what was kept back goes on."""
+        while self._kept and self._window is not None and self._window.may_deliver:
+            records, ends_at = self._kept.popleft()
+            self._without_duplicates(self._window, ledger, records, ends_at, now_s)
+
+    async def over(self, ledger: Ledger[Any], now_s: Callable[[], float]) -> None:
+        """Wait until nothing is kept back. Raises what the reading of the window raised."""
+        if self._kept and self._window is not None:
+            await self._window.until_whole()
+            self.go_on(ledger, now_s())
+
+    def forget(self) -> None:
+        """The shard is read from another place on, as somebody wants to have the records again."""
+        self._kept.clear()
+        if self._window is not None:
+            self._window.forget()
+
+    async def close(self) -> None:
+        """The tenure is over."""
+        if self._window is not None:
+            await self._window.stop()
+
+    def _plain(
+        self, ledger: Ledger[Any], taken: Taken, records: Sequence[Record], ends_at: Position | None, now_s: float
+    ) -> bool:
+        if self._split_by is not None:
+            return self._split(ledger, records, ends_at, [], now_s)
+        if len(records) or ends_at is not None:
+            payload_bytes = taken.records.payload_bytes if len(records) == len(taken.records) else None
+            ledger.admit(records, now_s, ends_at=ends_at, payload_bytes=payload_bytes)
+        return len(records) > 0
+
+    def _without_duplicates(
+        self, window: WindowRead, ledger: Ledger[Any], records: Sequence[Record], ends_at: Position | None, now_s: float
+    ) -> bool:
+        twins = window.duplicates(records)
+        if twins:
+            first = records[twins[0]]
+            position = Position(first.sequence_number, first.sub_sequence_number)
+            self._on_event(DuplicatesLeftOut(window.stream, window.shard_id, len(twins), position))
+        if self._split_by is not None:
+            return self._split(ledger, records, ends_at, twins, now_s)
+        ledger.admit(records, now_s, ends_at=ends_at, settled=twins)
+        return len(records) > 0
+
+    def _split(
+        self, ledger: Ledger[Any], records: Sequence[Record], ends_at: Position | None, without: list[int], now_s: float
+    ) -> bool:
+        assert self._split_by is not None
+        found = split(records, self._split_by, without=set(without), parts_max=self._parts_max)
+        ledger.admit(found.records, now_s, ends_at=ends_at, settled=found.settled, unreadable=found.unreadable)
+        return len(found.records) > 0

@@ -1,0 +1,241 @@
+"""The window of duplicates of a shard that begins: what lies before its checkpoint is read again, to know its keys.
+
+It begins with the first page behind the checkpoint, which tells the time that the window is counted back from, and
+reads this shard up to the checkpoint, and its ancestors to their ends, as far back as the window reaches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from penstock.core.ledger.dedupe import DedupeWindow, Rebuild
+from penstock.core.ledger.resuming import behind
+from penstock.errors import NotFoundError, PenstockError
+from penstock.events import DedupeKeyFailed, DedupeWindowRebuilt
+from penstock.model import IteratorAt, Position, StartAt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.core.feeding.cursor import Taken
+    from penstock.core.leases import LeaseRow
+    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.ledger.dedupe import Deduplicate
+    from penstock.events import LedgerEvent
+    from penstock.model import Record, Shard
+    from penstock.ports import RecordSource
+    from penstock.runtime.feeds import PollingFeed
+
+PROBES_MAX = 3
+"""So many empty pages, and what lies at a shard's beginning is taken for unknown."""
+
+
+class WindowRead:
+    """One shard's window, from the warm-up (or the begin of the tenure) on."""
+
+    def __init__(
+        self,
+        choice: Deduplicate,
+        source: RecordSource,
+        *,
+        shard_id: str,
+        row: LeaseRow,
+        start_at: StartAt,
+        open_feed: Callable[[str, StartAt], PollingFeed],
+        on_event: Callable[[LedgerEvent], None],
+    ) -> None:
+        """``row``: the lease as it is when the shard's pages begin to be fetched. ``open_feed``: reads any shard of the
+        stream from a time on. ``start_at``: where the application began; what came before was never handed out.
+        """
+        self.stream, self.shard_id = source.stream, shard_id
+        self.waits = choice.wait
+        """True: nothing is handed out before the window is known."""
+        self._choice = choice
+        self._source = source
+        self._row = row
+        self._start_at = start_at
+        self._open_feed = open_feed
+        self._on_event = on_event
+        self._loop = asyncio.get_running_loop()
+        self._window = self._new_window()
+        self._rebuild = Rebuild([shard_id], wait=choice.wait)
+        self._reading: asyncio.Task[None] | None = None
+        self._known = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._delivered = 0
+        self._shards = 0
+        self.on_whole: Callable[[], None] = _nothing
+        """Called once, when the window is known."""
+        if not (row.checkpoint.is_position or row.parents):  # nothing of the stream was handed out before
+            self.forget()
+
+    # --- what is known --------------------------------------------------------------------------
+
+    @property
+    def whole(self) -> bool:
+        """True when all of the window is known."""
+        return self._rebuild.whole
+
+    @property
+    def may_deliver(self) -> bool:
+        """True when records may be handed out: the window is known, or need not be."""
+        return self._rebuild.may_deliver
+
+    def check(self) -> None:
+        """Raise what ended the reading."""
+        if self._failure is not None:
+            raise self._failure
+
+    async def until_whole(self) -> None:
+        """Wait. Raises what ended the reading."""
+        await self._known.wait()
+        self.check()
+
+    def duplicates(self, records: Sequence[Record]) -> list[int]:
+        """The places of those that are duplicates, among the next records to be handed out."""
+        found = self._window.duplicates(records)
+        if not self.whole:
+            self._delivered += len(records) - len(found)
+        return found
+
+    def follow(self, records: Sequence[Record]) -> None:
+        """The next records, which the former owner has handed out."""
+        self._window.duplicates(records)
+
+    def saw(self, taken: Taken) -> None:
+        """A page behind the checkpoint was fetched: from the first one on it is known how far back to read."""
+        if self._reading is not None or self.whole:
+            return
+        if len(taken.records):
+            self._begin(taken.records[0].approximate_arrival_timestamp)
+        elif not taken.millis_behind_latest or taken.ended:
+            self._begin(dt.datetime.fromtimestamp(self._source.now_s, dt.UTC))
+
+    def forget(self) -> None:
+        """From here on only what comes counts."""
+        if self._reading is not None:
+            self._reading.cancel()
+        self._window = self._new_window()
+        self._rebuild.read(self.shard_id)
+        self._is_known()
+
+    async def stop(self) -> None:
+        """It is not needed any more."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait((self._reading,))
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def _new_window(self) -> DedupeWindow[Record]:
+        choice = self._choice
+        return DedupeWindow(
+            self.stream, self.shard_id, key_of=self._key_of, window_s=choice.window_s, on_event=self._on_event,
+            keys_max=choice.keys_max, bytes_max=choice.bytes_max, skew_s=choice.skew_s,
+        )  # fmt: skip
+
+    def _key_of(self, record: Record) -> bytes | str | None:
+        try:
+            return self._choice.key(record)
+        except Exception as error:  # the user's function: this record is handed out, whatever came before
+            position = Position(record.sequence_number, record.sub_sequence_number)
+            self._on_event(DedupeKeyFailed(self.stream, self.shard_id, position, type(error).__name__))
+            return None
+
+    def _begin(self, first: dt.datetime) -> None:
+        since = self._window.since(first)
+        if self._start_at.timestamp is not None:
+            since = max(since, self._start_at.timestamp)
+        self._reading = self._loop.create_task(self._read_all(since))
+
+    async def _read_all(self, since: dt.datetime) -> None:
+        begun_s = self._loop.time()
+        try:
+            until = self._row.checkpoint
+            if until.is_position:
+                await self._read(self.shard_id, since, until)
+            # Where the application began at the tip, or at a time, nothing before it was handed out.
+            if until.is_position or self._row.parents:
+                await self._read_ancestors(since)
+        except Exception as error:  # raised where the shard's pages are asked for
+            self._failure = error
+            self._known.set()
+            self.on_whole()
+            return
+        self._rebuild.read(self.shard_id)
+        if self._shards:
+            duration_s = self._loop.time() - begun_s
+            self._on_event(
+                DedupeWindowRebuilt(
+                    self.stream, self.shard_id, len(self._window), self._shards, duration_s, self._delivered
+                )
+            )
+        self._is_known()
+
+    async def _read_ancestors(self, since: dt.datetime) -> None:
+        if await self._began_before(self.shard_id, since):
+            return
+        known: dict[str, Shard] = {shard.shard_id: shard for shard in await self._listed()}
+        own = known.get(self.shard_id)
+        waiting = list(self._row.parents) if own is None else list(own.parents)
+        seen: set[str] = set()
+        while waiting:
+            shard_id = waiting.pop()
+            if shard_id in seen or shard_id not in known:
+                continue
+            seen.add(shard_id)
+            await self._read(shard_id, since, None)
+            if not await self._began_before(shard_id, since):
+                waiting += known[shard_id].parents
+
+    async def _read(self, shard_id: str, since: dt.datetime, until: Checkpoint | None) -> None:
+        """Learn a shard's stretch; ``until`` None: to its end."""
+        self._shards += 1
+        feed = self._open_feed(shard_id, StartAt.at_timestamp(since))
+        try:
+            while True:
+                taken = await feed.next()
+                records = taken.records
+                beyond = 0 if until is None else len(behind(records, until))
+                self._window.learn(records[: len(records) - beyond])
+                reached = until is not None and taken.ends_at is not None and until.position <= taken.ends_at
+                if taken.ended or beyond or reached or (not len(records) and not taken.millis_behind_latest):
+                    return
+        except NotFoundError:  # trimmed meanwhile
+            return
+        finally:
+            await feed.close()
+
+    async def _began_before(self, shard_id: str, since: dt.datetime) -> bool:
+        """True when the shard's oldest record came before: then what lies before the shard is out of the window."""
+        with contextlib.suppress(PenstockError):  # then it is not known
+            iterator: str | None = await self._source.iterator(shard_id, IteratorAt.trim_horizon())
+            for _ in range(PROBES_MAX):
+                if iterator is None:
+                    return False
+                page = await self._source.read(iterator, 1)
+                if page.records:
+                    return page.records[0].approximate_arrival_timestamp < since.timestamp()
+                iterator = page.next_iterator
+        return False
+
+    async def _listed(self) -> Sequence[Shard]:
+        while True:
+            try:
+                return await self._source.shards()
+            except PenstockError as error:
+                if not error.retryable:
+                    raise
+                await asyncio.sleep(1.0)
+
+    def _is_known(self) -> None:
+        if not self._known.is_set():
+            self._known.set()
+            self.on_whole()
+
+
+def _nothing() -> None:
+    """Nobody has asked to be called."""

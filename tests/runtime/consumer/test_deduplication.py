@@ -1,0 +1,196 @@
+"""Duplicates by a key over a window: a new owner reads the window again, and decides as the former one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fleet_kit import DEADLINE_S, STREAM
+from outcome_kit import SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
+
+from penstock.core.ledger.checkpoints import Prompt
+from penstock.core.ledger.dedupe import Deduplicate
+from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.errors import OptionError
+from penstock.events import (
+    DedupeKeyFailed,
+    DedupeWindowRebuilding,
+    DedupeWindowRebuilt,
+    DuplicatesLeftOut,
+)
+from penstock.runtime.consumer.dead_letters import DeadLettersTo
+from penstock.stores.memory import MemoryLeaseTable
+
+if TYPE_CHECKING:
+    from penstock.local import LocalKinesis
+
+EACH = Deduplicate(key=lambda record: record.data)
+
+
+async def read_until(consumer: Any, leases: Any, number: int, shard_id: str = SHARD_ID) -> list[bytes]:
+    """All that is handed out until the checkpoint has come to a record."""
+    got: list[bytes] = []
+
+    async def handle(batch: Any) -> None:
+        got.extend(record.data for record in batch)
+
+    running = asyncio.create_task(consumer.run(handle))
+    await checkpoint_reaches(leases, number, shard_id)
+    await consumer.close()
+    await running
+    return got
+
+
+async def test_duplicates_are_left_out_and_counted(local: LocalKinesis, kinesis: Any) -> None:
+    numbers = put(kinesis, b"a", b"b", b"a", b"c", b"b", b"a")
+    leases, events = MemoryLeaseTable(), []
+    chosen = {"deduplicate": EACH, "cadence": Prompt()}
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
+        assert await read_until(consumer, leases, numbers[-1]) == [b"a", b"b", b"c"]
+    assert sum(event.records for event in of(events, DuplicatesLeftOut)) == 3
+    assert of(events, DuplicatesLeftOut)[0].first.sequence_number == numbers[2]
+    assert not of(events, DedupeWindowRebuilding)
+
+
+@pytest.mark.parametrize("wait", [True, False], ids=["when rebuilt", "at once"])
+async def test_a_new_owner_without_a_handoff_reads_the_window_again(
+    local: LocalKinesis, kinesis: Any, wait: bool
+) -> None:
+    numbers = put(kinesis, b"a", b"b")
+    leases, events = MemoryLeaseTable(), []
+    choice = Deduplicate(key=lambda record: record.data, wait=wait)
+    chosen = {"deduplicate": choice, "cadence": Prompt()}
+    async with asyncio.timeout(DEADLINE_S):
+        async with consumer_of(local, leases, **chosen) as consumer:
+            assert await read_until(consumer, leases, numbers[-1]) == [b"a", b"b"]
+        more = put(kinesis, b"b", b"c", b"a", b"d")
+        async with consumer_of(local, leases, events=events, **chosen) as consumer:
+            got = await read_until(consumer, leases, more[-1])
+            await until(lambda: of(events, DedupeWindowRebuilt))
+    (told,) = of(events, DedupeWindowRebuilding)
+    assert told.waits is wait
+    (known,) = of(events, DedupeWindowRebuilt)
+    assert known.shards == 1
+    if wait:
+        assert got == [b"c", b"d"]
+        assert known.delivered_before == 0
+    else:
+        assert {b"c", b"d"} <= set(got) <= {b"a", b"b", b"c", b"d"}
+        assert max(Counter(got).values()) == 1
+        assert known.delivered_before == len(got) or known.delivered_before == 0
+
+
+async def test_dedupe_survives_a_handoff(local: LocalKinesis, kinesis: Any) -> None:
+    """The receiver reads the window while it warms up: nothing is waited for, and no duplicate comes through."""
+    leases, told = MemoryLeaseTable(), []
+    got: list[tuple[str, bytes]] = []
+
+    async def consume(consumer: Any) -> None:
+        async for batch in consumer:
+            async with batch:
+                got.extend((consumer.worker_id, record.data) for record in batch)
+
+    numbers = put(kinesis, *[b"%d" % number for number in range(20)])
+    chosen = {"deduplicate": EACH, "warm_deadline_s": DEADLINE_S, "cadence": Prompt()}
+    async with asyncio.timeout(DEADLINE_S):
+        async with consumer_of(local, leases, worker_id="one", **chosen) as one:
+            first = asyncio.create_task(consume(one))
+            await checkpoint_reaches(leases, numbers[-1])
+            async with consumer_of(local, leases, worker_id="two", events=told, **chosen) as two:
+                second = asyncio.create_task(consume(two))
+                numbers = put(kinesis, *[b"%d" % number for number in range(10, 30)])
+                while len(await leases.workers()) < 2:
+                    await asyncio.sleep(0.01)
+                await one.close()
+                await first
+                numbers = put(kinesis, *[b"%d" % number for number in range(0, 35, 2)], b"last")
+                await checkpoint_reaches(leases, numbers[-1])
+                await two.close()
+                await second
+    assert Counter(data for _, data in got) == Counter(
+        [*(b"%d" % number for number in range(30)), b"30", b"32", b"34", b"last"]
+    )
+    assert ("two", b"last") in got
+    assert not of(told, DedupeWindowRebuilding), "it was known before the shard came"
+
+
+async def test_the_tail_of_a_parent_belongs_to_the_window_of_its_child(local: LocalKinesis, kinesis: Any) -> None:
+    numbers = put(kinesis, b"a", b"b", key="k")
+    leases, events = MemoryLeaseTable(), []
+    chosen = {"deduplicate": Deduplicate(key=lambda record: record.data, wait=True), "cadence": Prompt()}
+    async with asyncio.timeout(DEADLINE_S):
+        async with consumer_of(local, leases, **chosen) as consumer:
+            await read_until(consumer, leases, numbers[-1])
+        kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_ID, NewStartingHashKey=str(2**127))
+        while (
+            kinesis.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamStatus"] != "ACTIVE"
+        ):
+            await asyncio.sleep(0.01)
+        answer = [
+            kinesis.put_record(StreamName=STREAM, PartitionKey="k", Data=data) for data in (b"b", b"c", b"a", b"d")
+        ]
+        child, last = answer[0]["ShardId"], int(answer[-1]["SequenceNumber"])
+        assert child != SHARD_ID
+        async with consumer_of(local, leases, events=events, **chosen) as consumer:
+            assert await read_until(consumer, leases, last, child) == [b"c", b"d"]
+    known = {event.shard_id: event for event in of(events, DedupeWindowRebuilt)}
+    assert known[child].shards == 1
+    assert known[child].keys == 2
+
+
+async def test_a_key_that_cannot_be_made_is_told_and_the_record_handed_out(local: LocalKinesis, kinesis: Any) -> None:
+    numbers = put(kinesis, b"1", b"x", b"1", b"x")
+    leases, events = MemoryLeaseTable(), []
+    chosen = {"deduplicate": Deduplicate(key=lambda record: str(int(record.data))), "cadence": Prompt()}
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
+        assert await read_until(consumer, leases, numbers[-1]) == [b"1", b"x", b"x"]
+    assert [event.error_type for event in of(events, DedupeKeyFailed)] == ["ValueError", "ValueError"]
+
+
+async def test_a_record_that_is_tried_again_is_no_duplicate_of_itself(local: LocalKinesis, kinesis: Any) -> None:
+    numbers = put(kinesis, b"a")
+    leases, tries = MemoryLeaseTable(), 0
+    retry = Retry(tries_max=None, base_s=0.001, cap_s=0.01)
+    chosen = {"deduplicate": EACH, "cadence": Prompt(), "ledger": LedgerSettings(retry=retry)}
+
+    async def handle(batch: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise OSError
+
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **chosen) as consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        await checkpoint_reaches(leases, numbers[-1])
+        await consumer.close()
+        await running
+    assert tries == 3
+
+
+async def test_splitting_and_deduplication_together(local: LocalKinesis, kinesis: Any) -> None:
+    numbers = put(kinesis, b"a,b", b"c", b"a,b", b"", key="k")
+    leases = MemoryLeaseTable()
+
+    def words(record: Any) -> list[bytes]:
+        return [word for word in record.data.split(b",") if word]
+
+    chosen = {"deduplicate": EACH, "cadence": Prompt(), "split": words, "dead_letters": DeadLettersTo(print)}
+    got: list[bytes] = []
+
+    async def handle(batch: Any) -> None:
+        got.extend(part.value for part in batch)
+
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **chosen) as consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        await checkpoint_reaches(leases, numbers[-1])
+        await consumer.close()
+        await running
+    assert got == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("wrong", [{"window_s": 0}, {"keys_max": 0}, {"bytes_max": -1}, {"skew_s": -1}])
+def test_what_is_no_window_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="Deduplicate: "):
+        Deduplicate(key=lambda record: record.data, **wrong)
