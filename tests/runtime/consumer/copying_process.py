@@ -1,23 +1,29 @@
 """One worker of the copier, in a process of its own: ``python copying_process.py ENDPOINT LEASES OUTPUT``.
 
-It writes what it reads into a database that keeps, for each shard, the highest fencing token and the last position, in
-one transaction with the rows: a late writer is refused, and what was written is not written again.
+OUTPUT is the path of a database, or ``stream:NAME``. The database keeps, for each shard, the highest fencing token and
+the last position, in one transaction with the rows: it refuses late writers, and writes nothing twice.
+To a stream each record is written stamped with its token and position, in order per shard of the source: there the
+reader tells late writers and repeats (`copying_kit.once`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
 import signal
 import sqlite3
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.core.feeding.poll_pace import PollTimes
-from penstock.model import StartAt
+from penstock.model import OutRecord, StartAt
+from penstock.options import ProducerOptions
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.producer import Producer
 from penstock.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
@@ -31,30 +37,65 @@ CREATE TABLE IF NOT EXISTS deliveries (data TEXT, shard_id TEXT, token INTEGER);
 """
 DIGITS = 60
 """Sequence numbers are compared as text of this length."""
+TO_STREAM = "stream:"
 
 
-def store(database: sqlite3.Connection, batch: Batch[Any], pid: int) -> None:
-    """Write what is new of a batch; raises for a late writer."""
-    with database:
-        database.execute("BEGIN IMMEDIATE")
-        found = database.execute("SELECT token, position FROM shards WHERE shard_id = ?", (batch.shard_id,)).fetchone()
-        token, position = found or (0, "")
-        if batch.token < token:
-            raise RuntimeError("a late writer")
-        for record in batch.records:
-            place = str(record.sequence_number).zfill(DIGITS)
-            database.execute("INSERT INTO deliveries VALUES (?, ?, ?)", (record.data, batch.shard_id, batch.token))
-            if place > position:
-                row = (record.data, batch.shard_id, batch.token, pid)
-                database.execute("INSERT INTO copies VALUES (?, ?, ?, ?)", row)
-                position = place
-        database.execute("INSERT OR REPLACE INTO shards VALUES (?, ?, ?)", (batch.shard_id, batch.token, position))
+class Output(Protocol):
+    """Where copies go."""
+
+    async def store(self, batch: Batch[Any]) -> None:
+        """All of a batch is written when this returns."""
+
+
+class Database:
+    """Refuses late writers itself."""
+
+    def __init__(self, path: str) -> None:
+        self._database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+        # A connection has one transaction, and the shards' handlers run side by side.
+        self._one_at_a_time = asyncio.Lock()
+
+    async def store(self, batch: Batch[Any]) -> None:
+        async with self._one_at_a_time:
+            await asyncio.to_thread(self._store, batch)
+
+    def _store(self, batch: Batch[Any]) -> None:
+        database = self._database
+        with database:
+            database.execute("BEGIN IMMEDIATE")
+            query = "SELECT token, position FROM shards WHERE shard_id = ?"
+            token, position = database.execute(query, (batch.shard_id,)).fetchone() or (0, "")
+            if batch.token < token:
+                raise RuntimeError("a late writer")
+            for record in batch.records:
+                place = str(record.sequence_number).zfill(DIGITS)
+                database.execute("INSERT INTO deliveries VALUES (?, ?, ?)", (record.data, batch.shard_id, batch.token))
+                if place > position:
+                    row = (record.data, batch.shard_id, batch.token, os.getpid())
+                    database.execute("INSERT INTO copies VALUES (?, ?, ?, ?)", row)
+                    position = place
+            database.execute("INSERT OR REPLACE INTO shards VALUES (?, ?, ?)", (batch.shard_id, batch.token, position))
+
+
+class Stamped:
+    """A stream, which takes what anybody writes. The order of a key is kept, and the source's shard is the key."""
+
+    def __init__(self, producer: Producer[Any]) -> None:
+        self._producer = producer
+
+    async def store(self, batch: Batch[Any]) -> None:
+        stamped = [
+            OutRecord(
+                json.dumps([batch.shard_id, batch.token, record.sequence_number, record.data.decode()]).encode(),
+                batch.shard_id,
+            )
+            for record in batch.records
+        ]
+        await asyncio.gather(*(self._producer.put(record) for record in stamped))
 
 
 async def main(endpoint_url: str, leases: str, output: str) -> None:
-    import os
-
-    database = sqlite3.connect(output, timeout=30, isolation_level=None, check_same_thread=False)
+    wire = WireSettings(endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local"))
     consumer = Consumer(
         STREAM,
         application="copier",
@@ -67,20 +108,22 @@ async def main(endpoint_url: str, leases: str, output: str) -> None:
             polling=PollTimes(interval_s=0.05, idle_interval_s=0.1),
             batch_records_max=20,
         ),
-        wire=WireSettings(endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")),
+        wire=wire,
     )
-
-    one_at_a_time = asyncio.Lock()  # a connection has one transaction, and the shards' handlers run side by side
-
-    async def handle(batch: Batch[Any]) -> None:
-        async with one_at_a_time:
-            await asyncio.to_thread(store, database, batch, os.getpid())
-
-    async with consumer:
+    async with contextlib.AsyncExitStack() as stack:
+        to: Output
+        if output.startswith(TO_STREAM):
+            # A record that expired, and was put again, would come behind later ones: the reader takes it for a repeat.
+            options = ProducerOptions(ordered_by_key=True, record_time_to_live_s=3600.0)
+            name = output.removeprefix(TO_STREAM)
+            to = Stamped(await stack.enter_async_context(Producer(name, options=options, wire=wire)))
+        else:
+            to = Database(output)
+        await stack.enter_async_context(consumer)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: asyncio.ensure_future(consumer.close()))
         print("started", flush=True)
         with contextlib.suppress(asyncio.CancelledError):
-            await consumer.run(handle)
+            await consumer.run(to.store)
 
 
 if __name__ == "__main__":

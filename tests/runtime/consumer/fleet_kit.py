@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.record_source import KinesisSource
@@ -39,6 +39,8 @@ class Account:
 
     got: list[tuple[str, str, int, bytes]] = field(default_factory=list)
     """Worker, shard, token, data."""
+    times: list[tuple[float, str, str]] = field(default_factory=list)
+    """Of each batch: when (the loop's time), worker, shard."""
     events: list[Any] = field(default_factory=list)
 
     def counts(self) -> Counter[bytes]:
@@ -82,7 +84,8 @@ class Fleet:
         self._sources: dict[str, KinesisSource] = {}
         self.handle_s = 0.0
 
-    def start(self, name: str) -> Worker:
+    def start(self, name: str, table: LeaseTable | None = None, **settings: Any) -> Worker:
+        """``table``: as this worker reaches it; ``settings`` of this one alone."""
         source = KinesisSource(
             StreamName(STREAM),
             WireSettings(
@@ -113,8 +116,8 @@ class Fleet:
 
         worker = self.workers[name] = Worker(
             name,
-            self.table,
-            self._settings,
+            table or self.table,
+            replace(self._settings, **settings),
             streams=[StreamPart(name=stream, list_shards=source.shards, open_feed=open_feed)],
             rng=rng,
             on_event=self.account.events.append,
@@ -127,6 +130,7 @@ class Fleet:
     async def _handle(self, name: str, reader: ShardReader) -> None:
         while (batch := await reader.next_batch()) is not None:
             async with batch:
+                self.account.times.append((asyncio.get_running_loop().time(), name, reader.shard_id))
                 self.account.got += [(name, reader.shard_id, batch.token, record.data) for record in batch]
                 if self.handle_s:
                     await asyncio.sleep(self.handle_s)

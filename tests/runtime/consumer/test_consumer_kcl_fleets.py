@@ -89,6 +89,7 @@ async def test_beside_a_kcl_2x_worker_it_steals_its_share_and_takes_over_when_th
         assert table.names() == set(KEYS), "a row without a counter breaks every scan of such a worker"
 
 
+@pytest.mark.slow
 async def test_what_a_kcl_2x_worker_steals_is_lost_once_and_not_fought_for(
     local: LocalKinesis, table: KclTable
 ) -> None:

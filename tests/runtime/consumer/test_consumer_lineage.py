@@ -118,7 +118,7 @@ def in_order(fleet: Fleet) -> bool:
     return True
 
 
-@pytest.mark.parametrize("workers", [("a",), ("a", "b")])
+@pytest.mark.parametrize("workers", [pytest.param(("a",), marks=pytest.mark.slow), ("a", "b")])
 async def test_generations_while_they_run_and_what_has_ended_leaves_the_table(
     local: LocalKinesis, stream: Stream, workers: tuple[str, ...]
 ) -> None:
@@ -232,6 +232,7 @@ async def test_a_shard_that_was_only_silent_beyond_the_retention_is_no_loss(
         assert set(fleet.account.counts().values()) == {1}
 
 
+@pytest.mark.slow
 async def test_how_far_it_was_read_costs_no_write_of_its_own(local: LocalKinesis, stream: Stream) -> None:
     async with fleet_of(local) as fleet:
         fleet.start("a")

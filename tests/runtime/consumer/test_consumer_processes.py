@@ -1,99 +1,49 @@
-"""Real processes that share a stream, and are killed, stopped and paused: a fenced output has every record once."""
+"""Real processes that share a stream, and are killed, stopped and paused: either output has every record once.
+
+The outputs are those of KCL issue #11's copier: a store that refuses late writers, and a stream whose reader does.
+"""
 
 from __future__ import annotations
 
 import random
 import signal
-import sqlite3
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from copying_kit import COPIES, Copiers, Load, once, put
 from copying_process import STREAM
 
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from pathlib import Path
 
-PROGRAM = Path(__file__).with_name("copying_process.py")
-DEADLINE_S = 90.0
 SHARDS = 4
-
-
-class Copiers:
-    """Worker processes on one lease table and one output."""
-
-    def __init__(self, endpoint_url: str, folder: Path) -> None:
-        self.output = str(folder / "output.db")
-        self._arguments = [endpoint_url, str(folder / "leases.db"), self.output]
-        self.running: list[subprocess.Popen[bytes]] = []
-        with sqlite3.connect(self.output) as database:
-            from copying_process import SCHEMA
-
-            database.executescript(SCHEMA)
-
-    def start(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen([sys.executable, str(PROGRAM), *self._arguments], stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"started\n"
-        self.running.append(process)
-        return process
-
-    def kill(self, process: subprocess.Popen[bytes]) -> None:
-        self.running.remove(process)
-        process.kill()
-        process.communicate()
-
-    def stop(self, process: subprocess.Popen[bytes]) -> None:
-        """As a deploy does."""
-        self.running.remove(process)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=DEADLINE_S)
-        assert process.returncode == 0
-
-    def rows(self, query: str) -> list[Any]:
-        with sqlite3.connect(self.output, timeout=30) as database:
-            return database.execute(query).fetchall()
-
-    def copies(self) -> list[str]:
-        return [data.decode() if isinstance(data, bytes) else data for (data,) in self.rows("SELECT data FROM copies")]
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        end_s = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < end_s, "it did not come to that"
-            assert all(process.poll() is None for process in self.running), "a worker ended by itself"
-            time.sleep(0.05)
+PAUSE_S = 5.0
+"""More than twice the failover time."""
 
 
 @pytest.fixture
 def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: SHARDS}) as service:
+    with LocalKinesis(streams={STREAM: SHARDS, COPIES: 2}) as service:
         yield service
 
 
-@pytest.fixture
-def copiers(local: LocalKinesis, tmp_path: Path) -> Iterator[Copiers]:
-    copiers = Copiers(local.endpoint_url, tmp_path)
+@pytest.fixture(params=["store", "stream"])
+def copiers(request: pytest.FixtureRequest, local: LocalKinesis, kinesis: Any, tmp_path: Path) -> Iterator[Copiers]:
+    copiers = Copiers(local.endpoint_url, tmp_path, kinesis=kinesis if request.param == "stream" else None)
     yield copiers
-    for process in list(copiers.running):
-        process.send_signal(signal.SIGCONT)
-        copiers.kill(process)
+    copiers.close()
 
 
-def put(kinesis: Any, start: int, stop: int) -> list[str]:
-    datas = [str(number) for number in range(start, stop)]
-    for at in range(0, len(datas), 100):
-        kinesis.put_records(
-            StreamName=STREAM, Records=[{"Data": data, "PartitionKey": data} for data in datas[at : at + 100]]
-        )
-    return datas
+def every_record_once(copiers: Copiers, wanted: list[str]) -> None:
+    copiers.until(lambda: len(copiers.copies()) >= len(wanted))
+    assert sorted(copiers.copies(), key=int) == wanted
 
 
+@pytest.mark.parametrize("copiers", ["store"], indirect=True)
 def test_a_worker_that_is_killed_costs_no_record(local: LocalKinesis, kinesis: Any, copiers: Copiers) -> None:
     wanted = put(kinesis, 0, 100)
     doomed, other = copiers.start(), copiers.start()
@@ -101,42 +51,121 @@ def test_a_worker_that_is_killed_costs_no_record(local: LocalKinesis, kinesis: A
     copiers.until(lambda: len(copiers.copies()) >= 150)
     copiers.kill(doomed)
     wanted += put(kinesis, 200, 300)
-    copiers.until(lambda: len(copiers.copies()) >= len(wanted))
-    assert sorted(copiers.copies(), key=int) == wanted
+    every_record_once(copiers, wanted)
     copiers.stop(other)
 
 
+def test_a_reader_of_stamps_drops_late_writers_and_repeats() -> None:
+    late, repeat = ("a", 1, 4, "late"), ("a", 2, 2, "repeat")
+    stamped = [("a", 1, 1, "one"), ("a", 1, 2, "two"), repeat, ("a", 2, 3, "three"), late, ("b", 1, 1, "other")]
+    assert [data for *_, data in once(stamped)] == ["one", "two", "three", "other"]
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_kills_pauses_beyond_the_lease_and_deploys_under_load(
     local: LocalKinesis, kinesis: Any, copiers: Copiers
 ) -> None:
-    """The copier of KCL issue #11: whatever happens to its workers, its output has every record once."""
     rng = random.Random(11)
-    wanted: list[str] = []
     for _ in range(3):
         copiers.start()
-    for turn in range(8):
-        wanted += put(kinesis, 200 * turn, 200 * turn + 200)
-        time.sleep(rng.uniform(0.2, 1.5))
-        process = rng.choice(copiers.running)
-        what = turn % 4
-        if what == 0:
-            copiers.kill(process)
-            copiers.start()
-        elif what == 1:
-            copiers.start()
-            copiers.stop(process)
-        elif what == 2:
-            process.send_signal(signal.SIGSTOP)
-            time.sleep(5.0)  # more than twice the failover time
-            process.send_signal(signal.SIGCONT)
-        else:
-            copiers.stop(process)
-            copiers.start()
-    copiers.until(lambda: len(copiers.copies()) >= len(wanted))
-    time.sleep(1.0)
-    assert sorted(copiers.copies(), key=int) == wanted
-    # One shard's tokens never fall: whoever came later had the higher one.
+    with Load(kinesis) as load:
+        for turn in range(8):
+            time.sleep(rng.uniform(0.2, 1.5))
+            process = rng.choice(copiers.running)
+            what = turn % 4
+            if what == 0:
+                copiers.kill(process)
+                copiers.start()
+            elif what == 1:
+                copiers.start()
+                copiers.stop(process)
+            elif what == 2:
+                process.send_signal(signal.SIGSTOP)
+                time.sleep(PAUSE_S)
+                process.send_signal(signal.SIGCONT)
+            else:
+                copiers.stop(process)
+                copiers.start()
+    every_record_once(copiers, load.wanted)
+    tokens_never_fall(copiers)
+
+
+def tokens_never_fall(copiers: Copiers) -> None:
+    """Of one shard: whoever came later had the higher one. (A stream takes what a late writer writes.)"""
     for (shard_id,) in copiers.rows("SELECT DISTINCT shard_id FROM copies"):
         tokens = [token for (token,) in copiers.rows(f"SELECT token FROM copies WHERE shard_id = '{shard_id}'")]
         assert tokens == sorted(tokens)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_one_worker_becomes_four_and_then_two_under_load(local: LocalKinesis, kinesis: Any, copiers: Copiers) -> None:
+    """Every record once, and nothing is even written twice: all moves are handoffs."""
+    with Load(kinesis) as load:
+        copiers.start()
+        copiers.until(lambda: copiers.shared_evenly(4))
+        for _ in range(3):
+            copiers.start()
+        copiers.until(lambda: copiers.shared_evenly(1))
+        for process in copiers.running[:2]:
+            copiers.stop(process)
+        copiers.until(lambda: copiers.shared_evenly(2))
+    every_record_once(copiers, load.wanted)
+    assert copiers.written() == len(load.wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", ["start", "stop"])
+def test_a_rolling_restart_under_load(local: LocalKinesis, kinesis: Any, copiers: Copiers, first: str) -> None:
+    """Each worker in turn is replaced: the new one starts before the old one stops, or after it."""
+    for _ in range(3):
+        copiers.start()
+    with Load(kinesis) as load:
+        copiers.until(lambda: len(copiers.shares()) == 3)
+        for process in list(copiers.running):
+            if first == "start":
+                copiers.start()
+            copiers.stop(process)
+            if first == "stop":
+                copiers.start()
+    every_record_once(copiers, load.wanted)
+    assert copiers.written() == len(load.wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_worker_that_sleeps_beyond_its_lease_writes_nothing_late(
+    local: LocalKinesis, kinesis: Any, copiers: Copiers
+) -> None:
+    """All but one are stopped (SIGSTOP) in the midst of their work; when they go on, others have their shards."""
+    for _ in range(2):
+        copiers.start()
+    copiers.until(lambda: copiers.shared_evenly(2))
+    awake, asleep = copiers.running
+    with Load(kinesis) as load:
+        for _ in range(3):
+            time.sleep(0.5)
+            asleep.send_signal(signal.SIGSTOP)
+            copiers.until(lambda: copiers.shares() == {awake.pid: SHARDS})
+            asleep.send_signal(signal.SIGCONT)
+            copiers.until(lambda: copiers.shared_evenly(2))
+    every_record_once(copiers, load.wanted)
+    tokens_never_fall(copiers)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_reshards_and_kills_under_load(local: LocalKinesis, kinesis: Any, copiers: Copiers) -> None:
+    for _ in range(2):
+        copiers.start()
+    copiers.until(lambda: len(copiers.shares()) == 2)
+    with Load(kinesis) as load:
+        for count in (SHARDS * 2, SHARDS, SHARDS // 2):
+            kinesis.update_shard_count(StreamName=STREAM, TargetShardCount=count, ScalingType="UNIFORM_SCALING")
+            at = len(load.wanted)
+            copiers.kill(copiers.running[0])
+            copiers.start()
+            copiers.until(lambda at=at: len(copiers.copies()) > at)  # type: ignore[misc]
+    every_record_once(copiers, load.wanted)

@@ -1,0 +1,212 @@
+"""A lease table that fails one worker, or all: no healthy owner loses a lease, no shard is read by two."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from faulty_tables import FaultyTable
+from fleet_kit import STREAM, Fleet
+
+from penstock.core.ledger.checkpoints import Prompt
+from penstock.local import LocalKinesis
+from penstock.stores.memory import MemoryLeaseTable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from penstock.core.leases import Outcome, Write
+    from penstock.runtime.consumer.shard_reader import ShardReader
+
+SHARDS = 4
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: SHARDS}) as service:
+        yield service
+
+
+@asynccontextmanager
+async def fleet_of(local: LocalKinesis, table: MemoryLeaseTable | None = None, **settings: Any) -> AsyncIterator[Fleet]:
+    fleet = Fleet(local, table or MemoryLeaseTable(), **settings)
+    try:
+        yield fleet
+        assert fleet.failures() == []
+    finally:
+        await fleet.close()
+
+
+class Load:
+    """Puts records as long as it is open."""
+
+    def __init__(self, kinesis: Any) -> None:
+        self.put: set[bytes] = set()
+        self._kinesis = kinesis
+
+    async def __aenter__(self) -> Load:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        for number in range(10**6):
+            datas = {b"%d" % one for one in range(20 * number, 20 * number + 20)}
+            records = [{"Data": data, "PartitionKey": data.decode()} for data in datas]
+            await asyncio.to_thread(self._kinesis.put_records, StreamName=STREAM, Records=records)
+            self.put |= datas
+            await asyncio.sleep(0.05)
+
+
+def readers(fleet: Fleet, name: str) -> dict[str, ShardReader]:
+    return {key: held.reader for key, held in fleet.workers[name].held.items()}
+
+
+async def test_writes_that_are_done_and_answered_with_an_error_cost_a_healthy_owner_nothing(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    """KCL #2 and #325: the owner of a lease whose renewal was applied, and not answered, gave the shard up."""
+    async with fleet_of(local, cadence=Prompt()) as fleet, Load(kinesis) as load:
+        table = FaultyTable(fleet.table, Random(7))
+        fleet.start("a", table)
+        await fleet.until(lambda: len(fleet.held()["a"]) == SHARDS)
+        reading = readers(fleet, "a")
+        await fleet.until(lambda: table.answers_lost > 60)
+        wanted = set(load.put)
+        await fleet.account.until(wanted)
+        assert readers(fleet, "a") == reading
+        assert {reader.lost for reader in reading.values()} == {None}
+        assert set(fleet.account.counts().values()) == {1}
+        tokens = {(shard_id, token) for _, shard_id, token, _ in fleet.account.got}
+        assert len(tokens) == SHARDS, "the same tenures throughout"
+
+
+async def test_a_worker_that_is_cut_off_from_the_table_stops_before_the_others_take_its_shards(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    """It still reaches Kinesis, under load: but for the fence it would deliver for as long as the cut lasts."""
+    async with fleet_of(local) as fleet, Load(kinesis) as load:
+        cut_off = FaultyTable(fleet.table)
+        fleet.start("a", cut_off)
+        fleet.start("b")
+        await fleet.until(lambda: {len(held) for held in fleet.held().values()} == {SHARDS // 2})
+        of_a = set(fleet.held()["a"])
+        await fleet.until(lambda: {worker for _, worker, _ in fleet.account.times} == {"a", "b"})
+        cut_off.is_cut, cut = True, len(fleet.account.times)
+        await fleet.until(lambda: len(fleet.held()["b"]) == SHARDS)
+        now = len(fleet.account.times)
+        await fleet.until(lambda: of_a <= {shard_id for _, worker, shard_id in fleet.account.times[now:]})
+        for shard_id in of_a:
+            since = [(worker, at_s) for at_s, worker, shard in fleet.account.times[cut:] if shard == shard_id]
+            last = max((at_s for worker, at_s in since if worker == "a"), default=0.0)
+            assert last < min(at_s for worker, at_s in since if worker == "b")
+        cut_off.is_cut = False
+        await fleet.until(lambda: {len(held) for held in fleet.held().values()} == {SHARDS // 2})
+        wanted = set(load.put)
+        await fleet.account.until(wanted)
+        assert fleet.account.tokens_rise()
+
+
+@pytest.mark.slow
+async def test_who_cannot_write_its_leases_leaves_them_to_others_though_its_own_row_moves(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    async with fleet_of(local, failover_s=1.0) as fleet, Load(kinesis) as load:
+        cut_off = FaultyTable(fleet.table)
+        fleet.start("a", cut_off)
+        await fleet.until(lambda: len(fleet.held()["a"]) == SHARDS)
+        fleet.start("b")
+        await fleet.until(lambda: {len(held) for held in fleet.held().values()} == {SHARDS // 2})
+        cut_off.writes_are_cut = True
+        await fleet.until(lambda: len(fleet.held()["b"]) == SHARDS)
+        cut_off.writes_are_cut = False
+        await fleet.until(lambda: {len(held) for held in fleet.held().values()} == {SHARDS // 2})
+        await fleet.account.until(set(load.put))
+        assert fleet.account.tokens_rise()
+
+
+@pytest.mark.slow
+async def test_after_all_were_cut_off_nobody_waits_for_the_others(local: LocalKinesis, kinesis: Any) -> None:
+    async with fleet_of(local, failover_s=1.0) as fleet, Load(kinesis) as load:
+        tables = [FaultyTable(fleet.table), FaultyTable(fleet.table)]
+        for name, table in zip("ab", tables, strict=True):
+            fleet.start(name, table)
+        await fleet.until(lambda: {len(held) for held in fleet.held().values()} == {SHARDS // 2})
+        for table in tables:
+            table.is_cut = True
+        await fleet.until(lambda: not any(fleet.held().values()))
+        for table in tables:
+            table.is_cut = False
+        await fleet.until(lambda: {len(held) for held in fleet.held().values()} == {SHARDS // 2})
+        await fleet.account.until(set(load.put))
+        assert fleet.account.tokens_rise()
+
+
+@pytest.mark.slow
+async def test_a_worker_with_another_failover_time_is_waited_for_by_its_own(local: LocalKinesis, kinesis: Any) -> None:
+    async with fleet_of(local) as fleet, Load(kinesis) as load:
+        slow = FaultyTable(fleet.table)
+        fleet.start("slow", slow, failover_s=60.0)
+        await fleet.until(lambda: len(fleet.held()["slow"]) == SHARDS)
+        quick = fleet.start("quick", failover_s=3.0)
+        await fleet.until(lambda: {len(held) for held in fleet.held().values()} == {SHARDS // 2})
+        reading = readers(fleet, "slow")
+        slow.is_cut = True
+        shown = {row.worker_id: row.counter for row in await fleet.table.workers()}
+        leases = {row.key: row.counter for row in (await fleet.table.scan()).rows if row.owner == "quick"}
+
+        def long_ago() -> bool:
+            """The quick one has renewed its own leases for longer than its failover time."""
+            return all(quick.held[key].keeper.row.counter >= counter + 4 for key, counter in leases.items())
+
+        await fleet.until(long_ago)
+        rows = {row.worker_id: row.counter for row in await fleet.table.workers()}
+        assert rows["slow"] == shown["slow"], "it was silent for longer than the other's failover time"
+        assert set(fleet.held()["quick"]) == set(leases)
+        slow.is_cut = False
+        await fleet.account.until(set(load.put))
+        assert readers(fleet, "slow") == reading
+        assert set(fleet.account.counts().values()) == {1}
+
+
+class CountingTable(MemoryLeaseTable):
+    """Counts the writes to each lease."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    async def write(self, write: Write) -> Outcome:
+        self.counts[write.key] += 1
+        return await super().write(write)
+
+
+@pytest.mark.parametrize("loaded", [pytest.param(False, marks=pytest.mark.slow), True])
+async def test_leases_cost_two_writes_per_failover_time_whatever_is_read_and_settled(
+    local: LocalKinesis, kinesis: Any, loaded: bool
+) -> None:
+    """720 per shard and hour at 10 s. The KCL: 1,100, and 3,205 with a checkpoint after each batch."""
+    table = CountingTable()
+    async with fleet_of(local, table) as fleet, Load(kinesis) as load:
+        if not loaded:
+            await load.__aexit__()
+        fleet.start("a")
+        await fleet.until(lambda: len(fleet.held()["a"]) == SHARDS)
+        if loaded:
+            await fleet.account.until(set(load.put))
+        loop = asyncio.get_running_loop()
+        table.counts.clear()
+        since_s = loop.time()
+        await fleet.until(lambda: min(table.counts.values(), default=0) >= 3)
+        failovers = (loop.time() - since_s) / 2.0
+        assert max(table.counts.values()) <= 2 * failovers + 1
+        if loaded:
+            checkpoints = [row.checkpoint for row in (await table.scan()).rows]
+            assert all(checkpoint.is_position for checkpoint in checkpoints)
