@@ -168,7 +168,7 @@ class Consumer:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
             self._running = None
-            await self._lifecycle.close()
+            await self._lifecycle.close(min(self.settings.drain_deadline_s, CLOSE_GRACE_S))
             for stream in self._streams.values():
                 await stream.source.close()
             if self._own_table is not None:

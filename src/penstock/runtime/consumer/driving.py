@@ -94,7 +94,8 @@ async def drive(
             async for reader in readers:
                 group.create_task(follow(reader))
     except BaseExceptionGroup as errors:
-        raise _first(errors) from None
+        error = _first(errors)
+        raise error from error.__cause__
 
 
 async def _one(batch: Batch[Record], call: Callable[[Any], Awaitable[None]], each_record: bool) -> None:

@@ -53,8 +53,9 @@ class Fetching:
         self._read_ahead.clear()
         self.after = after
         self._is_done = False
+        is_told = self._sought is not None
         self._sought = feed
-        if self._running is not None:
+        if self._running is not None and not is_told:
             self._running.cancel()
 
     async def run(self) -> None:
@@ -64,14 +65,14 @@ class Fetching:
         try:
             while self._may() is not None:
                 try:
+                    if self._sought is not None:
+                        former, self._feed, self._sought = self._feed, self._sought, None
+                        await former.close()
                     await self._fetch()
                 except asyncio.CancelledError:
                     # Ours, if it was for a seek, unless somebody else cancels at the same time.
                     if self._sought is None or running.uncancel():
                         raise
-                if self._sought is not None:
-                    former, self._feed, self._sought = self._feed, self._sought, None
-                    await former.close()
         finally:
             self._running = None
             await self._feed.close()

@@ -17,7 +17,7 @@ import msgspec
 from penstock.events import ShardBegun, ShardLeft
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from penstock.runtime.consumer.shard_reader import ShardReader
 
@@ -119,10 +119,13 @@ class Lifecycle:
         told = self._tell(self._callbacks.on_shards_assigned, shard)
         told.add_done_callback(lambda _: begin(reader))
 
-    async def close(self) -> None:
-        """Wait until all is told."""
-        while self._telling is not None:
-            await asyncio.wait((self._telling,))
+    async def close(self, grace_s: float) -> None:
+        """Wait until all is told, for so long; what takes longer is cancelled."""
+        telling = self._telling
+        if telling is not None:
+            await asyncio.wait((telling,), timeout=grace_s)
+            telling.cancel()
+            await asyncio.wait((telling,))
 
     async def _revoked(self, reader: ShardReader) -> None:
         if (shard := self._here.pop(reader, None)) is not None:
@@ -164,6 +167,7 @@ class Lifecycle:
         return told
 
     async def _run(self) -> None:
+        group: list[tuple[Told, AssignedShard, asyncio.Future[None]]] = []
         try:
             while self._queue:
                 callback = self._queue[0][0]
@@ -174,8 +178,14 @@ class Lifecycle:
                     await callback([shard for _, shard, _ in group])
                 except Exception as error:
                     self._on_error(error)
-                for *_, told in group:
-                    if not told.done():
-                        told.set_result(None)
+                _answer(group)
         finally:
             self._telling = None
+            _answer([*group, *self._queue])
+            self._queue.clear()
+
+
+def _answer(told: Iterable[tuple[Told, AssignedShard, asyncio.Future[None]]]) -> None:
+    for *_, future in told:
+        if not future.done():
+            future.set_result(None)

@@ -27,7 +27,8 @@ class Ready:
         self._turns: deque[ShardReader] = deque()
         self._has_turn: set[ShardReader] = set()
         self._unread: dict[ShardReader, None] = {}
-        self._failures: deque[BaseException] = deque(maxlen=FAILURES_MAX)
+        self._failures: deque[BaseException] = deque(maxlen=FAILURES_MAX)  # of shards, whose own iterations raise them
+        self._errors: deque[BaseException] = deque(maxlen=FAILURES_MAX)
 
     def hold(self, reader: ShardReader) -> None:
         """A shard is held from now on; its records are not offered before `add`."""
@@ -43,14 +44,13 @@ class Ready:
             self._stir(reader)
 
     def failed(self, error: BaseException) -> None:
-        """To be raised where records are asked for."""
-        self._failures.append(error)
+        """To be raised where records or shards are asked for."""
+        self._errors.append(error)
         self.stirred.set()
 
     def take(self, records_max: int | None = None) -> Batch[Record] | None:
         """The next batch of whichever shard has one. Raises what ended the reading of a shard, once each."""
-        if self._failures:
-            raise self._failures.popleft()
+        self._raise()
         while self._turns:
             reader = self._turns.popleft()
             self._has_turn.discard(reader)
@@ -58,12 +58,18 @@ class Ready:
             if batch is not None:
                 self._stir(reader)  # its turn comes again after the others'
                 return batch
-            if self._failures:
-                raise self._failures.popleft()
+            self._raise()
         return None
 
+    def _raise(self) -> None:
+        for waiting in (self._errors, self._failures):
+            if waiting:
+                raise waiting.popleft()
+
     def unread(self) -> ShardReader | None:
-        """A shard that nobody iterates."""
+        """A shard that nobody iterates. Raises what is not the failure of one shard."""
+        if self._errors:
+            raise self._errors.popleft()
         while self._unread:
             reader = next(iter(self._unread))
             del self._unread[reader]
@@ -96,4 +102,5 @@ class Ready:
             self.records_before += reader.records_delivered
             self.batches_before += reader.batches_delivered
             if reader.failure is not None:
-                self.failed(reader.failure)
+                self._failures.append(reader.failure)
+                self.stirred.set()

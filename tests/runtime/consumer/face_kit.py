@@ -1,0 +1,60 @@
+"""A consumer on the local service as users write it, with quick intervals."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from penstock import Consumer, Credentials, PollTimes, StartAt, WireSettings, WorkerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.local import LocalKinesis
+
+STREAM = "orders"
+DEADLINE_S = 60.0
+POLL = PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
+
+
+def wire(local: LocalKinesis) -> WireSettings:
+    return WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local"))
+
+
+def settings(**given: Any) -> WorkerSettings:
+    return WorkerSettings(
+        **{
+            "failover_s": 2.0,
+            "look_interval_s": 0.1,
+            "wait_interval_s": 0.02,
+            "start_at": StartAt.TRIM_HORIZON,
+            "polling": POLL,
+            "drain_deadline_s": 5.0,
+            **given,
+        }
+    )
+
+
+def consumer_of(local: LocalKinesis, leases: Any, *, stream: Any = STREAM, face: Any = Consumer, **given: Any) -> Any:
+    """What is no argument of a Consumer is a setting."""
+    names = ("deserializer", "on_event", "worker_id")
+    arguments = {name: given.pop(name) for name in list(given) if name in names or name.startswith("on_shards")}
+    return face(stream, application="billing", leases=leases, settings=settings(**given), wire=wire(local), **arguments)
+
+
+def put(kinesis: Any, datas: Any, *, key: Callable[[bytes], str] = bytes.decode, stream: str = STREAM) -> list[bytes]:
+    """One record after another, in this order."""
+    listed = [b"%d" % one if isinstance(one, int) else one for one in datas]
+    for at in range(0, len(listed), 100):
+        found = kinesis.put_records(
+            StreamName=stream,
+            Records=[{"Data": data, "PartitionKey": key(data)} for data in listed[at : at + 100]],
+        )
+        assert found["FailedRecordCount"] == 0
+    return listed
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for it; the test's own deadline bounds it."""
+    while not condition():
+        await asyncio.sleep(0.01)

@@ -1,0 +1,465 @@
+"""The ways to read: single records, many at once, several streams, handlers side by side; errors; steering; numbers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from face_kit import DEADLINE_S, STREAM, consumer_of, put, settings, until, wire
+
+from penstock import (
+    Consumer,
+    LeaseTableOptions,
+    LedgerSettings,
+    MemoryLeaseTable,
+    OptionError,
+    Position,
+    Retry,
+    ShardReadError,
+    StartAt,
+    Unordered,
+    by_key,
+    unordered,
+)
+from penstock.core.leases.keys import LeaseKey
+from penstock.local import LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock import Batch, Delivered
+
+pytestmark = pytest.mark.timeout(DEADLINE_S)
+QUICK = LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01))
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: 2, "returns": 1}) as service:
+        yield service
+
+
+# --- several streams --------------------------------------------------------------------------------
+
+
+async def test_several_streams_with_lease_keys_as_the_kcl_writes_them(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = {(STREAM, data) for data in put(kinesis, range(30))}
+    wanted |= {("returns", data) for data in put(kinesis, range(100, 120), stream="returns")}
+    table = MemoryLeaseTable()
+    got: Counter[tuple[str, bytes]] = Counter()
+    async with consumer_of(local, table, stream=[STREAM, "returns"]) as consumer:
+        async for batch in consumer:
+            async with batch:
+                got.update((batch.stream, record.data) for record in batch)
+                assert {record.stream for record in batch} == {batch.stream}
+            if set(got) == wanted:
+                break
+    assert set(got.values()) == {1}
+    rows = (await table.scan()).rows
+    assert len(rows) == 3
+    for row in rows:
+        key = LeaseKey.parse(row.key)
+        assert key.stream is not None
+        assert (key.stream.text, key.shard_id) == (row.stream, row.shard_id)
+        assert key.stream.account == "123456789012"
+        assert row.checkpoint.is_position
+    assert {LeaseKey.parse(row.key).stream.name for row in rows} == {STREAM, "returns"}  # type: ignore[union-attr]
+    more = put(kinesis, range(200, 210), stream="returns")
+    again: list[bytes] = []
+    async with consumer_of(local, table, stream=(STREAM, "returns")) as consumer:
+        async for record in consumer.records():
+            async with record:
+                again.append(record.data)
+            if len(again) == len(more):
+                break
+    assert again == more
+
+
+async def test_the_shards_of_several_streams_are_shared_and_split(local: LocalKinesis, kinesis: Any) -> None:
+    table = MemoryLeaseTable()
+    got: Counter[bytes] = Counter()
+
+    async def take(batch: Batch[Any]) -> None:
+        got.update(record.data for record in batch)
+
+    async with consumer_of(local, table, stream=[STREAM, "returns"]) as one:
+        first = asyncio.create_task(one.run(take))
+        async with consumer_of(local, table, stream=[STREAM, "returns"]) as other:
+            second = asyncio.create_task(other.run(take))
+            await until(lambda: len(one.statistics().shards) in (1, 2) and len(other.statistics().shards) in (1, 2))
+            wanted = put(kinesis, range(50), stream="returns")
+            (shard,) = kinesis.list_shards(StreamName="returns")["Shards"]
+            kinesis.split_shard(StreamName="returns", ShardToSplit=shard["ShardId"], NewStartingHashKey=str(2**127))
+            wanted += put(kinesis, range(50, 100), stream="returns")
+            await until(lambda: set(got) == set(wanted))
+        await second
+        await one.close()
+        await first
+    assert set(got.values()) == {1}
+    keys = {row.shard_id for row in (await table.scan()).rows if row.stream is not None and "returns" in row.stream}
+    assert len(keys) == 3
+
+
+# --- handlers ---------------------------------------------------------------------------------------
+
+
+async def test_by_key_keeps_each_keys_order_while_keys_go_side_by_side(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, range(200), key=lambda data: str(int(data) % 10))
+    got: defaultdict[int, list[int]] = defaultdict(list)
+    at_work: set[int] = set()
+    failed: set[int] = set()
+    most = 0
+
+    async def handle(record: Delivered) -> None:
+        nonlocal most
+        number = int(record.data)
+        key = number % 10
+        assert key not in at_work
+        at_work.add(key)
+        most = max(most, len(at_work))
+        await asyncio.sleep(0.001)
+        at_work.discard(key)
+        if number % 17 == 0 and number not in failed:
+            failed.add(number)
+            raise ValueError("not yet")
+        got[key].append(number)
+
+    async with consumer_of(local, MemoryLeaseTable(), ledger=QUICK) as consumer:
+        running = asyncio.create_task(consumer.run(handle, concurrency=by_key(8), each_record=True))
+        await until(lambda: sum(map(len, got.values())) >= len(wanted))
+        await consumer.close()
+        await running
+    assert {key: numbers == sorted(numbers) for key, numbers in got.items()} == dict.fromkeys(range(10), True)
+    assert sum(map(len, got.values())) == len(wanted)
+    assert most > 1
+
+
+async def test_by_key_after_records_came_in_another_order(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, range(60), key=lambda data: str(int(data) % 6))
+    got: list[tuple[set[str | None], list[int]]] = []
+    async with consumer_of(local, MemoryLeaseTable()) as consumer:
+        await until(lambda: sum(shard.records_held for shard in consumer.statistics().shards) == len(wanted))
+        first = await consumer.getmany(5)
+        for batch in first:
+            batch.ack()
+        settled = [int(record.data) for batch in first for record in batch]
+
+        async def handle(batch: Batch[Any]) -> None:
+            got.append(({record.partition_key for record in batch}, [int(record.data) for record in batch]))
+
+        running = asyncio.create_task(consumer.run(handle, concurrency=by_key(4)))
+        await until(lambda: sum(len(numbers) for _, numbers in got) >= len(wanted) - len(settled))
+        await consumer.close()
+        await running
+    assert all(len(keys) == 1 for keys, _ in got)
+    assert sorted(settled + [number for _, numbers in got for number in numbers]) == list(range(60))
+
+
+async def test_a_record_that_fails_is_tried_again_alone_and_before_those_behind_it(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    put(kinesis, range(20), key=lambda _: "one")
+    calls: list[int] = []
+
+    async def handle(record: Delivered) -> None:
+        calls.append(int(record.data))
+        if calls.count(7) < 3 and record.data == b"7":
+            raise ValueError("not yet")
+
+    async with consumer_of(local, MemoryLeaseTable(), ledger=QUICK) as consumer:
+        running = asyncio.create_task(consumer.run(handle, each_record=True))
+        await until(lambda: calls[-1:] == [19])
+        await consumer.close()
+        await running
+    assert calls == [*range(7), 7, 7, *range(7, 20)]
+
+
+@pytest.mark.parametrize("each_record", [True, False])
+async def test_unordered_calls_go_side_by_side_within_their_bounds(
+    local: LocalKinesis, kinesis: Any, each_record: bool
+) -> None:
+    wanted = put(kinesis, range(60))
+    got: Counter[bytes] = Counter()
+    now = most = 0
+    gate = asyncio.Event()
+
+    async def handle(given: Any) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        if most >= 5:
+            gate.set()
+        await gate.wait()
+        await asyncio.sleep(0)
+        now -= 1
+        got.update([given.data] if each_record else [record.data for record in given])
+
+    async with consumer_of(local, MemoryLeaseTable(), batch_records_max=3) as consumer:
+        running = asyncio.create_task(
+            consumer.run(handle, concurrency=unordered(4), each_record=each_record, handlers_max=5)
+        )
+        await until(lambda: len(got) == len(wanted))
+        await consumer.close()
+        await running
+    assert set(got.values()) == {1}
+    assert most == 5  # of the 8 that two shards have slots for
+
+
+async def test_a_cancelled_run_gives_back_what_its_handlers_had(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, range(20))
+    table = MemoryLeaseTable()
+    had: list[bytes] = []
+
+    async def hang(record: Delivered) -> None:
+        had.append(record.data)
+        await asyncio.Event().wait()
+
+    async with consumer_of(local, table) as consumer:
+        running = asyncio.create_task(consumer.run(hang, concurrency=unordered(2), each_record=True))
+        await until(lambda: len(had) >= 2)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        got: Counter[bytes] = Counter()
+        async for record in consumer.records():
+            async with record:
+                got[record.data] += 1
+            if len(got) == len(wanted):
+                break
+    assert set(got.values()) == {1}
+
+
+# --- single records, many ---------------------------------------------------------------------------
+
+
+async def test_single_records_settle_one_by_one(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, range(10), key=lambda _: "one")
+    table = MemoryLeaseTable()
+    got: list[tuple[bytes, int]] = []
+    places: list[Position] = []
+    async with consumer_of(local, table, ledger=QUICK) as consumer:
+        async for record in consumer.records():
+            async with record:
+                got.append((record.value, record.attempt))
+                places.append(Position(record.record.sequence_number))
+                if record.data == b"3" and record.attempt == 1:
+                    raise ValueError("not yet")
+            if got[-1][0] == b"6":
+                break
+        assert (record.stream, record.shard_id) == (STREAM, record.record.shard_id)
+    assert got == [(data, 1) for data in wanted[:7]]  # what failed comes again after its batch
+    (row,) = [row for row in (await table.scan()).rows if row.checkpoint.is_position]
+    assert row.checkpoint.position == places[2]
+
+
+async def test_many_records_across_shards_at_most_so_many_and_none_after_a_while(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    wanted = put(kinesis, range(50))
+    got: Counter[bytes] = Counter()
+    async with consumer_of(local, MemoryLeaseTable()) as consumer:
+        while len(got) < len(wanted):
+            batches = await consumer.getmany(7, wait_s=DEADLINE_S)
+            assert 0 < sum(map(len, batches)) <= 7
+            for batch in batches:
+                got.update(record.data for record in batch)
+                batch.ack()
+        assert await consumer.getmany(7, wait_s=0.05) == []
+        waiting = asyncio.create_task(consumer.getmany(7))
+        await asyncio.sleep(0)
+        await consumer.close()
+        assert await waiting == []
+    assert set(got.values()) == {1}
+
+
+# --- errors -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["batches", "records", "getmany", "shards", "run"])
+async def test_what_ends_reading_is_raised_with_its_stream_and_shard(
+    local: LocalKinesis, kinesis: Any, way: str
+) -> None:
+    put(kinesis, range(5))
+
+    async def handle(batch: Batch[Any]) -> None:
+        pass
+
+    async def read(consumer: Consumer) -> None:
+        match way:
+            case "batches":
+                async for batch in consumer:
+                    batch.ack()
+            case "records":
+                async for record in consumer.records():
+                    record.ack()
+            case "getmany":
+                while await consumer.getmany():
+                    pass
+            case "shards":
+                async for shard in consumer.shards():
+                    async for batch in shard:
+                        batch.ack()
+            case _:
+                await consumer.run(handle)
+
+    async with consumer_of(local, MemoryLeaseTable()) as consumer:
+        await until(lambda: len(consumer.statistics().shards) == 2)
+        reading = asyncio.create_task(read(consumer))
+        await until(lambda: consumer.statistics().records_delivered >= (0 if way == "shards" else 5))
+        kinesis.delete_stream(StreamName=STREAM)
+        with pytest.raises(
+            ShardReadError, match=rf"^{STREAM}, shardId-\d+: reading has ended: .*ResourceNotFound"
+        ) as told:
+            await reading
+        assert told.value.stream == STREAM
+        assert told.value.shard_id.startswith("shardId-")
+        assert told.value.__cause__ is not None
+
+
+async def test_all_faults_of_the_arguments_are_told_at_once() -> None:
+    with pytest.raises(OptionError) as told:
+        Consumer([STREAM, STREAM], application="")
+    assert len(told.value.faults) == 2
+    with pytest.raises(OptionError):
+        Consumer([], application="billing")
+    with pytest.raises(OptionError):
+        Unordered(slots_max=0)
+
+
+async def test_leases_in_a_table_of_another_name(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, range(3))
+    options = LeaseTableOptions(table="billing-leases", tags={"team": "billing"}, wire=wire(local))
+    async with Consumer(
+        STREAM, application="billing", leases=options, settings=settings(), wire=wire(local)
+    ) as consumer:
+        for batch in await consumer.getmany(1):
+            batch.ack()
+    import boto3
+
+    tables = boto3.client(
+        "dynamodb",
+        endpoint_url=local.endpoint_url,
+        region_name=local.region,
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+    )
+    assert set(tables.list_tables()["TableNames"]) == {"billing-leases", "billing-leases-Workers"}
+    with pytest.raises(RuntimeError, match="started once"):
+        await consumer.start()
+
+
+# --- steering ---------------------------------------------------------------------------------------
+
+
+async def test_a_paused_shard_hands_out_nothing_and_the_others_go_on(local: LocalKinesis, kinesis: Any) -> None:
+    async with consumer_of(local, MemoryLeaseTable(), drain_deadline_s=0.1) as consumer:
+        await until(lambda: len(consumer.statistics().shards) == 2)
+        paused, other = (shard.shard_id for shard in consumer.statistics().shards)
+        consumer.pause(paused)
+        put(kinesis, range(40))
+        await until(lambda: sum(shard.records_held for shard in consumer.statistics().shards) == 40)
+        (batch,) = await consumer.getmany()
+        assert batch.shard_id == other
+        batch.ack()
+        assert await consumer.getmany(wait_s=0) == []
+        consumer.resume(paused)
+        (batch,) = await consumer.getmany()
+        assert batch.shard_id == paused
+        consumer.pause()
+        put(kinesis, range(40, 44))
+        await until(lambda: sum(shard.records_held for shard in consumer.statistics().shards) == len(batch) + 4)
+        assert await consumer.getmany(wait_s=0) == []
+        assert all(shard.paused for shard in consumer.statistics().shards)
+        consumer.resume()
+        assert await consumer.getmany() != []
+        with pytest.raises(KeyError, match="does not hold"):
+            consumer.pause("shardId-9")
+
+
+async def test_seek_goes_back_and_forth_and_the_checkpoint_only_forth(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, range(30), key=lambda _: "one")
+    table = MemoryLeaseTable()
+
+    async def numbers(count: int) -> list[int]:
+        got: list[int] = []
+        while len(got) < count:
+            for batch in await consumer.getmany(count - len(got)):
+                got += [int(record.data) for record in batch]
+                places.update({int(record.data): Position(record.sequence_number) for record in batch})
+                batch.ack()
+                seen.append(batch)
+        return got
+
+    places: dict[int, Position] = {}
+    seen: list[Batch[Any]] = []
+    async with consumer_of(local, table) as consumer:
+        assert await numbers(20) == list(range(20))
+        shard = seen[-1]
+        assert consumer.position(shard) == places[19]
+        (out,) = await consumer.getmany(2)
+        consumer.seek(shard, places[4])
+        assert not out.ack()  # it counts for nothing any more
+        assert consumer.position(shard) == places[4]
+        assert await numbers(6) == list(range(5, 11))
+        consumer.seek(shard, places[19])
+        consumer.seek(shard, StartAt.TRIM_HORIZON)
+        assert await numbers(3) == [0, 1, 2]
+        consumer.seek(shard, StartAt.LATEST)
+        assert await consumer.getmany(1, wait_s=0.05) == []
+        consumer.seek(shard, places[10])
+        assert await numbers(19) == list(range(11, 30))
+        consumer.seek(shard.shard_id, places[3])
+        assert await numbers(2) == [4, 5]
+    (row,) = [row for row in (await table.scan()).rows if row.checkpoint.is_position]
+    assert row.checkpoint.position == places[29]
+    assert {batch.token for batch in seen} == {seen[0].token}  # all in one tenure
+
+
+async def test_a_shard_that_is_left_is_offered_anew(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, range(20), stream="returns")
+    got: Counter[bytes] = Counter()
+    async with consumer_of(local, MemoryLeaseTable(), stream="returns", batch_records_max=5) as consumer:
+        async for shard in consumer.shards():  # left after one batch each time, of which half is settled
+            async for batch in shard:
+                half = range(0, len(batch), 2)
+                batch.ack(*half)
+                got.update(batch.records[index].data for index in half)
+                break
+            if len(got) == len(wanted):
+                break
+        assert set(got.values()) == {1}
+        again = await anext(aiter(consumer.shards()))
+        assert again.shard_id == shard.shard_id
+        put(kinesis, [b"more"], stream="returns")
+        batch = await anext(aiter(again))
+        assert [record.data for record in batch] == [b"more"]
+        batch.ack()
+
+
+# --- numbers ----------------------------------------------------------------------------------------
+
+
+async def test_statistics_add_up(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, range(30))
+    told: list[Any] = []
+    async with consumer_of(local, MemoryLeaseTable(), on_event=told.append, drain_deadline_s=0.1) as consumer:
+        taken = 0
+        while taken < len(wanted):
+            batches = await consumer.getmany()
+            taken += sum(map(len, batches))
+        one = consumer.statistics()
+        assert one.records_delivered == one.records_out == len(wanted)
+        assert one.bytes_held == sum(map(len, wanted))
+        assert {shard.settled for shard in one.shards} == {None}
+        assert one.leases == one.leases_by_worker[consumer.worker_id] == len(one.shards) == 2
+        assert one.millis_behind_latest is not None
+        assert one.source_calls["read"] >= 2
+        assert one.table_calls["write"] >= 2
+        assert one.events["ShardBegun"] == 2 == [type(event).__name__ for event in told].count("ShardBegun")
+        with pytest.raises(OptionError):
+            settings(unreadable="skip", batch_records_max=0)
+    last = consumer.statistics()
+    assert (last.records_delivered, last.shards) == (len(wanted), ())
+    assert last.events["ShardLeft"] == 2
