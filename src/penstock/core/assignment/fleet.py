@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from penstock.core.assignment.views import LeaseView
 
-METRICS_STALE_S = 60.0
-"""A metrics row that has not moved for so long is a dead worker's (the KCL leader's own rule)."""
+REPORT_INTERVAL_S = 30.0
+"""Between the writes of a worker's metrics row, by default (``workerMetricsReporterFreqInMillis``)."""
 CLOCKS_APART_MAX_S = 300.0
 """How far another machine's clock is believed to be off at most, when a metrics row is seen for the first time."""
 
@@ -76,8 +76,10 @@ class Finding:
 class FleetWatch:
     """Looks at the tables from time to time (each minute) and says which fleet it is."""
 
-    def __init__(self, *, failover_s: float) -> None:
+    def __init__(self, *, failover_s: float, report_interval_s: float = REPORT_INTERVAL_S) -> None:
         self._failover_s = failover_s
+        # By the KCL leader's own rule a metrics row that has not moved for so long is a dead worker's.
+        self._stale_s = 2 * report_interval_s
         self._seen: dict[str, tuple[int, float]] = {}  # worker -> last update, and when it was first seen here
 
     def look(
@@ -129,10 +131,10 @@ class FleetWatch:
         before, self._seen = self._seen, {}
         for worker, at in updated.items():
             last = before.get(worker)
-            if last is None and at < now_epoch_s - METRICS_STALE_S - CLOCKS_APART_MAX_S:
-                last = (at, now_s - METRICS_STALE_S - 1)
+            if last is None and at < now_epoch_s - self._stale_s - CLOCKS_APART_MAX_S:
+                last = (at, now_s - self._stale_s - 1)
             self._seen[worker] = last if last is not None and last[0] == at else (at, now_s)
-        return any(now_s - since_s <= METRICS_STALE_S for _, since_s in self._seen.values())
+        return any(now_s - since_s <= self._stale_s for _, since_s in self._seen.values())
 
 
 def _current(modes: Mapping[Place, str], places: Mapping[Place, Coordination]) -> tuple[Place, ...]:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 LOOK_INTERVAL_S = 60.0
 """Between looks at tables that are no lease tables."""
-REPORT_INTERVAL_S = 30.0
-"""The KCL's; its leader takes a worker for dead after 60 s without."""
 RETRY_INTERVAL_S = 1.0
 
 
@@ -36,6 +34,7 @@ class KclWatch:
         table: SharedWithKcl,
         *,
         failover_s: float,
+        report_interval_s: float,
         clock: Callable[[], float],
         epoch_s: Callable[[], float] = time.time,
         busy: Callable[[], Callable[[], float | None]] = busy_percent,
@@ -46,7 +45,8 @@ class KclWatch:
         self._table = table
         self._clock = clock
         self._epoch_s = epoch_s
-        self._watch = FleetWatch(failover_s=failover_s)
+        self._report_interval_s = report_interval_s
+        self._watch = FleetWatch(failover_s=failover_s, report_interval_s=report_interval_s)
         self._own_tables: Coordination | None = None
         self._own_looked_s = float("-inf")
         self._cpu_is_shown = False
@@ -81,7 +81,7 @@ class KclWatch:
     async def report(self) -> None:
         """Show the metrics row where the fleet keeps them, if it is time. A failure is made good by the next one."""
         now_s, places = self._clock(), self.finding.metrics_in
-        interval_s = REPORT_INTERVAL_S if self._shown.issuperset(places) else RETRY_INTERVAL_S
+        interval_s = self._report_interval_s if self._shown.issuperset(places) else RETRY_INTERVAL_S
         if now_s - self._reported_s < interval_s:
             return
         busy = self._sample()

@@ -49,6 +49,10 @@ class WorkerSettings:
     """How often the other workers are looked at."""
     wait_interval_s: float = 0.05
     """How often, while a shard is being handed over."""
+    kcl_report_interval_s: float = 30.0
+    """How often this worker shows itself to the leader of a KCL 3.x fleet (its ``workerMetricsReporterFreqInMillis``):
+    who has not been seen for twice as long is assigned nothing.
+    """
     upkeep_interval_s: float = 60.0
     """How often leases that have served are deleted, and holes looked for, by one of the workers. A hole is repaired
     when it was there three times in a row.
@@ -103,6 +107,7 @@ class WorkerSettings:
                 "look_interval_s",
                 "wait_interval_s",
                 "upkeep_interval_s",
+                "kcl_report_interval_s",
                 "drain_deadline_s",
                 "batch_records_max",
                 "subscriptions_per_s",

@@ -113,7 +113,13 @@ class Worker:
         )
         self._kcl = None
         if isinstance(table, SharedWithKcl):
-            self._kcl = KclWatch(worker_id, table, failover_s=settings.failover_s, clock=clock)
+            self._kcl = KclWatch(
+                worker_id,
+                table,
+                failover_s=settings.failover_s,
+                report_interval_s=settings.kcl_report_interval_s,
+                clock=clock,
+            )
         self._sight = Sight(
             worker_id,
             table,
