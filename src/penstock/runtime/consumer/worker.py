@@ -303,16 +303,16 @@ class Worker:
             return
         interval_s = self.settings.upkeep_interval_s
         if task is None:
-            self._keeping_up = self._spawn(self._upkeep(self._shards.missing(self._sight.leases)))
+            self._keeping_up = self._spawn(self._upkeep(lambda: self._shards.missing(self._sight.leases)))
         elif now_s - self._kept_up_s >= interval_s and self.id == min(one for one in workers if workers[one].alive):
-            self._keeping_up = self._spawn(self._upkeep(self._shards.upkeep()))
+            self._keeping_up = self._spawn(self._upkeep(self._shards.upkeep))
         else:
             return
         self._kept_up_s = now_s
 
-    async def _upkeep(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _upkeep(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await work
+            await work()
         except PenstockError as error:
             reason = error.code if isinstance(error, ServiceError) else type(error).__name__
             self._on_event(LeaseUpkeepFailed(self._table.name, reason, self.settings.upkeep_interval_s))
