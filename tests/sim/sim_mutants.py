@@ -14,15 +14,18 @@ from penstock.core.leases.membership import Members
 from penstock.core.leases.tenure import State, Tenure
 from penstock.core.ledger.ledger import Ledger
 from penstock.model import Position
-from penstock.runtime.consumer import shard_leases, shard_reader, worker
+from penstock.runtime.consumer import fetching, shard_leases, worker
 from penstock.runtime.consumer.batch import Batch
 from penstock.runtime.consumer.shard_leases import ShardLeases
 from penstock.runtime.consumer.shard_reader import ShardReader
 from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+from penstock.testing.sim.plan import Cut, Join, Leave, Noise, Pause, Service
 from penstock.testing.sim.table import TableConnection
 
 if TYPE_CHECKING:
     import pytest
+
+    from penstock.testing import FaultPlan
 
 
 def no_self_fence(patch: pytest.MonkeyPatch) -> None:
@@ -51,7 +54,6 @@ def parents_not_awaited(patch: pytest.MonkeyPatch) -> None:
 
 def children_without_a_lease(patch: pytest.MonkeyPatch) -> None:
     """A create without an answer counts as done."""
-    patch.setattr(shard_leases, "Refused", (shard_leases.Refused, Unknown))
     patch.setattr(ShardLeases, "_create_one", _create_once)
 
 
@@ -139,12 +141,21 @@ def drains_are_not_awaited(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_gives_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
+    real = Ledger.deliver
+
+    def deliver(self: Any, now_s: float, records_max: int = 10_000) -> Any:
+        draining, self.draining = self.draining, False
+        try:
+            return real(self, now_s, records_max)
+        finally:
+            self.draining = draining
+
     patch.setattr(Tenure, "may_deliver", lambda tenure, now_s: tenure.token > 0 and now_s < tenure.fence_s)
-    patch.setattr(Ledger, "draining", property(lambda self: False, lambda self, to: None))
+    patch.setattr(Ledger, "deliver", deliver)
 
 
 def what_was_read_ahead_is_all_delivered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(shard_reader, "behind", lambda records, after: records)
+    patch.setattr(fetching, "behind", lambda records, after: records)
 
 
 def a_receiver_that_has_gone_is_given_it_all_the_same(patch: pytest.MonkeyPatch) -> None:
@@ -166,26 +177,55 @@ AGAIN = {"records that are settled come again", "records come again after a hand
 AHEAD = {"a checkpoint ahead of settlement"}
 STUCK = {"no progress after healing"}
 
+
+def any_plan(plan: FaultPlan) -> bool:
+    return True
+
+
+def sleeping(plan: FaultPlan) -> bool:
+    return any(isinstance(one, Pause) and one.suspended and one.lasts_s > 12 for one in plan.faults)
+
+
+def calm_moves(plan: FaultPlan) -> bool:
+    return plan.calm and any(isinstance(one, Leave | Join) for one in plan.faults) and plan.records_per_s > 5
+
+
+def stale(plan: FaultPlan) -> bool:
+    return any(isinstance(one, Noise) and one.frozen for one in plan.faults)
+
+
+def workers_alone(plan: FaultPlan) -> bool:
+    """A worker cannot write its own row, and goes on writing to its leases."""
+    cuts = [one for one in plan.faults if isinstance(one, Cut)]
+    both = {one.at_s for one in cuts if one.service is Service.TABLE}
+    return any(one.service is Service.WORKERS and one.at_s not in both and one.lasts_s > 15 for one in cuts)
+
+
+def moves(plan: FaultPlan) -> bool:
+    return any(isinstance(one, Leave | Join) for one in plan.faults)
+
+
 MUTANTS = [
-    (no_self_fence, TWO_READERS),
-    (a_fence_of_thrice_the_time, TWO_READERS),
-    (who_sleeps_does_not_count_it, TWO_READERS),
-    (counters_ignored, TWO_READERS | {"a checkpoint goes back"}),
-    (parents_not_awaited, {"an early child"}),
-    (children_without_a_lease, STUCK),
-    (the_newest_settlement_is_checkpointed, AHEAD),
-    (what_was_fetched_is_checkpointed, AHEAD),
-    (a_shard_ends_when_its_last_record_is_fetched, AHEAD),
-    (failures_count_as_settled, AHEAD),
-    (a_tenth_of_the_failover_time_is_waited_for, TWO_READERS),
-    (the_own_row_holds_up_no_fence, TWO_READERS),
-    (unknown_outcomes_count_as_done, TWO_READERS | STUCK),
-    (what_was_applied_is_not_recognized, {"a healthy owner lost its lease"}),
-    (stale_reads_are_trusted, TWO_READERS),
-    (the_token_does_not_grow, {"a token that does not grow"}),
-    (drains_are_not_awaited, AGAIN),
-    (who_gives_goes_on_delivering, TWO_READERS),
-    (what_was_read_ahead_is_all_delivered, {"settled before"}),
-    (a_receiver_that_has_gone_is_given_it_all_the_same, STUCK | {"a lease is left behind"}),
-    (the_last_checkpoint_is_left_out, AGAIN | {"settled and not stored"}),
+    (no_self_fence, TWO_READERS, any_plan),
+    (a_fence_of_thrice_the_time, TWO_READERS, any_plan),
+    (who_sleeps_does_not_count_it, TWO_READERS, sleeping),
+    (counters_ignored, TWO_READERS | {"a checkpoint goes back"}, any_plan),
+    (parents_not_awaited, {"an early child"}, any_plan),
+    (children_without_a_lease, STUCK, any_plan),
+    (the_newest_settlement_is_checkpointed, AHEAD, any_plan),
+    (what_was_fetched_is_checkpointed, AHEAD, any_plan),
+    (a_shard_ends_when_its_last_record_is_fetched, AHEAD, any_plan),
+    (failures_count_as_settled, AHEAD, any_plan),
+    (a_tenth_of_the_failover_time_is_waited_for, TWO_READERS, any_plan),
+    (the_own_row_holds_up_no_fence, TWO_READERS, workers_alone),
+    (unknown_outcomes_count_as_done, TWO_READERS | STUCK, any_plan),
+    (what_was_applied_is_not_recognized, {"a healthy owner lost its lease"}, any_plan),
+    (stale_reads_are_trusted, TWO_READERS, stale),
+    (the_token_does_not_grow, {"a token that does not grow"}, any_plan),
+    (drains_are_not_awaited, AGAIN, calm_moves),
+    (who_gives_goes_on_delivering, TWO_READERS | AGAIN, calm_moves),
+    (what_was_read_ahead_is_all_delivered, {"settled before"}, moves),
+    (a_receiver_that_has_gone_is_given_it_all_the_same, STUCK | {"a lease is left behind"}, any_plan),
+    (the_last_checkpoint_is_left_out, AGAIN | {"settled and not stored"}, any_plan),
 ]
+"""What is done, the rules of which one must be found broken, and the plans in which that can happen."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import inspect
 import math
 import sys
 import threading
@@ -392,6 +393,16 @@ def drop(loop: VirtualLoop, tasks: list[asyncio.Task[Any]]) -> None:
     """Forget a loop that stopped for good, and its unfinished tasks, without a word."""
     for task in tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
-        with contextlib.suppress(BaseException):
-            task.get_coro().close()
+        _close(task.get_coro())
     loop.close()
+
+
+def _close(coroutine: Any) -> None:
+    """Also what was handed to it, if it never began."""
+    handed = []
+    if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+        handed = [one for one in inspect.getcoroutinelocals(coroutine).values() if inspect.iscoroutine(one)]
+    with contextlib.suppress(BaseException):
+        coroutine.close()
+    for one in handed:
+        _close(one)

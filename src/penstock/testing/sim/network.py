@@ -36,10 +36,14 @@ class Link:
         self._time: VirtualTime = loop.virtual
         self._rng = rng
 
-    @property
-    def stale_s(self) -> float:
-        """How old reads may be that are not consistent."""
-        return max((noise.stale_s for noise in self.noises), default=0.0)
+    def reads_at_s(self) -> float:
+        """At which time a read that is not consistent shows things. By chance: how they are, or how they were."""
+        now_s = self._time.now_s
+        frozen = [noise.at_s for noise in self.noises if noise.frozen]
+        if frozen:
+            return min(*frozen, now_s)
+        stale_s = max((noise.stale_s for noise in self.noises), default=0.0)
+        return now_s - self._rng.choice([0.0, self._rng.uniform(0.0, stale_s)]) if stale_s else now_s
 
     async def call(self, do: Callable[[], T], timeout_s: float) -> T:
         """Have ``do`` done on the other side, and its result or error brought back.

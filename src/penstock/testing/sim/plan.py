@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import random
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 
 class Way(enum.StrEnum):
@@ -23,6 +24,9 @@ class Service(enum.StrEnum):
 
     STREAM = "stream"
     TABLE = "table"
+    """The leases."""
+    WORKERS = "workers"
+    """The table with the workers' own rows: it may be throttled or cut off for itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +86,8 @@ class Noise(Fault):
     """Times the usual delay."""
     stale_s: float = 0.0
     """Reads that are not consistent show rows as they were up to so long ago."""
+    frozen: bool = False
+    """Reads that are not consistent come from a copy that has stopped when this began."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,11 +262,16 @@ def _cut_from_stream(rng: random.Random, at_s: float, worker: int) -> list[Fault
 
 
 def _cut_from_table(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
-    return _cut(Service.TABLE, rng, at_s, worker)
+    """From both, most often: they are reached by one way."""
+    both = _cut(Service.TABLE, rng, at_s, worker)
+    kind = rng.random()
+    if kind < 0.6:
+        return [*both, *(replace(cut, service=Service.WORKERS) for cut in both if isinstance(cut, Cut))]
+    return both if kind < 0.8 else _cut(Service.WORKERS, rng, at_s, worker)
 
 
 def _noise(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
-    chances = {
+    chances: Any = {
         name: rng.choice([0.02, 0.1, 0.4])
         for name in ("request_lost", "answer_lost", "throttled", "failed", "late", "twice")
         if rng.random() < 0.35
@@ -268,7 +279,7 @@ def _noise(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
     return [
         Noise(
             at_s=at_s,
-            service=rng.choice([Service.TABLE, Service.TABLE, Service.STREAM]),
+            service=rng.choice([Service.TABLE, Service.TABLE, Service.WORKERS, Service.STREAM]),
             lasts_s=rng.uniform(2.0, 30.0),
             worker=rng.choice([None, worker]),
             slower=rng.choice([1.0, 1.0, 10.0, 50.0]),
@@ -278,8 +289,9 @@ def _noise(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
 
 
 def _stale(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
-    lasts_s, stale_s = rng.uniform(10.0, 60.0), rng.choice([0.5, 2.0, 8.0])
-    return [Noise(at_s=at_s, service=Service.TABLE, lasts_s=lasts_s, stale_s=stale_s)]
+    lasts_s, stale_s, frozen = rng.uniform(10.0, 60.0), rng.choice([0.5, 2.0, 8.0]), rng.random() < 0.5
+    services = (Service.TABLE, Service.WORKERS)
+    return [Noise(at_s=at_s, service=one, lasts_s=lasts_s, stale_s=stale_s, frozen=frozen) for one in services]
 
 
 def _jump(rng: random.Random, at_s: float, worker: int) -> list[Fault]:

@@ -225,6 +225,7 @@ class Process:
         leases = TableConnection(
             self._table,
             self.links[Service.TABLE],
+            self.links[Service.WORKERS],
             link_rng("table"),
             answer_timeout_s=min(2.0, self._settings.failover_s / 5),
         )

@@ -44,6 +44,7 @@ PUT_INTERVAL_S = 0.5
 LOOK_INTERVAL_S = 0.5
 HEALED_FAILOVERS_MAX = 15.0
 """So many failover times after the last fault everything has to be as it should."""
+QUIET_AFTER_FAILOVERS = 2.0
 QUIET_FAILOVERS = 1.5
 """Then no lease moves for so many."""
 LEAVE_S_MAX = 30.0
@@ -179,6 +180,8 @@ class Simulator:
             self.history.fault("no progress after healing", f"{until_s - healed_s:.0f} s later: {wrong}")
             self.history.lost()
             return
+        # A worker may still be taken for silent whose row was written for the last time before the faults ended.
+        self.time.run(max(self.time.now_s, healed_s + QUIET_AFTER_FAILOVERS * self.settings.failover_s))
         moves = len(self.history.moves)
         self.time.run(self.time.now_s + QUIET_FAILOVERS * self.settings.failover_s)
         if len(self.history.moves) > moves:
@@ -198,10 +201,10 @@ class Simulator:
         held = dict.fromkeys(working, 0)
         for key, story in self.history.shards.items():
             row = self.table.get(key)
+            if story.ended:
+                continue
             if row is None:
                 return f"{key} has no lease"
-            if row.ended:
-                continue
             if story.closed:
                 return f"{key} is read to its end, and not stored as ended"
             if row.actual_owner not in working:

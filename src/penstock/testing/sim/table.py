@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 READS = RetryPolicy()
 READ_TIMEOUT_S = 5.0
-VERSIONS_MAX_AGE_S = 10.0
+VERSIONS_MAX_AGE_S = 75.0
 
 
 class SimulatedTable:
@@ -41,6 +41,10 @@ class SimulatedTable:
         self._history = history
         self._leases: dict[str, list[tuple[float, LeaseRow | None]]] = {}
         self._workers: dict[str, list[tuple[float, WorkerRow | None]]] = {}
+
+    def now_s(self) -> float:
+        """When a consistent read shows things."""
+        return self._time.now_s
 
     def create(self, row: LeaseRow) -> Outcome:
         """Also tells the history."""
@@ -75,15 +79,15 @@ class SimulatedTable:
         """As it is."""
         return now(self.rows.get(key))
 
-    def scan(self, stale_s: float, rng: random.Random) -> Listing:
-        """All leases, each as it is, or as it was at some time not more than ``stale_s`` ago; in any order."""
-        rows = now(self.rows.scan()).rows if not stale_s else self._past(self._leases, stale_s, rng)
+    def scan(self, at_s: Callable[[], float], rng: random.Random) -> Listing:
+        """All leases, each as it was at a time; in any order."""
+        rows = _past(self._leases, at_s)
         rng.shuffle(rows)
         return Listing(rows, {}, ())
 
-    def workers(self, stale_s: float, rng: random.Random) -> list[WorkerRow]:
+    def workers(self, at_s: Callable[[], float], rng: random.Random) -> list[WorkerRow]:
         """The same of the workers."""
-        rows = now(self.rows.workers()) if not stale_s else self._past(self._workers, stale_s, rng)
+        rows = _past(self._workers, at_s)
         rng.shuffle(rows)
         return rows
 
@@ -94,14 +98,15 @@ class SimulatedTable:
             versions.pop(0)
         versions.append((self._time.now_s, row))
 
-    def _past(self, kept: dict[str, list[tuple[float, T | None]]], stale_s: float, rng: random.Random) -> list[T]:
-        found = []
-        for versions in kept.values():
-            at_s = self._time.now_s - rng.choice([0.0, rng.uniform(0.0, stale_s)])
-            row = next((row for since_s, row in reversed(versions) if since_s <= at_s), None)
-            if row is not None:
-                found.append(row)
-        return found
+
+def _past(kept: dict[str, list[tuple[float, T | None]]], at_s: Callable[[], float]) -> list[T]:
+    found = []
+    for versions in kept.values():
+        then_s = at_s()
+        row = next((row for since_s, row in reversed(versions) if since_s <= then_s), None)
+        if row is not None:
+            found.append(row)
+    return found
 
 
 class TableConnection:
@@ -109,51 +114,57 @@ class TableConnection:
 
     name = "leases"
 
-    def __init__(self, table: SimulatedTable, link: Link, rng: random.Random, *, answer_timeout_s: float) -> None:
+    def __init__(
+        self, table: SimulatedTable, leases: Link, workers: Link, rng: random.Random, *, answer_timeout_s: float
+    ) -> None:
+        """A link to each of the two tables."""
         self._table = table
-        self._link = link
+        self._leases = leases
+        self._workers = workers
         self._rng = rng
         self._answer_timeout_s = answer_timeout_s
 
     async def ensure(self) -> None:
         """The table is there; that takes a call to find out."""
-        await self._read(lambda: None)
+        await asyncio.gather(self._read(self._leases, lambda: None), self._read(self._workers, lambda: None))
 
     async def create(self, row: LeaseRow) -> Outcome:
         """See `penstock.ports.LeaseTable`."""
-        return await self._outcome(lambda: self._table.create(row), row.key)
+        return await self._outcome(self._leases, lambda: self._table.create(row), row.key)
 
     async def write(self, write: Write) -> Outcome:
         """See `penstock.ports.LeaseTable`."""
-        return await self._outcome(lambda: self._table.write(write), write.key)
+        return await self._outcome(self._leases, lambda: self._table.write(write), write.key)
 
     async def get(self, key: str) -> LeaseRow | None:
         """See `penstock.ports.LeaseTable`."""
-        return await self._read(lambda: self._table.get(key))
+        return await self._read(self._leases, lambda: self._table.get(key))
 
     async def scan(self, *, consistent: bool = False) -> Listing:
         """See `penstock.ports.LeaseTable`."""
-        return await self._read(lambda: self._table.scan(0.0 if consistent else self._link.stale_s, self._rng))
+        at_s = self._table.now_s if consistent else self._leases.reads_at_s
+        return await self._read(self._leases, lambda: self._table.scan(at_s, self._rng))
 
     async def put_worker(self, row: WorkerRow) -> Outcome:
         """See `penstock.ports.LeaseTable`."""
-        return await self._outcome(lambda: self._table.put_worker(row), None)
+        return await self._outcome(self._workers, lambda: self._table.put_worker(row), None)
 
     async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
         """See `penstock.ports.LeaseTable`."""
-        return await self._read(lambda: self._table.workers(0.0 if consistent else self._link.stale_s, self._rng))
+        at_s = self._table.now_s if consistent else self._workers.reads_at_s
+        return await self._read(self._workers, lambda: self._table.workers(at_s, self._rng))
 
     async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
         """See `penstock.ports.LeaseTable`."""
-        return await self._outcome(lambda: self._table.delete_worker(worker_id, counter), None)
+        return await self._outcome(self._workers, lambda: self._table.delete_worker(worker_id, counter), None)
 
     async def close(self) -> None:
         """The table stays."""
 
-    async def _outcome(self, do: Callable[[], Outcome], key: str | None) -> Outcome:
+    async def _outcome(self, link: Link, do: Callable[[], Outcome], key: str | None) -> Outcome:
         try:
             async with asyncio.timeout(self._answer_timeout_s):
-                outcome = await self._link.call(do, READ_TIMEOUT_S)
+                outcome = await link.call(do, READ_TIMEOUT_S)
                 if isinstance(outcome, Refused):
                     return Refused(None if key is None else await self.get(key))
                 return outcome
@@ -162,10 +173,10 @@ class TableConnection:
         except PenstockError as fault:
             return Unknown(fault.code if isinstance(fault, ServiceError) else type(fault).__name__)
 
-    async def _read(self, do: Callable[[], T]) -> T:
+    async def _read(self, link: Link, do: Callable[[], T]) -> T:
         for attempt in range(1, READS.attempts_max + 1):
             try:
-                return await self._link.call(do, READ_TIMEOUT_S)
+                return await link.call(do, READ_TIMEOUT_S)
             except PenstockError:
                 if attempt == READS.attempts_max:
                     raise
