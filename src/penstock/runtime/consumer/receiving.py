@@ -13,7 +13,7 @@ from penstock.core.leases.steps import claim, receive
 from penstock.runtime.consumer.warming import WarmUp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Collection, Container, Coroutine, Iterable, Mapping
 
     from penstock.core.assignment.decide import Decision
     from penstock.core.assignment.views import LeaseView, WorkerView
@@ -38,7 +38,7 @@ class Receiving:
         sight: Sight,
         presence: Presence,
         *,
-        held: Collection[str],
+        held: Container[str],
         open_feed: Callable[[LeaseRow], PollingFeed],
         open_window: Callable[[LeaseRow], WindowRead | None],
         begin: Callable[[ReceiverSide, Result], None],
@@ -46,7 +46,9 @@ class Receiving:
         stir: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
-        """``begin`` starts a tenure; ``stir`` has another round made at once."""
+        """``held``: what this worker holds, or has claimed. ``begin`` starts a tenure; ``stir`` has another round made
+        at once.
+        """
         self.id = worker_id
         self.sides: dict[str, ReceiverSide] = {}
         self.warming: dict[str, WarmUp] = {}
@@ -84,15 +86,15 @@ class Receiving:
             if side.state is ReceiverState.IDLE:
                 self.sides.pop(key, None)
 
-    def over(self, key: str) -> None:
-        """A tenure has ended, or did not begin."""
-        self.sides.pop(key, None)
-
     async def began(self, side: ReceiverSide, began: bool) -> None:
-        """The tenure has begun, or will not."""
+        """The tenure has begun, or will not. The side stays until it is `over`, lest the same lease be taken twice."""
         if side.state is ReceiverState.TAKING:
             await self._do(side, side.tell(ReceiverInput.BEGAN if began else ReceiverInput.NOT_TAKEN))
-        self.sides.pop(side.key, None)
+
+    def over(self, side: ReceiverSide) -> None:
+        """Its lease is held by now, or will not be."""
+        if self.sides.get(side.key) is side:
+            del self.sides[side.key]
 
     async def _look(
         self,
@@ -155,7 +157,7 @@ class Receiving:
             elif command is ReceiverCommand.WARM_UP:
                 await self._warm_up(side)
             elif command is ReceiverCommand.DISCARD:
-                await self._discard(key)
+                await self.discard(key)
             elif command in (ReceiverCommand.TAKE, ReceiverCommand.RECEIVE):
                 self._begin(side, self._begun(side, receives=command is ReceiverCommand.RECEIVE))
             elif command is ReceiverCommand.READ:
@@ -179,7 +181,8 @@ class Receiving:
         window = self._open_window(row)
         self.warming[side.key] = WarmUp(self._open_feed(row), self._settings.warm_bytes_max, warm, window)
 
-    async def _discard(self, key: str) -> None:
+    async def discard(self, key: str) -> None:
+        """Stop to read ahead; what was read is not wanted."""
         warming = self.warming.pop(key, None)
         if warming is not None:
             await warming.stop()

@@ -10,7 +10,7 @@ from penstock.core.leases.membership import Members
 from penstock.core.leases.observed import Observed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Container, Mapping
 
     from penstock.core.assignment.views import LeaseView, WorkerView
     from penstock.core.leases import LeaseRow
@@ -36,12 +36,12 @@ class Sight:
         *,
         failover_s: float,
         streams: Collection[str | None],
-        held: Collection[str],
+        held: Container[str],
         clock: Callable[[], float],
         kcl: KclWatch | None,
     ) -> None:
         """``streams``: what the leases of this worker's streams have as ``streamName``. Others are left alone.
-        ``held``: the leases that this worker holds. ``kcl``: None where there can be no KCL workers.
+        ``held``: the leases that this worker holds, or has claimed. ``kcl``: None where there can be no KCL workers.
         """
         self.id = worker_id
         self.leases: dict[str, LeaseRow] = {}

@@ -18,25 +18,20 @@ from penstock.core.assignment.fleet import Fleet
 from penstock.core.assignment.kcl3 import Step
 from penstock.core.assignment.plan import receiver_for
 from penstock.core.assignment.views import startable
-from penstock.core.handoff.sides import OwnerSide
 from penstock.core.leases import writes
-from penstock.core.leases.tenure import Loss, Lost, Saw
+from penstock.core.leases.tenure import Saw
 from penstock.errors import PenstockError, ServiceError
 from penstock.events import FleetChanged, LeaseUpkeepFailed
 from penstock.ports import SharedWithKcl
 from penstock.runtime.clock import SteadyClock
-from penstock.runtime.consumer.admitting import Admission
 from penstock.runtime.consumer.dead_letters import open_letters
-from penstock.runtime.consumer.held import HeldShard
+from penstock.runtime.consumer.holding import Holding
 from penstock.runtime.consumer.kcl_watch import KclWatch
-from penstock.runtime.consumer.lifecycle import Origin
 from penstock.runtime.consumer.presence import Presence
 from penstock.runtime.consumer.receiving import Receiving
 from penstock.runtime.consumer.shard_leases import ShardLeases
 from penstock.runtime.consumer.shard_reader import ShardReader
 from penstock.runtime.consumer.sight import Sight
-from penstock.runtime.consumer.stream_part import shard_id_of
-from penstock.runtime.consumer.tenure_keeper import TenureKeeper
 from penstock.runtime.waiting import wait_set
 
 if TYPE_CHECKING:
@@ -45,10 +40,7 @@ if TYPE_CHECKING:
 
     from penstock.core.assignment.decide import Decision
     from penstock.core.assignment.views import LeaseView, WorkerView
-    from penstock.core.handoff.sides import ReceiverSide
     from penstock.core.leases import LeaseRow
-    from penstock.core.leases.steps import Result
-    from penstock.core.leases.tenure import Command
     from penstock.ports import LeaseTable
     from penstock.runtime.consumer.dead_letters import LetterSink
     from penstock.runtime.consumer.settings import WorkerSettings
@@ -81,34 +73,44 @@ class Worker:
         """
         self.id = worker_id
         self.settings = settings
-        self.held: dict[str, HeldShard] = {}
         self._parts = {part.text: part for part in streams}
         self._table = table
         self._rng = rng
         self._on_event = on_event
-        self._on_reader = on_reader
         self._letters = open_letters(settings.dead_letters, None) if letters is None else letters
         self._loop = asyncio.get_running_loop()
         self._clock = clock = SteadyClock(self._loop)
-        self._claims: dict[str, TenureKeeper] = {}
-        self._heirs: set[str] = set()  # children of what ended here: taken at once, and evened out afterwards
         self._tasks: set[asyncio.Task[Any]] = set()
         self._look_now = asyncio.Event()
         self._stopped = asyncio.Event()  # all is handed over
         self._over = asyncio.Event()
         self._failure: BaseException | None = None
-        self._retreats_until_s = float("-inf")
         self._keeping_up: asyncio.Task[None] | None = None
         self._kept_up_s = float("-inf")
         self._measure_at_s = float("-inf")
-        self._presence = Presence(
+        self._holding = holding = Holding(
+            worker_id,
+            table,
+            settings,
+            self._parts,
+            rng=rng,
+            on_event=on_event,
+            on_reader=on_reader,
+            letters=self._letters,
+            spawn=self._spawn,
+            clock=clock,
+            changed=self._changed,
+            failed=self._fail,
+        )
+        self.held = holding.held
+        self._presence = holding.presence = Presence(
             worker_id,
             table,
             failover_s=settings.failover_s,
             leases_max=settings.leases_max,
             version=version,
             held=lambda: self.held,
-            on_alive=self._alive,
+            on_alive=holding.alive,
             clock=clock,
         )
         self._kcl = None
@@ -120,26 +122,26 @@ class Worker:
                 report_interval_s=settings.kcl_report_interval_s,
                 clock=clock,
             )
-        self._sight = Sight(
+        self._sight = holding.sight = Sight(
             worker_id,
             table,
             failover_s=settings.failover_s,
             streams=self._parts.keys(),
-            held=self.held.keys(),
+            held=holding,
             clock=clock,
             kcl=self._kcl,
         )
-        self._shards = ShardLeases(table, self._parts, settings.start_at, changed=self._rescan)
-        self._receiving = Receiving(
+        self._shards = holding.shards = ShardLeases(table, self._parts, settings.start_at, changed=self._rescan)
+        self._receiving = holding.receiving = Receiving(
             worker_id,
             table,
             settings,
             self._sight,
             self._presence,
-            held=self.held.keys(),
+            held=holding,
             open_feed=self._open_feed,
             open_window=lambda row: self._parts[row.stream].open_window(row),
-            begin=self._begin,
+            begin=holding.begin,
             spawn=self._spawn,
             stir=self._look_now.set,
             clock=clock,
@@ -203,8 +205,7 @@ class Worker:
 
     def give_up(self, key: str, cool_down_s: float) -> None:
         """Let a lease go to another worker, or to nobody, and do not take it again for a while."""
-        self._presence.avoid(key, cool_down_s)
-        self._look_now.set()
+        self._holding.give_up(key, cool_down_s)
 
     async def _leave(self) -> None:
         """Free what was given to this worker while it left, and take away its row."""
@@ -249,7 +250,7 @@ class Worker:
         await self._receiving.round(part, self._mine(leases), leases, workers)
         for held in list(self.held.values()):
             held.look(workers)
-        if presence.leaving and not self.held and not self._claims and not self._receiving.waits:
+        if presence.leaving and not self.held and not self._holding.claims and not self._receiving.waits:
             self._stopped.set()
         return bool(presence.given) or self._receiving.waits or presence.leaving
 
@@ -270,7 +271,7 @@ class Worker:
     async def _forward(self, part: Decision) -> None:
         """Pass on what a leader wants handed over by this worker, which does not hold it: it did in a former life."""
         for key, one in part.follow.items():
-            if one is Step.HAND_OVER and key not in self.held and key not in self._claims:
+            if one is Step.HAND_OVER and key not in self._holding:
                 await self._table.write(writes.free(self._sight.leases[key]))
                 self._sight.forget_scan()
 
@@ -283,14 +284,14 @@ class Worker:
             return []
         avoids = presence.avoids()
         readable = {lease.key: lease for lease in startable(leases.values())}
-        self._heirs -= {
-            key for key in self._heirs & leases.keys() if leases[key].ended or leases[key].owner is not None
+        self._holding.heirs -= {
+            key for key in self._holding.heirs & leases.keys() if leases[key].ended or leases[key].owner is not None
         }
         mine, leases_max = (None, self.id), self.settings.leases_max
-        has_room = leases_max is None or len(self.held) + len(self._claims) < leases_max
+        has_room = leases_max is None or len(self.held) + len(self._holding.claims) < leases_max
         named = [key for key, lease in readable.items() if lease.owner == self.id and lease.next_owner in mine]
-        heirs = self._heirs & readable.keys() if has_room and self._sight.fleet is not Fleet.KCL3 else ()
-        return [key for key in (*named, *heirs) if key not in self.held and key not in avoids]
+        heirs = self._holding.heirs & readable.keys() if has_room and self._sight.fleet is not Fleet.KCL3 else ()
+        return [key for key in (*named, *heirs) if key not in self._holding and key not in avoids]
 
     def _keep_up(self, workers: Mapping[str, WorkerView]) -> None:
         """Once at the start see which leases are missing; from time to time clean up, one worker for all."""
@@ -320,14 +321,10 @@ class Worker:
     def _retreat(self) -> None:
         """Who could not write for long leaves its leases to others, if there are any, for a while."""
         others = any(not row.leaving for row in self._sight.members.rows.values())
-        retreats = self._clock() < self._retreats_until_s and others
+        retreats = self._clock() < self._holding.retreats_until_s and others
         if retreats != self._presence.retreats:
             self._presence.retreats = retreats
             self._presence.changed()
-
-    def _alive(self, sent_s: float) -> None:
-        for keeper in (*(held.keeper for held in self.held.values()), *self._claims.values()):
-            keeper.alive(sent_s)
 
     def _changed(self) -> None:
         self._presence.changed()
@@ -357,121 +354,7 @@ class Worker:
             elif key in part.free and not self._presence.retreats:
                 held.free()
 
-    # --- holding --------------------------------------------------------------------------------
-
-    def _begin(self, side: ReceiverSide, begun: Result) -> None:
-        """A tenure begins: at once, or when the take is confirmed."""
-        key = side.key
-        held: list[HeldShard] = []
-
-        def heard(command: Command) -> None:
-            if isinstance(command, Lost) and command.why is Loss.UNCONFIRMED:
-                self._retreats_until_s = self._clock() + self.settings.failover_s
-            for one in held:
-                one.heard(command)
-
-        keeper = TenureKeeper(self._table, begun, heard, clock=self._clock)
-        self._claims[key] = keeper
-        self._spawn(self._hold(side, keeper, held, self._origin(side)))
-
-    def _origin(self, side: ReceiverSide) -> Origin:
-        """How the shard comes here."""
-        row = self._sight.leases[side.key]
-        if row.actual_owner not in (None, self.id):
-            return Origin.TAKEN
-        if row.actual_owner == self.id:
-            return Origin.HANDED_OVER
-        return Origin.CONTINUED if row.checkpoint.is_position else Origin.NEW
-
-    async def _hold(self, side: ReceiverSide, keeper: TenureKeeper, held: list[HeldShard], origin: Origin) -> None:
-        """From the claim to the end of the tenure."""
-        key = side.key
-        keeping = self._spawn(keeper.run())
-        try:
-            began = await keeper.began
-            self._sight.saw(keeper.row)
-            await self._receiving.began(side, began)
-            if not began:
-                return
-            if keeper.row.ended:  # an old look showed it as unread
-                keeper.abandon()
-                return
-            one = await self._deliver(key, keeper, origin)
-            held.append(one)
-            self._claims.pop(key, None)
-            self._changed()
-            await self._read(one)
-            await asyncio.wait((keeping,))
-        except Exception as error:
-            self._fail(error)
-            if held:
-                held[0].cut(f"reading failed: {type(error).__name__}")
-                await asyncio.wait((keeping,))
-        finally:
-            self._claims.pop(key, None)
-            if (gone := self.held.pop(key, None)) is not None:
-                gone.close()
-                gone.reader.stop("the tenure is over")
-                self._sight.saw(keeper.row)
-            self._presence.given.pop(key, None)
-            self._sight.forget_scan()
-            keeping.cancel()
-            self._changed()
-
-    async def _deliver(self, key: str, keeper: TenureKeeper, origin: Origin) -> HeldShard:
-        warming = self._receiving.warming.pop(key, None)
-        if warming is not None:
-            await warming.stop()
-        settings, stream = self.settings, keeper.row.stream
-        part = self._parts[stream]
-        feed = part.promote(part.open_feed(keeper.row) if warming is None else warming.feed)
-        window = part.open_window(keeper.row) if warming is None else warming.window
-        reader = ShardReader(
-            keeper,
-            feed,
-            stream=part.name,
-            shard_id=shard_id_of(key),
-            settings=settings.ledger,
-            cadence=settings.cadence,
-            rng=self._rng,
-            on_event=self._on_event,
-            batch_records_max=settings.batch_records_max,
-            read_ahead=() if warming is None else warming.pages,
-            on_end=lambda children: self._shards.at_end(key, stream, children),
-            checkpoint_when_told=settings.checkpoint_when_told,
-            letters=self._letters,
-            letter_timeout_s=settings.dead_letter_timeout_s,
-            on_pending=settings.on_pending,
-            admission=Admission(
-                window=window, split_by=settings.split, parts_max=settings.parts_max, on_event=self._on_event
-            ),
-            on_ending=lambda ending: None if ending.stops else self.give_up(key, ending.cool_down_s),
-        )
-        reader.origin = origin
-        side = OwnerSide(key, warm_deadline_s=settings.warm_deadline_s, drain_deadline_s=settings.drain_deadline_s)
-        name, clock = self._presence.name, self._clock
-        held = self.held[key] = HeldShard(keeper, reader, side, feed.cursor, name=name, clock=clock)
-        self._on_reader(reader)
-        return held
-
-    async def _read(self, held: HeldShard) -> None:
-        """Fetch until the tenure is over. Of a shard that has ended the row stays as it is, with its last owner's name:
-        nobody needs to renew it.
-        """
-        fetching = self._spawn(held.reader.run())
-        reading = self._spawn(held.reader.over())
-        try:
-            await asyncio.wait((fetching, reading), return_when=asyncio.FIRST_COMPLETED)
-            if fetching.done():
-                await fetching  # raises what reading raised
-            await reading
-            if held.keeper.row.ended:
-                part = self._parts[held.keeper.row.stream]
-                self._heirs.update(part.key_of(child.shard_id) for child in held.reader.children)
-                held.keeper.abandon()
-        finally:
-            fetching.cancel()
-            reading.cancel()
+    # --- parts ----------------------------------------------------------------------------------
 
     def _open_feed(self, row: LeaseRow) -> PollingFeed:
         return self._parts[row.stream].open_feed(row)

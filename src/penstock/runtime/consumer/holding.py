@@ -1,0 +1,222 @@
+"""The leases that a worker holds, each from the claim to the end of its tenure."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.handoff.sides import OwnerSide
+from penstock.core.leases.tenure import Loss, Lost
+from penstock.runtime.consumer.admitting import Admission
+from penstock.runtime.consumer.held import HeldShard
+from penstock.runtime.consumer.lifecycle import Origin
+from penstock.runtime.consumer.shard_reader import ShardReader
+from penstock.runtime.consumer.stream_part import shard_id_of
+from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from random import Random
+
+    from penstock.core.handoff.sides import ReceiverSide
+    from penstock.core.leases.steps import Result
+    from penstock.core.leases.tenure import Command
+    from penstock.ports import LeaseTable
+    from penstock.runtime.consumer.dead_letters import LetterSink
+    from penstock.runtime.consumer.presence import Presence
+    from penstock.runtime.consumer.receiving import Receiving
+    from penstock.runtime.consumer.settings import WorkerSettings
+    from penstock.runtime.consumer.shard_leases import ShardLeases
+    from penstock.runtime.consumer.sight import Sight
+    from penstock.runtime.consumer.stream_part import StreamPart
+
+
+class Holding:
+    """Begins tenures, has their shards read, and clears away after them."""
+
+    def __init__(
+        self,
+        worker_id: str,
+        table: LeaseTable,
+        settings: WorkerSettings,
+        parts: Mapping[str | None, StreamPart],
+        *,
+        rng: Random,
+        on_event: Callable[[Any], None],
+        on_reader: Callable[[ShardReader], None],
+        letters: LetterSink | None,
+        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
+        clock: Callable[[], float],
+        changed: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """``changed``: there is something new to show, and to look at. ``failed`` hears what ended a shard's reading.
+
+        Its neighbours are attributes, set once they are there: each of them knows of what is held.
+        """
+        self.id = worker_id
+        self.held: dict[str, HeldShard] = {}
+        self.claims: dict[str, TenureKeeper] = {}
+        """Leases on their way to be held."""
+        self.heirs: set[str] = set()
+        """Leases of the children of what has ended here: taken at once, and evened out afterwards."""
+        self.retreats_until_s = float("-inf")
+        """A lease was lost because no write was confirmed: until then others are to have it."""
+        self.receiving: Receiving
+        self.sight: Sight
+        self.presence: Presence
+        self.shards: ShardLeases
+        self._table = table
+        self._settings = settings
+        self._parts = parts
+        self._rng = rng
+        self._on_event = on_event
+        self._on_reader = on_reader
+        self._letters = letters
+        self._spawn = spawn
+        self._clock = clock
+        self._changed = changed
+        self._failed = failed
+
+    def __contains__(self, key: object) -> bool:
+        """True from the claim on."""
+        return key in self.held or key in self.claims
+
+    def alive(self, sent_s: float) -> None:
+        """A write to the worker's own row was confirmed."""
+        for keeper in (*(held.keeper for held in self.held.values()), *self.claims.values()):
+            keeper.alive(sent_s)
+
+    def give_up(self, key: str, cool_down_s: float) -> None:
+        """Let a lease go to another worker, or to nobody, and do not take it again for a while."""
+        self.presence.avoid(key, cool_down_s)
+        self._changed()
+
+    def begin(self, side: ReceiverSide, begun: Result) -> None:
+        """A tenure begins: at once, or when the take is confirmed."""
+        key = side.key
+        held: list[HeldShard] = []
+        early: list[Command] = []
+
+        def heard(command: Command) -> None:
+            if isinstance(command, Lost) and command.why is Loss.UNCONFIRMED:
+                self.retreats_until_s = self._clock() + self._settings.failover_s
+            if not held:
+                early.append(command)
+            for one in held:
+                one.heard(command)
+
+        keeper = TenureKeeper(self._table, begun, heard, clock=self._clock)
+        self.claims[key] = keeper
+        self._spawn(self._hold(side, keeper, held, early, self._origin(side)))
+
+    def _origin(self, side: ReceiverSide) -> Origin:
+        """How the shard comes here."""
+        row = self.sight.leases[side.key]
+        if row.actual_owner not in (None, self.id):
+            return Origin.TAKEN
+        if row.actual_owner == self.id:
+            return Origin.HANDED_OVER
+        return Origin.CONTINUED if row.checkpoint.is_position else Origin.NEW
+
+    async def _hold(
+        self,
+        side: ReceiverSide,
+        keeper: TenureKeeper,
+        held: list[HeldShard],
+        early: list[Command],
+        origin: Origin,
+    ) -> None:
+        """From the claim to the end of the tenure. ``early``: what it said before there was somebody to hear it."""
+        key = side.key
+        keeping = self._spawn(keeper.run())
+        try:
+            began = await keeper.began
+            self.sight.saw(keeper.row)
+            await self.receiving.began(side, began)
+            if not began:
+                return
+            if keeper.row.ended:  # an old look showed it as unread
+                keeper.abandon()
+                await self.receiving.discard(key)
+                return
+            one = await self._deliver(key, keeper, origin)
+            held.append(one)
+            for command in early:
+                one.heard(command)
+            self.claims.pop(key, None)
+            self.receiving.over(side)
+            self._changed()
+            await self._read(one)
+            await asyncio.wait((keeping,))
+        except Exception as error:
+            self._failed(error)
+            if held:
+                held[0].cut(f"reading failed: {type(error).__name__}")
+                await asyncio.wait((keeping,))
+        finally:
+            self.claims.pop(key, None)
+            self.receiving.over(side)
+            if (gone := self.held.pop(key, None)) is not None:
+                gone.close()
+                gone.reader.stop("the tenure is over")
+                self.sight.saw(keeper.row)
+            self.presence.given.pop(key, None)
+            self.sight.forget_scan()
+            keeping.cancel()
+            self._changed()
+
+    async def _deliver(self, key: str, keeper: TenureKeeper, origin: Origin) -> HeldShard:
+        warming = self.receiving.warming.pop(key, None)
+        if warming is not None:
+            await warming.stop()
+        settings, stream = self._settings, keeper.row.stream
+        part = self._parts[stream]
+        feed = part.promote(part.open_feed(keeper.row) if warming is None else warming.feed)
+        window = part.open_window(keeper.row) if warming is None else warming.window
+        reader = ShardReader(
+            keeper,
+            feed,
+            stream=part.name,
+            shard_id=shard_id_of(key),
+            settings=settings.ledger,
+            cadence=settings.cadence,
+            rng=self._rng,
+            on_event=self._on_event,
+            batch_records_max=settings.batch_records_max,
+            read_ahead=() if warming is None else warming.pages,
+            on_end=lambda children: self.shards.at_end(key, stream, children),
+            checkpoint_when_told=settings.checkpoint_when_told,
+            letters=self._letters,
+            letter_timeout_s=settings.dead_letter_timeout_s,
+            on_pending=settings.on_pending,
+            admission=Admission(
+                window=window, split_by=settings.split, parts_max=settings.parts_max, on_event=self._on_event
+            ),
+            on_ending=lambda ending: None if ending.stops else self.give_up(key, ending.cool_down_s),
+        )
+        reader.origin = origin
+        side = OwnerSide(key, warm_deadline_s=settings.warm_deadline_s, drain_deadline_s=settings.drain_deadline_s)
+        name, clock = self.presence.name, self._clock
+        held = self.held[key] = HeldShard(keeper, reader, side, feed.cursor, name=name, clock=clock)
+        self._on_reader(reader)
+        return held
+
+    async def _read(self, held: HeldShard) -> None:
+        """Fetch until the tenure is over. Of a shard that has ended the row stays as it is, with its last owner's name:
+        nobody needs to renew it.
+        """
+        fetching = self._spawn(held.reader.run())
+        reading = self._spawn(held.reader.over())
+        try:
+            await asyncio.wait((fetching, reading), return_when=asyncio.FIRST_COMPLETED)
+            if fetching.done():
+                await fetching  # raises what reading raised
+            await reading
+            if held.keeper.row.ended:
+                part = self._parts[held.keeper.row.stream]
+                self.heirs.update(part.key_of(child.shard_id) for child in held.reader.children)
+                held.keeper.abandon()
+        finally:
+            fetching.cancel()
+            reading.cancel()
