@@ -4,45 +4,99 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from penstock.core.ledger.page import R
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from penstock.core.ledger.ledger import Ledger
-    from penstock.core.ledger.ticket import Delivery, Ticket
+
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Handed(Protocol[R_co]):
+    """Records that were handed out together."""
+
+    @property
+    def ticket(self) -> Any:
+        """By what they are settled; hashable."""
+
+    @property
+    def places(self) -> Sequence[int]:
+        """Which of the ticket's each record is."""
+
+    @property
+    def records(self) -> Sequence[R_co]:
+        """In their order."""
 
 
 class Collected(Generic[R]):
-    """Records of one key, in their order."""
+    """Records of one key, in the order in which they came."""
 
-    __slots__ = ("first_at_s", "key", "places", "records")
+    __slots__ = ("_entries", "first_at_s", "key")
 
     def __init__(self, key: object, first_at_s: float) -> None:
         self.key = key
         self.first_at_s = first_at_s
         """When the first of them came."""
-        self.records: list[R] = []
-        self.places: dict[Ticket, list[int]] = {}
-        """Where they are in their deliveries."""
+        self._entries: dict[Hashable, tuple[R, Any, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, name: Hashable, record: R, ticket: Any, place: int) -> None:
+        """A record that is here already was handed out again: it counts once, and is settled where it is now."""
+        self._entries[name] = (record, ticket, place)
+
+    @property
+    def records(self) -> list[R]:
+        """Each once, also where one was handed out again while it waited here."""
+        return [record for record, _, _ in self._entries.values()]
+
+    def places(self) -> dict[Any, list[int]]:
+        """Where they are in their deliveries, by ticket."""
+        found: dict[Any, list[int]] = {}
+        for _, ticket, place in self._entries.values():
+            found.setdefault(ticket, []).append(place)
+        return found
+
+    def tickets(self) -> Iterator[Any]:
+        """Of each record."""
+        return (ticket for _, ticket, _ in self._entries.values())
+
+    def keep(self, wanted: Callable[[Any], bool]) -> None:
+        """Let those go whose tickets are not wanted."""
+        self._entries = {name: entry for name, entry in self._entries.items() if wanted(entry[1])}
 
     def ack(self, ledger: Ledger[Any]) -> bool:
         """All of them are done."""
-        return all(ledger.ack(ticket, places) for ticket, places in self.places.items())
+        counts = [ledger.ack(ticket, places) for ticket, places in self.places().items()]
+        return all(counts)
 
 
 class Collector(Generic[R]):
     """What is not enough yet. The ledger bounds it: it holds what is out, and nothing else."""
 
-    __slots__ = ("_age_s", "_groups", "_key_of", "_records")
+    __slots__ = ("_age_s", "_groups", "_key_of", "_name_of", "_records")
 
-    def __init__(self, key_of: Callable[[R], object], *, records: int, age_s: float = math.inf) -> None:
-        """A collection is complete with so many records, or when its first came ``age_s`` ago."""
+    def __init__(
+        self,
+        key_of: Callable[[R], object],
+        *,
+        records: int,
+        age_s: float = math.inf,
+        name_of: Callable[[R], Hashable] | None = None,
+    ) -> None:
+        """A collection is complete with so many records, or when its first came ``age_s`` ago. ``name_of``: what tells
+        a record from all others; by default its position and part, which do so in one shard.
+        """
         if records < 1 or age_s <= 0:
             raise ValueError("a collection needs records and age_s above 0")
         self._key_of = key_of
+        self._name_of = name_of or _position_and_part
         self._records = records
         self._age_s = age_s
         self._groups: OrderedDict[object, Collected[R]] = OrderedDict()
@@ -51,17 +105,21 @@ class Collector(Generic[R]):
         """Keys that have records waiting."""
         return len(self._groups)
 
-    def add(self, delivery: Delivery[R], now_s: float) -> list[Collected[R]]:
+    def __iter__(self) -> Iterator[Collected[R]]:
+        """What waits, the oldest first."""
+        return iter(self._groups.values())
+
+    def add(self, handed: Handed[R], now_s: float) -> list[Collected[R]]:
         """The collections that are complete with these records, as they were completed."""
         complete = []
-        for place, record in zip(delivery.places, delivery.records, strict=True):
+        ticket = handed.ticket
+        for place, record in zip(handed.places, handed.records, strict=True):
             key = self._key_of(record)
             group = self._groups.get(key)
             if group is None:
                 group = self._groups[key] = Collected(key, now_s)
-            group.records.append(record)
-            group.places.setdefault(delivery.ticket, []).append(place)
-            if len(group.records) >= self._records:
+            group.add(self._name_of(record), record, ticket, place)
+            if len(group) >= self._records:
                 complete.append(self._groups.pop(key))
         return complete
 
@@ -69,10 +127,11 @@ class Collector(Generic[R]):
         """Those that are old enough."""
         return [self._groups.popitem(last=False)[1] for _ in range(len(self._groups)) if self.next_at_s() <= now_s]
 
-    def flush(self) -> list[Collected[R]]:
-        """All that there is, complete or not."""
-        groups = list(self._groups.values())
-        self._groups.clear()
+    def flush(self, wanted: Callable[[Collected[R]], bool] | None = None) -> list[Collected[R]]:
+        """All that there is, complete or not; or of that what is wanted."""
+        groups = [group for group in self._groups.values() if wanted is None or wanted(group)]
+        for group in groups:
+            del self._groups[group.key]
         return groups
 
     def next_at_s(self) -> float:
@@ -80,3 +139,7 @@ class Collector(Generic[R]):
         for group in self._groups.values():
             return group.first_at_s + self._age_s
         return math.inf
+
+
+def _position_and_part(record: Any) -> Hashable:
+    return record.sequence_number, record.sub_sequence_number, getattr(record, "part", None)

@@ -88,6 +88,11 @@ class Batch(Generic[R]):
         """False once the tenure is over: whatever is settled counts for nothing then, and the next owner has it all."""
         return not self._ledger.closed
 
+    @property
+    def leaving(self) -> bool:
+        """True when the shard is about to be handed over, and waits for what is out to be settled."""
+        return self._ledger.draining
+
     def unsettled(self) -> list[Position]:
         """The records of this batch that are not settled, and were not handed out again: what `settle_through` the last
         one, or `ack`, would settle.
