@@ -22,7 +22,7 @@ RECORDS_PER_S = 200
 FAILOVER_S = 5.0
 CHECKPOINT_MS = 1000
 """The KCL's processors checkpoint at most so often; ours do as the defaults have it: with the renewals."""
-STEP_DEADLINE_S = 90.0
+STEP_DEADLINE_S = 120.0
 DRAIN_DEADLINE_S = 60.0
 LOOK_INTERVAL_S = 0.1
 SILENT_MS = 1500
@@ -36,8 +36,7 @@ KCL_SETTINGS: dict[str, object] = {
     "polling.idleTimeBetweenReadsInMillis": 250,
 }
 KCL_3_SETTINGS: dict[str, object] = {
-    # The leader knows a worker by its metrics, and is known as dead by its lock: 30 s, 120 s and 30 s by default.
-    "lease.workerUtilizationAwareAssignmentConfig.workerMetricsReporterFreqInMillis": 5000,
+    # For how long a dead leader's lock is respected, and how often a living one renews it: 120 s and 30 s by default.
     "lease.dynamoDbLockBasedLeaderLeaseDurationInMillis": 20_000,
     "lease.dynamoDbLockBasedLeaderHeartbeatPeriodInMillis": 5000,
 }
