@@ -65,11 +65,13 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.settings import WorkerSettings
     from penstock.runtime.consumer.shard_reader import ShardReader
     from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
+    from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered
     from penstock.runtime.consumer.values import HandOut, Unreadable
     from penstock.runtime.feeds.fan_out import FanOutTimes
     from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
     from penstock.runtime.producer import Producer
     from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.sync_consumer import SyncConsumer, SyncShard
     from penstock.runtime.sync_producer import SyncProducer
     from penstock.runtime.unwritten import Unwritten
     from penstock.stores.memory import MemoryLeaseTable
@@ -151,9 +153,13 @@ __all__ = [
     "StartAt",
     "Stop",
     "StreamName",
+    "SyncBatch",
+    "SyncConsumer",
+    "SyncDelivered",
     "SyncProducer",
     "SyncPutHandle",
     "SyncPuts",
+    "SyncShard",
     "ThrottledError",
     "TransportError",
     "UnavailableError",
@@ -197,6 +203,7 @@ _HOMES = (
     "penstock.runtime.consumer.dead_letters",
     "penstock.runtime.consumer.shard_reader",
     "penstock.runtime.consumer.consumer",
+    "penstock.runtime.sync_consumer",
     "penstock.telemetry.log",
     "penstock.stores.memory",
     "penstock.stores.sqlite",

@@ -38,6 +38,11 @@ class LoopThread:
         """The loop that runs in the thread."""
         return self._loop
 
+    @property
+    def is_closed(self) -> bool:
+        """True once nothing is run any more."""
+        return self._closed
+
     def is_current(self) -> bool:
         """True on the loop's own thread."""
         return threading.get_ident() == self._thread.ident

@@ -1,0 +1,250 @@
+"""What handlers get in plain threads: batches and single records, settled on the loop's thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+
+    from penstock.model import Position, Record
+    from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.consumer.delivered import Delivered
+    from penstock.runtime.consumer.two_phase import PendingCheckpoint
+    from penstock.runtime.loop_thread import LoopThread
+
+R = TypeVar("R")
+
+
+class SyncBatch:
+    """A `Batch` for threads: the same names. ``with batch:`` settles it at its end; what the block raises is a failure
+    of the batch, which the retry policy takes from there.
+    """
+
+    __slots__ = ("_batch", "_thread")
+
+    def __init__(self, batch: Batch[Record], thread: LoopThread) -> None:
+        self._batch = batch
+        self._thread = thread
+
+    @property
+    def stream(self) -> str:
+        """As `Batch.stream`."""
+        return self._batch.stream
+
+    @property
+    def shard_id(self) -> str:
+        """As `Batch.shard_id`."""
+        return self._batch.shard_id
+
+    @property
+    def token(self) -> int:
+        """As `Batch.token`."""
+        return self._batch.token
+
+    @property
+    def millis_behind_latest(self) -> int | None:
+        """As `Batch.millis_behind_latest`."""
+        return self._batch.millis_behind_latest
+
+    @property
+    def attempt(self) -> int:
+        """As `Batch.attempt`."""
+        return self._batch.attempt
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """As `Batch.records`."""
+        return self._batch.records
+
+    @property
+    def values(self) -> Sequence[Any]:
+        """As `Batch.values`."""
+        return self._batch.values
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._batch)
+
+    def ack(self, *indices: int) -> bool:
+        """As `Batch.ack`."""
+        return self._tell(lambda: self._batch.ack(*indices))
+
+    @property
+    def counts(self) -> bool:
+        """As `Batch.counts`."""
+        return self._batch.counts
+
+    @property
+    def leaving(self) -> bool:
+        """As `Batch.leaving`."""
+        return self._batch.leaving
+
+    def unsettled(self) -> list[Position]:
+        """As `Batch.unsettled`."""
+        return on_loop(self._thread, self._batch.unsettled)
+
+    def prepare(self, state: bytes | None = None, *, index: int = -1) -> SyncPendingCheckpoint:
+        """As `Batch.prepare`."""
+        return SyncPendingCheckpoint(self._thread.run(self._batch.prepare(state, index=index)), self._thread)
+
+    def settle_through(self, record: int | Record) -> bool:
+        """As `Batch.settle_through`."""
+        return self._tell(lambda: self._batch.settle_through(record))
+
+    def nack(self, *indices: int, delay_s: float = 0.0) -> bool:
+        """As `Batch.nack`."""
+        return self._tell(lambda: self._batch.nack(*indices, delay_s=delay_s))
+
+    def skip(self, *indices: int, reason: str = "skipped") -> bool:
+        """As `Batch.skip`."""
+        return self._tell(lambda: self._batch.skip(*indices, reason=reason))
+
+    def dead_letter(self, *indices: int, error: BaseException | None = None) -> bool:
+        """As `Batch.dead_letter`."""
+        return self._tell(lambda: self._batch.dead_letter(*indices, error=error))
+
+    def fail(self, error: BaseException, *indices: int) -> bool:
+        """As `Batch.fail`."""
+        return self._tell(lambda: self._batch.fail(error, *indices))
+
+    def __enter__(self) -> SyncBatch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return _leave(self, error)
+
+    def _tell(self, work: Callable[[], bool]) -> bool:
+        return tell(self._thread, work)
+
+
+class SyncDelivered:
+    """A `Delivered` record for threads: the same names. ``with record:`` settles it at its end."""
+
+    __slots__ = ("_delivered", "_thread")
+
+    def __init__(self, delivered: Delivered, thread: LoopThread) -> None:
+        self._delivered = delivered
+        self._thread = thread
+
+    @property
+    def record(self) -> Record:
+        """As `Delivered.record`."""
+        return self._delivered.record
+
+    @property
+    def data(self) -> bytes:
+        """As `Delivered.data`."""
+        return self._delivered.data
+
+    @property
+    def value(self) -> Any:
+        """As `Delivered.value`."""
+        return self._delivered.value
+
+    @property
+    def stream(self) -> str:
+        """As `Delivered.stream`."""
+        return self._delivered.stream
+
+    @property
+    def shard_id(self) -> str:
+        """As `Delivered.shard_id`."""
+        return self._delivered.shard_id
+
+    @property
+    def token(self) -> int:
+        """As `Delivered.token`."""
+        return self._delivered.token
+
+    @property
+    def attempt(self) -> int:
+        """As `Delivered.attempt`."""
+        return self._delivered.attempt
+
+    def ack(self) -> bool:
+        """As `Delivered.ack`."""
+        return tell(self._thread, self._delivered.ack)
+
+    def settle_through(self) -> bool:
+        """As `Delivered.settle_through`."""
+        return tell(self._thread, self._delivered.settle_through)
+
+    def nack(self, delay_s: float = 0.0) -> bool:
+        """As `Delivered.nack`."""
+        return tell(self._thread, lambda: self._delivered.nack(delay_s))
+
+    def skip(self, reason: str = "skipped") -> bool:
+        """As `Delivered.skip`."""
+        return tell(self._thread, lambda: self._delivered.skip(reason))
+
+    def dead_letter(self, error: BaseException | None = None) -> bool:
+        """As `Delivered.dead_letter`."""
+        return tell(self._thread, lambda: self._delivered.dead_letter(error))
+
+    def fail(self, error: BaseException) -> bool:
+        """As `Delivered.fail`."""
+        return tell(self._thread, lambda: self._delivered.fail(error))
+
+    def __enter__(self) -> SyncDelivered:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return _leave(self, error)
+
+
+class SyncPendingCheckpoint:
+    """A `PendingCheckpoint` for threads."""
+
+    def __init__(self, pending: PendingCheckpoint, thread: LoopThread) -> None:
+        self._pending = pending
+        self._thread = thread
+        self.position = pending.position
+        self.state = pending.state
+
+    def commit(self) -> None:
+        """As `PendingCheckpoint.commit`."""
+        self._thread.run(self._pending.commit())
+
+    def abandon(self) -> None:
+        """As `PendingCheckpoint.abandon`."""
+        self._thread.run(self._pending.abandon())
+
+
+def on_loop(thread: LoopThread, work: Callable[[], R]) -> R:
+    """Do it on the loop's thread. Raises RuntimeError once that has ended."""
+    if thread.is_current():
+        return work()
+
+    async def ask() -> R:
+        return work()
+
+    return thread.run(ask())
+
+
+def tell(thread: LoopThread, work: Callable[[], bool]) -> bool:
+    """Settle something on the loop's thread; once that has ended, it counts for nothing."""
+    try:
+        return on_loop(thread, work)
+    except RuntimeError:
+        if not thread.is_closed:
+            raise
+        return False
+
+
+def _leave(settled: SyncBatch | SyncDelivered, error: BaseException | None) -> bool:
+    if error is None:
+        settled.ack()
+        return False
+    if not isinstance(error, Exception):  # an interrupt: the records are not to blame
+        settled.nack()
+        return False
+    settled.fail(error)
+    return True

@@ -1,0 +1,206 @@
+"""Values out of records' bytes, and what becomes of records that cannot be read. Streams that ignore keys."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+from google.protobuf import struct_pb2
+
+from penstock import (
+    ByKey,
+    DeadLetters,
+    DeadLettersTo,
+    HandOut,
+    LedgerSettings,
+    MemoryLeaseTable,
+    OptionError,
+    Retry,
+    Skip,
+    Unreadable,
+    UnreadableRecordError,
+    by_key,
+    deserializers,
+    events,
+)
+from penstock.local import LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock import Batch, Delivered
+
+pytestmark = pytest.mark.timeout(DEADLINE_S)
+
+
+@dataclass
+class Order:
+    number: int
+    customer: str
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: 1}) as service:
+        yield service
+
+
+def message() -> Any:
+    found = struct_pb2.Struct()
+    found.update({"order": 17})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("deserializer", "data", "value"),
+    [
+        (None, b"\xff", b"\xff"),
+        (deserializers.text(), "Größe".encode(), "Größe"),
+        (deserializers.text("latin-1"), "Größe".encode("latin-1"), "Größe"),
+        (deserializers.json(), b'{"number": 17}', {"number": 17}),
+        (deserializers.json(Order), b'{"number": 17, "customer": "c-3"}', Order(17, "c-3")),
+        (deserializers.msgpack(list[int]), msgspec.msgpack.encode([1, 2]), [1, 2]),
+        (deserializers.protobuf(struct_pb2.Struct), message().SerializeToString(), message()),
+    ],
+    ids=["bytes", "text", "latin-1", "json", "dataclass", "msgpack", "protobuf"],
+)
+async def test_values(local: LocalKinesis, kinesis: Any, deserializer: Any, data: bytes, value: object) -> None:
+    put(kinesis, [data, data], key=lambda _: "one")
+    async with consumer_of(local, MemoryLeaseTable(), deserializer=deserializer) as consumer:
+        (batch,) = await consumer.getmany()
+        assert list(batch.values) == [value, value]
+        assert [record.data for record in batch.records] == [data, data]
+        batch.ack()
+
+
+def test_a_class_that_is_no_message() -> None:
+    with pytest.raises(TypeError, match="no protobuf message"):
+        deserializers.protobuf(Order)
+
+
+MIXED = [b'{"number": 1, "customer": "a"}', b"secret: no json", b'{"number": "x"}', b'{"number": 2, "customer": "b"}']
+
+
+async def test_what_cannot_be_read_stops_the_shard_by_default(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, MIXED, key=lambda _: "one")
+    table = MemoryLeaseTable()
+    async with consumer_of(local, table, deserializer=deserializers.json(Order)) as consumer:
+        text = rf"^{STREAM}, shardId-0+: .* cannot be read \(DecodeError"
+        with pytest.raises(UnreadableRecordError, match=text) as told:
+            await consumer.getmany()
+        assert isinstance(told.value.error, msgspec.DecodeError)
+        assert "secret" not in str(told.value)
+        assert told.value.__cause__ is None
+    (row,) = (await table.scan()).rows
+    assert not row.checkpoint.is_position
+
+
+async def test_what_cannot_be_read_is_skipped_if_told(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, MIXED, key=lambda _: "one")
+    heard: list[Any] = []
+    table = MemoryLeaseTable()
+    async with consumer_of(
+        local, table, deserializer=deserializers.json(Order), unreadable=Skip(), on_event=heard.append
+    ) as consumer:
+        (batch,) = await consumer.getmany()
+        assert batch.values == [Order(1, "a"), Order(2, "b")]
+        assert [record.data for record in batch] == [MIXED[0], MIXED[3]]
+        batch.nack()
+        (again,) = await consumer.getmany()
+        assert again.values == [Order(1, "a"), Order(2, "b")]
+        last = again.records[1].sequence_number
+        again.ack()
+        skipped = [event for event in heard if isinstance(event, events.RecordsSkipped)]
+        assert [event.reason for event in skipped] == ["unreadable: DecodeError", "unreadable: ValidationError"]
+    (row,) = (await table.scan()).rows
+    assert row.checkpoint.position.sequence_number == last
+
+
+async def test_what_cannot_be_read_becomes_a_dead_letter_if_told(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, MIXED, key=lambda _: "one")
+    letters: list[Any] = []
+    table = MemoryLeaseTable()
+    async with consumer_of(
+        local,
+        table,
+        deserializer=deserializers.json(Order),
+        unreadable=DeadLetters(),
+        dead_letters=DeadLettersTo(letters.append),
+    ) as consumer:
+        (batch,) = await consumer.getmany()
+        assert batch.values == [Order(1, "a"), Order(2, "b")]
+        batch.ack()
+        await until(lambda: len(letters) == 2)
+        assert [(letter.data, letter.error_type) for letter in letters] == [
+            (MIXED[1], "DecodeError"),
+            (MIXED[2], "ValidationError"),
+        ]
+    (row,) = (await table.scan()).rows
+    assert row.checkpoint.position.sequence_number == batch.records[1].sequence_number
+
+
+async def test_what_cannot_be_read_is_handed_out_as_it_is_if_told(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, MIXED, key=lambda _: "one")
+    got: list[Any] = []
+
+    async def handle(record: Delivered) -> None:
+        got.append(record.value)
+
+    async with consumer_of(
+        local, MemoryLeaseTable(), deserializer=deserializers.json(Order), unreadable=HandOut()
+    ) as consumer:
+        running = asyncio.create_task(consumer.run(handle, each_record=True))
+        await until(lambda: len(got) == len(MIXED))
+        await consumer.close()
+        await running
+    assert (got[0], got[3]) == (Order(1, "a"), Order(2, "b"))
+    assert [type(one) for one in got[1:3]] == [Unreadable, Unreadable]
+    assert [one.data for one in got[1:3]] == MIXED[1:3]
+
+
+async def test_a_batch_of_nothing_that_can_be_read_is_not_handed_out(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, [b"no", b"json"], key=lambda _: "one")
+    async with consumer_of(
+        local, MemoryLeaseTable(), deserializer=deserializers.json(Order), unreadable=Skip()
+    ) as consumer:
+        assert await consumer.getmany(wait_s=0.05) == []
+        put(kinesis, [MIXED[0]], key=lambda _: "one")
+        (batch,) = await consumer.getmany()
+        assert batch.values == [Order(1, "a")]
+        batch.ack()
+
+
+# --- streams that ignore keys -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def auto(local: LocalKinesis, kinesis: Any) -> LocalKinesis:
+    arn = kinesis.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamARN"]
+    kinesis.update_stream_mode(StreamARN=arn, StreamModeDetails={"StreamMode": "ON_DEMAND"})
+    kinesis.update_stream_record_distribution_strategy(StreamARN=arn, RecordDistributionStrategy="AUTO")
+    return local
+
+
+async def test_a_stream_that_ignores_keys_has_no_order_by_key(auto: LocalKinesis, kinesis: Any) -> None:
+    async def handle(batch: Batch[Any]) -> None:
+        raise AssertionError("not reached")
+
+    heard: list[Any] = []
+    async with consumer_of(auto, MemoryLeaseTable(), on_event=heard.append) as consumer:
+        assert [event for event in heard if isinstance(event, events.KeysIgnored)] == [events.KeysIgnored(STREAM)]
+        with pytest.raises(OptionError, match=f"by_key: {STREAM} spreads records"):
+            await consumer.run(handle, concurrency=by_key(4))
+        put(kinesis, range(3))
+        while not (batches := await consumer.getmany()):
+            pass
+        for batch in batches:
+            batch.ack()
+    with pytest.raises(OptionError, match=f"by_key: {STREAM} spreads records"):
+        async with consumer_of(
+            auto, MemoryLeaseTable(), ledger=LedgerSettings(order=ByKey(), retry=Retry(tries_max=None))
+        ):
+            raise AssertionError("not reached")

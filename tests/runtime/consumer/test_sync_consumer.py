@@ -1,0 +1,223 @@
+"""The consumer for plain threads: the same things, over the same implementation."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from face_kit import DEADLINE_S, STREAM, consumer_of, put
+
+from penstock import (
+    LedgerSettings,
+    MemoryLeaseTable,
+    NotFoundError,
+    Origin,
+    Position,
+    Retry,
+    ShardReadError,
+    StartAt,
+    SyncConsumer,
+    by_key,
+)
+from penstock.local import LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock import AssignedShard
+
+pytestmark = pytest.mark.timeout(DEADLINE_S)
+QUICK = LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01))
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: 2}) as service:
+        yield service
+
+
+@pytest.fixture
+def kinesis(local: LocalKinesis) -> Any:
+    return boto3.client(
+        "kinesis",
+        endpoint_url=local.endpoint_url,
+        region_name=local.region,
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+    )
+
+
+def sync_of(local: LocalKinesis, leases: Any, **given: Any) -> SyncConsumer:
+    made: SyncConsumer = consumer_of(local, leases, face=SyncConsumer, **given)
+    return made
+
+
+def in_thread(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def until(condition: Callable[[], object]) -> None:
+    waiting = threading.Event()
+    while not condition():
+        waiting.wait(0.01)
+
+
+def test_batches_and_a_second_consumer_that_goes_on(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, range(40))
+    table = MemoryLeaseTable()
+    got: Counter[bytes] = Counter()
+    for _ in range(2):
+        with sync_of(local, table, ledger=QUICK) as consumer:
+            failed = False
+            for batch in consumer:
+                with batch:
+                    assert (batch.stream, batch.token > 0, batch.attempt > 0) == (STREAM, True, True)
+                    assert [record.data for record in batch] == list(batch.values)
+                    if not failed:
+                        failed = True
+                        raise ValueError("not yet")
+                    got.update(record.data for record in batch.records)
+                if set(got) == set(wanted):
+                    break
+        wanted += put(kinesis, range(len(wanted), len(wanted) + 10))
+    assert set(got.values()) == {1}
+
+
+def test_single_records_many_at_once_and_positions(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, range(12), key=lambda _: "one")
+    with sync_of(local, MemoryLeaseTable()) as consumer:
+        got = []
+        for record in consumer.records():
+            with record:
+                got.append(record.data)
+            if len(got) == 5:
+                break
+        assert got == wanted[:5]
+        assert consumer.position(record) == Position(record.record.sequence_number)
+        while len(got) < 12:
+            for batch in consumer.getmany(4):
+                got += [one.data for one in batch]
+                assert batch.ack(0)
+                assert len(batch.unsettled()) == len(batch) - 1
+                assert batch.settle_through(batch.records[-1])
+                assert batch.unsettled() == []
+        assert got == wanted
+        assert consumer.getmany(4, wait_s=0.01) == []
+        consumer.seek(batch, StartAt.TRIM_HORIZON)
+        consumer.pause()
+        assert consumer.getmany(1, wait_s=0.01) == []
+        consumer.resume()
+        (again,) = consumer.getmany(1)
+        assert again.values == [b"0"]
+        assert again.nack()
+        assert consumer.statistics().records_delivered >= 13
+    assert not again.ack()  # it is closed
+    assert consumer.getmany() == []
+    assert list(consumer) == []
+    assert consumer.statistics().shards == ()
+    consumer.close()
+
+
+def test_handlers_in_threads_by_key(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, range(60), key=lambda data: str(int(data) % 6))
+    got: dict[int, list[int]] = {key: [] for key in range(6)}
+    both = threading.Barrier(2)
+    names: set[str] = set()
+
+    def handle(record: Any) -> None:
+        number = int(record.data)
+        if not got[number % 6]:
+            both.wait(DEADLINE_S)  # two keys are with handlers at the same time
+        names.add(threading.current_thread().name.rpartition("_")[0])
+        got[number % 6].append(number)
+
+    with sync_of(local, MemoryLeaseTable()) as consumer:
+        running = in_thread(lambda: consumer.run(handle, concurrency=by_key(4), each_record=True, handlers_max=4))
+        until(lambda: sum(map(len, got.values())) == len(wanted))
+        consumer.close()
+        running.join(DEADLINE_S)
+        assert not running.is_alive()
+    assert got == {key: list(range(key, 60, 6)) for key in range(6)}
+    assert names == {"penstock-handler"}
+
+
+def test_a_thread_for_each_shard(local: LocalKinesis, kinesis: Any) -> None:
+    wanted = put(kinesis, range(40))
+    got: Counter[bytes] = Counter()
+    threads = []
+
+    def work(shard: Any) -> None:
+        for batch in shard:
+            with batch:
+                assert batch.shard_id == shard.shard_id
+                got.update(record.data for record in batch)
+
+    def offer() -> None:
+        threads.extend(in_thread(lambda shard=shard: work(shard)) for shard in consumer.shards())
+
+    with sync_of(local, MemoryLeaseTable()) as consumer:
+        offering = in_thread(offer)
+        until(lambda: len(got) == len(wanted))
+    for thread in (offering, *threads):
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    assert set(got.values()) == {1}
+
+
+def test_callbacks_run_in_a_thread_and_may_use_the_consumer(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, range(4))
+    told: list[tuple[str, Origin, str]] = []
+
+    def note(what: str) -> Any:
+        def on(shards: Sequence[AssignedShard]) -> None:
+            told.extend((what, shard.origin, threading.current_thread().name) for shard in shards)
+            if what == "assigned":
+                for shard in shards:
+                    consumer.seek(shard, StartAt.TRIM_HORIZON)
+
+        return on
+
+    with sync_of(
+        local,
+        MemoryLeaseTable(),
+        on_shards_assigned=note("assigned"),
+        on_shards_revoked=note("revoked"),
+        start_at=StartAt.LATEST,
+    ) as consumer:
+        count = 0
+        while count < 4:
+            for batch in consumer.getmany():
+                with batch:
+                    count += len(batch)
+    assert Counter(what for what, *_ in told) == {"assigned": 2, "revoked": 2}
+    assert {name.rpartition("_")[0] for *_, name in told} == {"penstock-callbacks"}
+
+
+def test_errors_come_to_the_thread_that_asks(local: LocalKinesis, kinesis: Any) -> None:
+    with sync_of(local, MemoryLeaseTable()) as consumer:
+        until(lambda: len(consumer.statistics().shards) == 2)
+        kinesis.delete_stream(StreamName=STREAM)
+        with pytest.raises(ShardReadError, match=STREAM):
+            consumer.run(lambda batch: None)
+    with pytest.raises(NotFoundError), sync_of(local, MemoryLeaseTable()):
+        raise AssertionError("not reached")
+    assert not [thread for thread in threading.enumerate() if thread.name == "penstock-consumer"]
+
+
+def test_an_iteration_in_another_thread_ends_with_the_consumer(local: LocalKinesis, kinesis: Any) -> None:
+    for _ in range(5):
+        with sync_of(local, MemoryLeaseTable()) as consumer:
+            threads = [
+                in_thread(lambda consumer=consumer: list(consumer)),  # type: ignore[misc]
+                in_thread(lambda consumer=consumer: list(consumer.records())),  # type: ignore[misc]
+                in_thread(lambda consumer=consumer: consumer.getmany()),  # type: ignore[misc]
+                in_thread(lambda consumer=consumer: consumer.run(print)),  # type: ignore[misc]
+            ]
+        for thread in threads:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()
