@@ -1,0 +1,51 @@
+"""A worker that leaves out duplicates, in a process of its own: ``python dedupe_process.py ENDPOINT LEASES OUTPUT``.
+
+Each record that it is given is a line of OUTPUT, written before the record is settled: its data and its number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.ledger.dedupe import Deduplicate
+from penstock.model import StartAt
+from penstock.runtime.consumer.consumer import Consumer
+from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.stores.sqlite import SqliteLeaseTable
+
+
+async def main(endpoint_url: str, leases: str, output: str) -> None:
+    descriptor = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    consumer = Consumer(
+        "orders",
+        application="dedupe",
+        leases=SqliteLeaseTable(leases),
+        settings=WorkerSettings(
+            failover_s=2.0,
+            look_interval_s=0.2,
+            wait_interval_s=0.03,
+            start_at=StartAt.TRIM_HORIZON,
+            polling=PollTimes(interval_s=0.05, idle_interval_s=0.1),
+            batch_records_max=5,
+            deduplicate=Deduplicate(key=lambda record: record.data, wait=True),
+        ),
+        wire=WireSettings(endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")),
+    )
+
+    async def handle(batch: Any) -> None:
+        for record in batch:
+            os.write(descriptor, b"%b %d\n" % (record.data, record.sequence_number))
+        await asyncio.sleep(0.01)
+
+    async with consumer:
+        print("started", flush=True)
+        await consumer.run(handle)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""Deduplication over a SIGKILL: whoever takes the shard over reads the window again, and decides as the dead one."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fleet_kit import STREAM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.local import LocalKinesis
+
+PROGRAM = Path(__file__).with_name("dedupe_process.py")
+DEADLINE_S = 90.0
+
+
+class Workers:
+    def __init__(self, endpoint_url: str, folder: Path) -> None:
+        self.output = folder / "output"
+        self.output.touch()
+        self._arguments = [endpoint_url, str(folder / "leases.db"), str(self.output)]
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        process = subprocess.Popen([sys.executable, str(PROGRAM), *self._arguments], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"started\n"
+        self.running.append(process)
+
+    def kill(self) -> None:
+        process = self.running.pop()
+        process.kill()
+        process.communicate()
+
+    def got(self) -> dict[str, set[str]]:
+        """The numbers of the records that were handed out, by their data."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for line in self.output.read_text().splitlines():
+            data, number = line.split()
+            found[data].add(number)
+        return found
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        end_s = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < end_s, "it did not come to that"
+            assert all(process.poll() is None for process in self.running), "a worker ended by itself"
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def workers(local: LocalKinesis, tmp_path: Path) -> Iterator[Workers]:
+    workers = Workers(local.endpoint_url, tmp_path)
+    yield workers
+    while workers.running:
+        workers.kill()
+
+
+@pytest.mark.slow
+def test_dedupe_survives_a_sigkill(local: LocalKinesis, kinesis: Any, workers: Workers) -> None:
+    rng = random.Random(7)
+    first: dict[str, str] = {}
+    workers.start()
+    for turn in range(3):
+        keys = [str(rng.randrange(100 * turn + 100)) for _ in range(400)] + [f"end-{turn}"]
+        for at in range(0, len(keys), 100):
+            answer = kinesis.put_records(
+                StreamName=STREAM, Records=[{"Data": key.encode(), "PartitionKey": "k"} for key in keys[at : at + 100]]
+            )
+            for key, record in zip(keys[at : at + 100], answer["Records"], strict=True):
+                first.setdefault(key, record["SequenceNumber"])
+        seen = len(workers.got())
+        workers.until(lambda seen=seen: len(workers.got()) > seen + 10)
+        workers.kill()  # in the middle of it
+        workers.start()
+    workers.until(lambda: "end-2" in workers.got())
+    assert {key: {number} for key, number in first.items()} == workers.got()
