@@ -147,9 +147,21 @@ PUBLIC = {
         "run_file",
     ],
     "penstock.testing": [
-        "DeadlockError", "Fault", "FaultPlan", "LocalKinesis", "RealInputOutputError", "Report", "Simulator",
-        "SpawnedKinesis", "VirtualLoop", "VirtualTime",
-    ],  # fmt: skip
+        "DeadlockError",
+        "Fault",
+        "FaultPlan",
+        "LocalKinesis",
+        "MemoryStream",
+        "RealInputOutputError",
+        "Report",
+        "Simulator",
+        "SpawnedKinesis",
+        "TestConsumer",
+        "UnsettledError",
+        "VirtualLoop",
+        "VirtualTime",
+        "records_of_file",
+    ],
     "pyspark_penstock": ["DefaultSource"],
 }
 

@@ -147,6 +147,14 @@ class LocalKinesis:
         """Begin to count at zero."""
         self._on_loop(self._running().counters.reset)
 
+    def ask(self, operation: str, body: bytes) -> bytes:
+        """One call to Kinesis, without HTTP, limits of connections, faults or counts; JSON in and out, as AWS's.
+
+        Raises `penstock.local.model.ModelError`.
+        """
+        server = self._running()
+        return self._on_loop(lambda: server.model.handle(operation, body))
+
     def environment(self) -> dict[str, str]:
         """Environment variables that make any AWS SDK in a child process use this service."""
         return environment(self.endpoint_url, self.region, self.ca_file)

@@ -60,6 +60,11 @@ class MemoryLeaseTable:
             rows = list(self._rows.values())
         return listing_of(rows)
 
+    def rows(self) -> list[LeaseRow]:
+        """All leases at once, for whoever shares the process."""
+        with self._lock:
+            return [lease_row(found) for found in self._rows.values()]
+
     async def put_worker(self, row: WorkerRow) -> Outcome:
         """See `penstock.ports.LeaseTable`."""
         with self._lock:

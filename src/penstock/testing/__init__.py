@@ -1,5 +1,5 @@
-"""For users' tests: a local Kinesis as a context manager, pytest fixtures (``pytest_plugin``), and simulations of whole
-consumers in virtual time.
+"""For users' tests: a local Kinesis as a context manager, a consumer without a server, pytest fixtures
+(``pytest_plugin``), and simulations of whole consumers in virtual time.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.local import Fault, LocalKinesis, SpawnedKinesis
+    from penstock.testing.consumer import TestConsumer, UnsettledError
+    from penstock.testing.memory_stream import MemoryStream
+    from penstock.testing.records import records_of_file
     from penstock.testing.sim.loop import DeadlockError, VirtualLoop, VirtualTime
     from penstock.testing.sim.outside import RealInputOutputError
     from penstock.testing.sim.plan import FaultPlan
@@ -19,22 +22,30 @@ __all__ = [
     "Fault",
     "FaultPlan",
     "LocalKinesis",
+    "MemoryStream",
     "RealInputOutputError",
     "Report",
     "Simulator",
     "SpawnedKinesis",
+    "TestConsumer",
+    "UnsettledError",
     "VirtualLoop",
     "VirtualTime",
+    "records_of_file",
 ]
 
 _HOMES = {
     "DeadlockError": "penstock.testing.sim.loop",
     "FaultPlan": "penstock.testing.sim.plan",
+    "MemoryStream": "penstock.testing.memory_stream",
     "RealInputOutputError": "penstock.testing.sim.outside",
     "Report": "penstock.testing.sim.simulator",
     "Simulator": "penstock.testing.sim.simulator",
+    "TestConsumer": "penstock.testing.consumer",
+    "UnsettledError": "penstock.testing.consumer",
     "VirtualLoop": "penstock.testing.sim.loop",
     "VirtualTime": "penstock.testing.sim.loop",
+    "records_of_file": "penstock.testing.records",
 }
 """Of all others it is the local Kinesis's package."""
 

@@ -17,14 +17,18 @@ from penstock.core.feeding.user_records import ShardView, opened
 from penstock.core.service_clock import ServiceClock
 from penstock.local.model import KinesisModel, Limits, ModelError
 from penstock.model import HASH_KEY_MAX, Position, Record, StreamName
+from penstock.runtime.waiting import wait_set
 from penstock.testing.records import out_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.core.feeding.pages import ReadPage
     from penstock.testing.records import Given
 
 PUT_MAX = 500
+EMPTY_READ_S = 5.0
+"""Well within the five minutes for which an iterator is good."""
 
 
 class Put(NamedTuple):
@@ -134,22 +138,26 @@ class MemoryStream(StreamControls):
 
     def __init__(self, name: str = "orders", *, shards: int = 1, seed: int = 0) -> None:
         super().__init__(name, self._answer)
-        self.model = KinesisModel(clock=self._now_s, rng=random.Random(seed), limits=Limits(per_shard=False))
+        self.model = KinesisModel(clock=self.now_s, rng=random.Random(seed), limits=Limits(per_shard=False))
         self._began: tuple[float, float] | None = None
         self._last_s = time.time()
         self._call("CreateStream", ShardCount=shards)
-        self.puts = 0
-        """Grows whenever something is written."""
-
-    def put(self, *records: Given, key: str | None = None, shard: str | None = None) -> list[Put]:
-        """See `StreamControls.put`."""
-        found = super().put(*records, key=key, shard=shard)
-        self.puts += len(found)
-        return found
+        self.changes = 0
+        """Grows with all that is done to it."""
+        self._waiting: set[asyncio.Event] = set()
 
     def source(self) -> KinesisSource:
         """The stream, for a consumer."""
-        return _MemorySource(self.name, _ModelWire(self.model, self._now_s))
+        return _MemorySource(self)
+
+    async def changed(self, seconds_max: float) -> None:
+        """Wait until something is done to it, or so long."""
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            await wait_set(event, seconds_max)
+        finally:
+            self._waiting.discard(event)
 
     def ends(self) -> dict[str, Position]:
         """The last record of each shard that has one."""
@@ -159,10 +167,14 @@ class MemoryStream(StreamControls):
 
     def _answer(self, operation: str, request: dict[str, Any]) -> Any:
         answer = self.model.handle(operation, json.dumps(request).encode())
+        if operation in ("PutRecords", "SplitShard", "MergeShards"):
+            self.changes += 1
+            for event in self._waiting:
+                event.set()
         return json.loads(answer) if answer else None
 
-    def _now_s(self) -> float:
-        """Epoch seconds: from the first look inside of a loop on, as its time goes."""
+    def now_s(self) -> float:
+        """The stream's time, epoch seconds: from the first look inside of a loop on, as its time goes."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -198,18 +210,26 @@ class _ModelWire:
 
 
 class _MemorySource(KinesisSource):
-    """`KinesisSource` without a connection."""
+    """`KinesisSource` without a connection. A read where nothing is waits for something to come."""
 
-    def __init__(self, name: str, wire: _ModelWire) -> None:
-        self._stream = StreamName(name)
-        self._client = KinesisClient(wire)  # type: ignore[arg-type]
+    def __init__(self, stream: MemoryStream) -> None:
+        self._stream = StreamName(stream.name)
+        self._client = KinesisClient(_ModelWire(stream.model, stream.now_s))  # type: ignore[arg-type]
         self._arn = None
-        self._wall = wire.wall
+        self._memory = stream
 
     @property
     def now_s(self) -> float:
         """The stream's time."""
-        return self._wall()
+        return self._memory.now_s()
+
+    async def read(self, iterator: str, records_max: int) -> ReadPage:
+        """See `RecordSource.read`."""
+        before = self._memory.changes
+        page = await super().read(iterator, records_max)
+        if not page.records and page.next_iterator is not None and before == self._memory.changes:
+            await self._memory.changed(EMPTY_READ_S)
+        return page
 
 
 def _first(shard: Any) -> int:

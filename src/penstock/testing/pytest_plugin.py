@@ -11,17 +11,30 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
     from penstock.local.embedded import LocalKinesis
+    from penstock.testing.consumer import TestConsumer
+    from penstock.testing.served_stream import ServedStream
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers", "kinesis(shards=1, name=None, **settings): the stream and the service that Penstock's fixtures make"
+    )
 
 
 @pytest.fixture
-def local_kinesis() -> Iterator[LocalKinesis]:
-    """An empty local Kinesis in this process: endpoint, clock, faults, counts. See :class:`LocalKinesis`."""
-    from penstock.local.embedded import LocalKinesis
+def local_kinesis(request: pytest.FixtureRequest) -> Iterator[LocalKinesis]:
+    """An empty local Kinesis in this process: endpoint, clock, faults, counts. See :class:`LocalKinesis`, whose
+    settings ``@pytest.mark.kinesis(...)`` may name.
+    """
+    from penstock.local import LocalKinesis
 
-    with LocalKinesis() as local:
+    settings = {name: value for name, value in _marked(request).items() if name not in ("shards", "name")}
+    with LocalKinesis(**settings) as local:
         yield local
 
 
@@ -31,3 +44,44 @@ def kinesis_endpoint(local_kinesis: LocalKinesis, monkeypatch: pytest.MonkeyPatc
     for name, value in local_kinesis.environment().items():
         monkeypatch.setenv(name, value)
     return local_kinesis.endpoint_url
+
+
+@pytest.fixture
+def kinesis_stream(request: pytest.FixtureRequest, local_kinesis: LocalKinesis, kinesis_endpoint: str) -> ServedStream:
+    """A stream of the local Kinesis, to which the environment leads: ``put``, ``records``, ``split``, ``merge``,
+    ``wire``.
+
+    ``@pytest.mark.kinesis(shards=4, name="orders")`` says how many shards, and its name; by default 1, and the test's.
+    """
+    from penstock.testing.served_stream import ServedStream, name_of_test
+
+    marked = _marked(request)
+    name = marked.get("name") or name_of_test(request.node.name)
+    return ServedStream.create(local_kinesis, name, shards=marked.get("shards", 1))
+
+
+@pytest.fixture
+def make_consumer(request: pytest.FixtureRequest) -> Callable[..., TestConsumer]:
+    """Makes consumers without a server: ``make_consumer(records, settings=..., ...)``, see :class:`TestConsumer`. Those
+    of one test share a stream and a lease table; ``@pytest.mark.kinesis(shards=4, name="orders")`` holds here too.
+    """
+    from penstock.stores.memory import MemoryLeaseTable
+    from penstock.testing.consumer import TestConsumer
+    from penstock.testing.memory_stream import MemoryStream
+
+    marked = _marked(request)
+    stream = MemoryStream(marked.get("name") or "orders", shards=marked.get("shards", 1))
+    leases = MemoryLeaseTable()
+
+    def make(records: Any = (), **options: Any) -> TestConsumer:
+        return TestConsumer(records, **{"stream": stream, "leases": leases, **options})
+
+    return make
+
+
+def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the markers of a test say, the nearest first."""
+    found: dict[str, Any] = {}
+    for marker in request.node.iter_markers("kinesis"):
+        found = {**marker.kwargs, **found}
+    return found

@@ -1,0 +1,398 @@
+"""`TestConsumer`: a consumer for users' tests, over a stream and a lease table in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.leases import writes
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.ledger.checkpoints import Prompt
+from penstock.events import BatchFailed, RecordsSkipped
+from penstock.model import Position, Record, StartAt
+from penstock.runtime.consumer.consumer import Consumer, new_worker_id
+from penstock.runtime.consumer.dead_letters import DeadLettersTo
+from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.stores.memory import MemoryLeaseTable
+from penstock.testing.elsewhere import OTHER, THIEF, Whereabouts
+from penstock.testing.memory_stream import MemoryStream
+from penstock.testing.passing import PassingTime, passing_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    from penstock.core.ledger.letter import Letter
+    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.testing.memory_stream import Put
+    from penstock.testing.records import Given
+
+POLLING = PollTimes(interval_s=0.001, idle_interval_s=0.002)
+"""Where nothing is, a read of the stream waits by itself."""
+WAIT_S = 0.02
+
+
+class UnsettledError(AssertionError):
+    """Records that were fed were not settled, and nothing happens any more."""
+
+
+@dataclass(frozen=True)
+class Retried:
+    """Records that a handler has failed for."""
+
+    shard_id: str
+    position: Position
+    """Of the first of them."""
+    records: int
+    attempt: int
+    """How often they were handed out by then."""
+    error_type: str
+    next_step: str
+    """``Again``, ``Halve``, or what the policy's end is: ``DeadLetters``, ``Skip``, ``Stop``, ``GiveUp``."""
+
+
+class TestConsumer(Consumer):
+    """A `Consumer` that needs no server: what it is fed goes through the same code, with the same batches, policies,
+    deserializers and callbacks.
+
+    ::
+
+        async with TestConsumer([{"order": 17}, {"order": 18}]) as consumer:
+            await my_program(consumer)
+        assert consumer.unsettled == []
+
+    With records given here, the consumer closes by itself once all of them are settled, skipped or dead-lettered: the
+    loop of a program that is tested ends then. It reads by polling, from the oldest record on, with short intervals and
+    a checkpoint for each settled batch, unless ``settings`` say otherwise; dead letters are kept in `dead_letters`, and
+    written nowhere else but to a function of the settings.
+    """
+
+    __test__ = False  # no class of tests, for pytest
+
+    def __init__(
+        self,
+        records: Iterable[Given] = (),
+        *,
+        stream: MemoryStream | str = "orders",
+        shards: int = 1,
+        application: str = "test",
+        leases: MemoryLeaseTable | None = None,
+        settings: WorkerSettings | None = None,
+        start_at: StartAt = StartAt.TRIM_HORIZON,
+        ends: bool | None = None,
+        patience_s: float = 10.0,
+        skip_waits: bool = False,
+        worker_id: str | None = None,
+        on_event: Callable[[Any], None] | None = None,
+        rng: random.Random | None = None,
+        **options: Any,
+    ) -> None:
+        """``records``: see `feed`. ``stream``: one to go on with (a name makes a new one, with so many ``shards``), and
+        ``leases`` the table to go on with. ``settings``: as in production. ``ends``: close when all that was fed is
+        settled; by default if ``records`` are given. When nothing is settled for ``patience_s`` of real time then,
+        leaving the ``async with`` block raises UnsettledError. ``skip_waits``: whenever nothing is to be done, let time
+        pass until something is; not for handlers that wait for the outside. All else as for `Consumer`.
+        """
+        given = list(records)
+        self.stream = MemoryStream(stream, shards=shards) if isinstance(stream, str) else stream
+        self.lease_table = leases or MemoryLeaseTable()
+        self.events: list[Any] = []
+        """Every event so far."""
+        self.dead_letters: list[Letter] = []
+        """What was given up, in the order in which it was."""
+        worker_id = worker_id or new_worker_id()
+        self._options = {"application": application, "settings": settings, **options}
+        self._whereabouts = Whereabouts(worker_id)
+        self._tell_user = on_event
+        self._ends = bool(given) if ends is None else ends
+        self._patience_s = patience_s
+        self._skip_waits = skip_waits
+        self._start_at = start_at
+        self._time: PassingTime | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._other: Consumer | None = None
+        self._newest: dict[str, ShardReader] = {}
+        self._seen: tuple[int, dict[str, Position]] = (-1, {})
+        super().__init__(
+            self.stream.source(),
+            leases=self.lease_table,
+            settings=self._at_test_pace(settings),
+            worker_id=worker_id,
+            on_event=self._heard,
+            rng=rng or random.Random(0),
+            application=application,
+            **options,
+        )
+        self.feed(*given)
+
+    # --- what a test does -----------------------------------------------------------------------
+
+    def feed(self, *records: Given, key: str | None = None, shard: str | None = None) -> list[Put]:
+        """Write records into the stream: bytes, texts, values to be written as JSON, OutRecords, Records. ``key``:
+        their partition key; ``shard``: the shard that they are to go to. Where they are, in their order.
+        """
+        return self.stream.put(*records, key=key, shard=shard)
+
+    def split(self, shard: str | None = None) -> list[str]:
+        """End a shard, which goes on as two: their ids. Its records are still to be read, before theirs."""
+        return self.stream.split(shard)
+
+    def merge(self, left: str, right: str) -> str:
+        """End two neighbours, which go on as one: its id."""
+        return self.stream.merge(left, right)
+
+    async def lose(self, shard: str | None = None) -> None:
+        """Another worker takes a shard's lease, as from one that fell silent. Returns when this consumer has noticed,
+        which takes up to half of the failover time: that much time passes.
+        """
+        reader = self._held(shard)
+        while True:
+            row = await self.lease_table.get(reader.shard_id)
+            assert row is not None
+            if isinstance(await self.lease_table.write(writes.take(row, THIEF)), writes.Done):
+                break
+        await self._until(lambda: reader.is_over, f"{reader.shard_id} to be lost")
+        self._whereabouts.lost.add(reader.shard_id)
+
+    async def hand_over(self, shard: str | None = None) -> None:
+        """Let another consumer have a shard, as when one more is started. Returns when it has it: what is out is
+        settled by then, or the drain's deadline has passed. Nothing is settled there, so all comes back with
+        `get_back`.
+        """
+        reader = self._held(shard)
+        if self._other is None:
+            self._other = Consumer(
+                self.stream.source(),
+                application=self.application,
+                leases=self.lease_table,
+                settings=self.settings,
+                worker_id=OTHER,
+                rng=random.Random(1),
+            )
+            await self._other.start()
+        self._whereabouts.other.add(reader.shard_id)
+        await self._until(lambda: self._owner(reader.shard_id) == OTHER, f"{reader.shard_id} to be handed over")
+        await self._until(lambda: reader.is_over, f"{reader.shard_id} to be let go")
+
+    async def get_back(self, shard: str) -> None:
+        """Have a shard again that was lost or handed over. Returns when this consumer holds it: a lost one after the
+        failover time.
+        """
+        self._whereabouts.lost.discard(shard)
+        self._whereabouts.other.discard(shard)
+        await self._until(lambda: any(one.shard_id == shard for one in self._ready.held), f"{shard} to come back")
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass without waiting: for this consumer and its stream, and for all else on this event loop."""
+        await self._passing().pass_time(seconds)
+
+    async def settled(self, timeout_s: float | None = None) -> None:
+        """Wait until all that was fed is settled, skipped or dead-lettered, but for what is elsewhere; and
+        checkpointed, unless the settings have a cadence other than ``Prompt()``. Raises UnsettledError when nothing was
+        settled for so long, by default the consumer's ``patience_s``.
+        """
+        await self._all_settled(self._patience_s if timeout_s is None else timeout_s)
+
+    def successor(self, records: Iterable[Given] = (), **changes: Any) -> TestConsumer:
+        """Another consumer on the same stream and leases: it goes on where this one's checkpoints are."""
+        options = {"start_at": self._start_at, **self._options, **changes}
+        return TestConsumer(records, stream=self.stream, leases=self.lease_table, **options)
+
+    # --- what a test looks at -------------------------------------------------------------------
+
+    @property
+    def checkpoints(self) -> dict[str, Position | str]:
+        """What the lease table holds for each shard: a position, or TRIM_HORIZON, SHARD_END and the like."""
+        return {
+            row.key: row.checkpoint.position if row.checkpoint.is_position else row.checkpoint.text
+            for row in self.lease_table.rows()
+        }
+
+    @property
+    def unsettled(self) -> list[Record]:
+        """The records that were handed out and are not settled: they come again, here or to the next owner."""
+        out = {(shard, position) for shard, reader in self._newest.items() for position in reader.ledger.unsettled()}
+        return [one for one in self.stream.records() if (one.shard_id, _position(one)) in out]
+
+    @property
+    def not_checkpointed(self) -> list[Record]:
+        """The records that another consumer would get if this one died now."""
+        rows = {row.key: row.checkpoint for row in self.lease_table.rows()}
+        return [one for one in self.stream.records() if not _covers(rows.get(one.shard_id), _position(one))]
+
+    @property
+    def retried(self) -> list[Retried]:
+        """Each failure of a handler."""
+        return [
+            Retried(one.shard_id, one.position, one.records, one.attempt, one.error_type, one.next_step)
+            for one in self.events
+            if isinstance(one, BatchFailed)
+        ]
+
+    @property
+    def skipped(self) -> list[RecordsSkipped]:
+        """What was settled without having been processed."""
+        return [one for one in self.events if isinstance(one, RecordsSkipped)]
+
+    @property
+    def elsewhere(self) -> set[str]:
+        """The shards that are lost, or handed over."""
+        return self._whereabouts.lost | self._whereabouts.other
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """See `Consumer.start`."""
+        self._time = passing_time()
+        await super().start()
+        if self._ends:
+            self._ending = asyncio.create_task(self._close_when_settled())
+
+    async def close(self) -> None:
+        """See `Consumer.close`."""
+        await super().close()
+        if self._other is not None:
+            self._whereabouts.other.clear()
+            await self._other.close()
+
+    async def __aenter__(self) -> TestConsumer:
+        await super().__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ending = self._ending
+        if ending is not None and not ending.done():
+            if not self._is_closing:
+                ending.cancel()
+            await asyncio.wait((ending,))
+        await super().__aexit__(kind, error, trace)
+        if ending is not None and not ending.cancelled() and error is None:
+            ending.result()
+
+    async def _close_when_settled(self) -> None:
+        try:
+            await self._all_settled(self._patience_s)
+        except UnsettledError:
+            self.pause()
+            self._ready.take_back()  # or the drain would wait for it once more
+            raise
+        finally:
+            await self.close()
+
+    async def _all_settled(self, patience_s: float) -> None:
+        """Raises UnsettledError when nothing is settled for so long."""
+        before, since_s = None, time.monotonic()
+        while left := self._left():
+            if left != before:
+                before, since_s = left, time.monotonic()
+            elif time.monotonic() - since_s > patience_s:
+                raise UnsettledError(self._complaint(patience_s))
+            if self._skip_waits:
+                await self._passing().step()
+            await asyncio.sleep(0 if self._skip_waits else 0.002)
+
+    def _complaint(self, patience_s: float) -> str:
+        safe = self._safe()
+        unsettled = [one for one in self.stream.records() if not _covers(safe.get(one.shard_id), _position(one))]
+        shown = ", ".join(
+            f"{one.shard_id} {one.sequence_number}/{one.sub_sequence_number}" for one in unsettled[:5]
+        ) + (", ..." if len(unsettled) > 5 else "")
+        return (
+            f"{len(unsettled)} records are not settled, and nothing was settled for {patience_s:g} s: {shown}. "
+            f"{len(self.unsettled)} of them were handed out: leave their batch's `async with` block, or call `ack` or "
+            "`settle_through`. What waits for another try needs time: pass_time(), or skip_waits=True."
+        )
+
+    # --- parts ----------------------------------------------------------------------------------
+
+    def _at_test_pace(self, settings: WorkerSettings | None) -> WorkerSettings:
+        """The settings, with intervals for impatient people, and nothing that goes outside."""
+        given = settings or WorkerSettings(cadence=Prompt())
+        letters = given.dead_letters
+        return replace(
+            given,
+            polling=POLLING,
+            wait_interval_s=min(WAIT_S, given.wait_interval_s),
+            strategy=self._whereabouts,
+            start_at=self._start_at,
+            fan_out=None,
+            dead_letters=None if letters is None else DeadLettersTo(lambda letter: self._bury(letter, letters)),
+        )
+
+    async def _bury(self, letter: Letter, choice: Any) -> None:
+        if isinstance(choice, DeadLettersTo):
+            written = choice.write(letter)
+            if hasattr(written, "__await__"):
+                await written
+        self.dead_letters.append(letter)
+
+    def _on_reader(self, reader: ShardReader) -> None:
+        self._newest[reader.shard_id] = reader
+        super()._on_reader(reader)
+
+    def _heard(self, event: Any) -> None:
+        self.events.append(event)
+        if self._tell_user is not None:
+            self._tell_user(event)
+
+    def _held(self, shard: str | None) -> ShardReader:
+        held = list(self._ready.held)
+        if shard is None and len(held) == 1:
+            return held[0]
+        for reader in held:
+            if reader.shard_id == shard:
+                return reader
+        what = "say which shard" if shard is None else f"{shard} is not held"
+        raise ValueError(f"{what}; held are {', '.join(one.shard_id for one in held) or 'none'}")
+
+    def _owner(self, shard: str) -> str | None:
+        return next((row.owner for row in self.lease_table.rows() if row.key == shard), None)
+
+    def _safe(self) -> dict[str, Checkpoint]:
+        """How far each shard is settled, and stored so if that happens at once."""
+        found = {row.key: row.checkpoint for row in self.lease_table.rows()}
+        prompt = isinstance(self.settings.cadence, Prompt)
+        for reader in self._ready.held:
+            stored, settled = found.get(reader.shard_id), reader.ledger.safe
+            is_stored_at_once = prompt and reader.pending is None
+            found[reader.shard_id] = min(settled, stored) if is_stored_at_once and stored is not None else settled
+        return found
+
+    def _left(self) -> dict[str, Checkpoint | None]:
+        """The shards that have records which are not settled, and how far they are."""
+        if self._seen[0] != self.stream.changes:
+            self._seen = (self.stream.changes, self.stream.ends())
+        safe = self._safe()
+        return {
+            shard: safe.get(shard)
+            for shard, end in self._seen[1].items()
+            if shard not in self.elsewhere and not _covers(safe.get(shard), end)
+        }
+
+    def _passing(self) -> PassingTime:
+        if self._time is None:
+            raise RuntimeError("the consumer is not started: use it in an async with statement")
+        return self._time
+
+    async def _until(self, condition: Callable[[], bool], what: str) -> None:
+        """Let time pass until then."""
+        since_s = time.monotonic()
+        while not condition():
+            if time.monotonic() - since_s > self._patience_s:
+                raise TimeoutError(f"waited for {what}, and nothing came")
+            await self._passing().step()
+
+
+def _position(record: Record) -> Position:
+    return Position(record.sequence_number, record.sub_sequence_number)
+
+
+def _covers(checkpoint: Checkpoint | None, position: Position) -> bool:
+    """A checkpoint says that this record is done."""
+    return checkpoint is not None and (checkpoint.is_end or checkpoint >= Checkpoint.at(position))

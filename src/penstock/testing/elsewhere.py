@@ -1,0 +1,36 @@
+"""Another consumer of the application, as a test wants it: it has the shards that it is to have, and no others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.core.assignment.views import LeaseView, WorkerView
+
+OTHER = "another-worker"
+"""The id of the consumer that gets what is handed over."""
+THIEF = "a-worker-that-took-it"
+"""Of one that nobody has seen, and that took a lease."""
+
+
+class Whereabouts:
+    """The strategy of both: every shard is the consumer's that is tested, but for those that are to be elsewhere."""
+
+    def __init__(self, here: str) -> None:
+        self.here = here
+        self.other: set[str] = set()
+        """For the other consumer."""
+        self.lost: set[str] = set()
+        """Not to be taken back by anybody here."""
+
+    def __call__(
+        self, leases: Sequence[LeaseView], workers: Sequence[WorkerView], preferred: Mapping[str, str], /
+    ) -> Mapping[str, str]:
+        """See `penstock.core.assignment.strategies.Strategy`."""
+        present: Any = {worker.id for worker in workers}
+        wanted = {
+            lease.key: OTHER if lease.key in self.other else self.here for lease in leases if lease.key not in self.lost
+        }
+        return {key: worker for key, worker in wanted.items() if worker in present}
