@@ -42,6 +42,8 @@ class ReaderHooks:
         """True: nothing is handed out, and fetching goes on up to its bounds. See `ShardReader.pause`."""
         self.is_iterated = False
         """True while somebody iterates it."""
+        self.millis_behind_latest: int | None = None
+        """How old the shard's newest record was when it was read last; 0 at the tip, None: not told yet."""
         self.records_delivered = 0
         """Handed out so far; those that came again are counted again."""
         self.batches_delivered = 0

@@ -81,7 +81,6 @@ class ShardReader(ReaderHooks):
         )
         self.ledger = self._new_ledger(begins.settled, None)
         self._batch_records_max = batch_records_max
-        self._behind_ms: int | None = None
         self._fetching = Fetching(
             feed, read_ahead, begins.wanted, may=self._may_fetch, admit=self._admit, pause=self._pause,
             on_end=self._fetched,
@@ -153,7 +152,7 @@ class ShardReader(ReaderHooks):
             stream=self.stream,
             shard_id=self.shard_id,
             token=self._keeper.token,
-            millis_behind_latest=self._behind_ms,
+            millis_behind_latest=self.millis_behind_latest,
             clock=self._loop.time,
             on_settled=self._on_settled,
             prepare=self.prepare,
@@ -272,11 +271,6 @@ class ShardReader(ReaderHooks):
         """Grows with every owner of the shard."""
         return self._keeper.token
 
-    @property
-    def millis_behind_latest(self) -> int | None:
-        """How old the shard's newest record was when it was read last; 0 at the tip, None: not told yet."""
-        return self._behind_ms
-
     # --- for the worker -------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -339,8 +333,8 @@ class ShardReader(ReaderHooks):
         await self._over.wait()
 
     async def drain(self, deadline_s: float) -> bool:
-        """Hand out nothing more; wait until all is settled that is out, letters are written, and no checkpoint is
-        pending. False when the deadline came first.
+        """Hand out no more; wait until what is out is settled, letters are written, and nothing is pending. False when
+        the deadline came first.
         """
         self.ledger.draining = True
         end_s = self._loop.time() + deadline_s
@@ -348,9 +342,13 @@ class ShardReader(ReaderHooks):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(deadline_s):
                     await self.before_leaving()
-        while not (is_done := self.ledger.drained and self._phases.idle) and self._loop.time() < end_s:
-            await self._pause(end_s - self._loop.time())
-        return is_done
+        while not self._is_drained and (wait_s := end_s - self._loop.time()) > 0:
+            await self._pause(wait_s)
+        return self._is_drained
+
+    @property
+    def _is_drained(self) -> bool:  # once it is over, what is out counts for nothing any more
+        return self.is_over or (self.ledger.drained and self._phases.idle)
 
     def resume(self) -> None:
         """Hand out again, after a drain that came to nothing."""
@@ -417,7 +415,7 @@ class ShardReader(ReaderHooks):
         return None if self.is_over else may and not self._admission.waits
 
     def _admit(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> None:
-        self._behind_ms = taken.millis_behind_latest
+        self.millis_behind_latest = taken.millis_behind_latest
         if self._admission.admit(self.ledger, taken, records, ends_at, self._loop.time()):
             self._on_settled()
 
