@@ -1,4 +1,4 @@
-"""One worker of the copier, in a process of its own: ``python copying_process.py ENDPOINT LEASES OUTPUT``.
+"""One worker of the copier, in a process of its own: ``python copying_process.py ENDPOINT LEASES OUTPUT FAILOVER_S``.
 
 OUTPUT is the path of a database, or ``stream:NAME``. The database keeps, for each shard, the highest fencing token and
 the last position, in one transaction with the rows: it refuses late writers, and writes nothing twice.
@@ -94,14 +94,14 @@ class Stamped:
         await asyncio.gather(*(self._producer.put(record) for record in stamped))
 
 
-async def main(endpoint_url: str, leases: str, output: str) -> None:
+async def main(endpoint_url: str, leases: str, output: str, failover_s: str) -> None:
     wire = WireSettings(endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local"))
     consumer = Consumer(
         STREAM,
         application="copier",
         leases=SqliteLeaseTable(leases),
         settings=WorkerSettings(
-            failover_s=2.0,
+            failover_s=float(failover_s),
             look_interval_s=0.2,
             wait_interval_s=0.03,
             start_at=StartAt.TRIM_HORIZON,

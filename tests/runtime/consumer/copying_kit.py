@@ -1,0 +1,186 @@
+"""Processes that copy a stream, a steady load, and what is in their output for one who reads it rightly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from copying_process import SCHEMA, STREAM, TO_STREAM
+
+from penstock.errors import NotFoundError
+from penstock.stores.sqlite import SqliteLeaseTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.core.leases import LeaseRow
+
+PROGRAM = Path(__file__).with_name("copying_process.py")
+COPIES = "copies"
+DEADLINE_S = 120.0
+
+
+def put(kinesis: Any, start: int, stop: int) -> list[str]:
+    datas = [str(number) for number in range(start, stop)]
+    for at in range(0, len(datas), 100):
+        kinesis.put_records(
+            StreamName=STREAM, Records=[{"Data": data, "PartitionKey": data} for data in datas[at : at + 100]]
+        )
+    return datas
+
+
+class Load:
+    """Puts numbers, some every few milliseconds, until it is ended."""
+
+    def __init__(self, kinesis: Any, *, per_turn: int = 10, turn_s: float = 0.05) -> None:
+        self.wanted: list[str] = []
+        self._kinesis = kinesis
+        self._per_turn = per_turn
+        self._turn_s = turn_s
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._turn_s):
+            at = len(self.wanted)
+            self.wanted += put(self._kinesis, at, at + self._per_turn)
+
+
+class Copiers:
+    """Worker processes on one lease table and one output: a database, or a stream."""
+
+    def __init__(self, endpoint_url: str, folder: Path, *, kinesis: Any = None) -> None:
+        """``kinesis``: a client; given, the output is the stream ``COPIES`` there."""
+        self._database = str(folder / "output.db")
+        self._leases = str(folder / "leases.db")
+        self._kinesis = kinesis
+        output = self._database if kinesis is None else TO_STREAM + COPIES
+        self._arguments = [endpoint_url, self._leases, output]
+        self.failover_s = 2.0
+        self.running: list[subprocess.Popen[bytes]] = []
+        with sqlite3.connect(self._database) as database:
+            database.executescript(SCHEMA)
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(PROGRAM), *self._arguments, str(self.failover_s)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self.running.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"started\n"
+        return process
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        self.running.remove(process)
+        process.kill()
+        process.communicate()
+
+    def stop(self, process: subprocess.Popen[bytes]) -> None:
+        """As a deploy does."""
+        self.running.remove(process)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 0
+
+    def close(self) -> None:
+        for process in list(self.running):
+            process.send_signal(signal.SIGCONT)
+            self.kill(process)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        end_s = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < end_s, "it did not come to that"
+            assert all(process.poll() is None for process in self.running), "a worker ended by itself"
+            time.sleep(0.05)
+
+    # --- leases -----------------------------------------------------------------------------------
+
+    def leases(self) -> list[LeaseRow]:
+        async def scan() -> list[LeaseRow]:
+            table = SqliteLeaseTable(self._leases)
+            try:
+                return (await table.scan(consistent=True)).rows
+            except NotFoundError:  # the first worker has not made it yet
+                return []
+            finally:
+                await table.close()
+
+        return asyncio.run(scan())
+
+    def shares(self) -> dict[int, int]:
+        """How many shards each process owns, by its id."""
+        owners = [row.owner for row in self.leases() if row.owner is not None]
+        return dict(Counter(int(owner.split(":")[1]) for owner in owners))
+
+    def shared_evenly(self, each: int) -> bool:
+        return self.shares() == {process.pid: each for process in self.running}
+
+    # --- output -----------------------------------------------------------------------------------
+
+    def rows(self, query: str) -> list[Any]:
+        with sqlite3.connect(self._database, timeout=30) as database:
+            return database.execute(query).fetchall()
+
+    def copies(self) -> list[str]:
+        """What a reader gets who reads the output rightly."""
+        if self._kinesis is not None:
+            return [data for *_, data in once(self.stamped())]
+        return [data.decode() if isinstance(data, bytes) else data for (data,) in self.rows("SELECT data FROM copies")]
+
+    def written(self) -> int:
+        """All that was written, repeats too."""
+        if self._kinesis is not None:
+            return len(self.stamped())
+        return int(self.rows("SELECT COUNT(*) FROM deliveries")[0][0])
+
+    def stamped(self) -> list[tuple[str, int, int, str]]:
+        """All of the output stream, each of its shards in order: the source's shard, token, position, data."""
+        kinesis, found = self._kinesis, []
+        for shard in kinesis.list_shards(StreamName=COPIES)["Shards"]:
+            iterator = kinesis.get_shard_iterator(
+                StreamName=COPIES, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+            )["ShardIterator"]
+            while True:
+                page = kinesis.get_records(ShardIterator=iterator)
+                found += [tuple(json.loads(record["Data"])) for record in page["Records"]]
+                iterator = page["NextShardIterator"]
+                if not page["Records"] and page["MillisBehindLatest"] == 0:
+                    break
+        return found
+
+
+def once(stamped: Iterable[tuple[str, int, int, str]]) -> list[tuple[str, int, int, str]]:
+    """Drops late writers and repeats: of each shard of the source, a token below one that was seen, and a position that
+    is not above all that were taken.
+    """
+    tokens: dict[str, int] = {}
+    positions: dict[str, int] = {}
+    taken = []
+    for one in stamped:
+        shard_id, token, position, _ = one
+        if token < tokens.get(shard_id, 0):
+            continue
+        tokens[shard_id] = token
+        if position > positions.get(shard_id, -1):
+            positions[shard_id] = position
+            taken.append(one)
+    return taken
