@@ -7,7 +7,8 @@ and ``safe`` says how far all is settled. ``Checkpoints`` says when that is writ
 from penstock.core.ledger.checkpoints import Checkpoints, Every, Pending, Phase, Prompt, Riding
 from penstock.core.ledger.collecting import Collected, Collector
 from penstock.core.ledger.dedupe import DedupeWindow, Deduplicate, Rebuild
-from penstock.core.ledger.ledger import Closing, Ending, Ledger
+from penstock.core.ledger.endings import Closing, Ending
+from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.parts import Part, Split, SplitError, split
 from penstock.core.ledger.resuming import behind
 from penstock.core.ledger.settings import (

@@ -9,11 +9,12 @@ The time is monotonic seconds and an argument; so is chance. Not for several thr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.book import Book
 from penstock.core.ledger.by_key import KeyQueue
+from penstock.core.ledger.endings import Closing, Ending
 from penstock.core.ledger.habits import OnlyTheLast
 from penstock.core.ledger.letters import Letters
 from penstock.core.ledger.page import R
@@ -43,32 +44,6 @@ if TYPE_CHECKING:
     from penstock.core.ledger.queues import Queue, Tickets
     from penstock.core.ledger.ticket import Ticket
     from penstock.model import Position
-
-
-class Ending(NamedTuple):
-    """Why nothing more is handed out, though the tenure still holds: the shard is to be given up."""
-
-    action: str
-    """GiveUp or Stop."""
-    reason: str
-    cool_down_s: float
-    """GiveUp: how long this worker leaves the shard alone."""
-    error: BaseException | None
-    """What the handler raised, if that was it."""
-
-    @property
-    def stops(self) -> bool:
-        """True for Stop: the shard is kept, and whoever asks for records is told."""
-        return self.action == "Stop"
-
-
-class Closing(NamedTuple):
-    """How a tenure ended."""
-
-    checkpoint: Checkpoint
-    """The last that may be written."""
-    unsettled: int
-    """Records that were handed out and that the next owner delivers again."""
 
 
 class Ledger(Generic[R]):

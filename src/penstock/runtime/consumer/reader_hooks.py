@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.pages import ChildShard
     from penstock.core.leases.tenure import Loss
-    from penstock.core.ledger.ledger import Ending
+    from penstock.core.ledger.endings import Ending
     from penstock.model import Record
     from penstock.runtime.consumer.shard_reader import ShardReader
     from penstock.runtime.consumer.values import Values

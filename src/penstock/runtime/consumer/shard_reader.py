@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.tenure import Command
     from penstock.core.ledger.checkpoints import Cadence
-    from penstock.core.ledger.ledger import Ending
+    from penstock.core.ledger.endings import Ending
     from penstock.core.ledger.settings import LedgerSettings, OrderPolicy
     from penstock.core.ledger.ticket import Delivery
     from penstock.events import LedgerEvent
@@ -98,12 +98,7 @@ class ShardReader(ReaderHooks):
         self._ending: asyncio.Task[None] | None = None
         self._order: OrderPolicy | None = None
         self._settled_before = 0  # records, by ledgers that a seek has closed
-        self._new_burying: Callable[[], Burying] | None = None
-        if letters is not None:
-            self._new_burying = lambda: Burying(
-                self.ledger, letters, stream=stream, shard_id=shard_id, worker=keeper.tenure.worker,
-                token=keeper.token, timeout_s=letter_timeout_s, on_written=self._on_settled,
-            )  # fmt: skip
+        self._letters, self._letter_timeout_s = letters, letter_timeout_s
         self._burying: Burying | None = None
         self._bury()
         self._on_ending = on_ending
@@ -384,8 +379,13 @@ class ShardReader(ReaderHooks):
         """Write the dead letters of the present ledger, if there is somewhere to write them."""
         if self._burying is not None:
             self._burying.stop()
-        self.ledger.buries = self._new_burying is not None
-        self._burying = None if self._new_burying is None else self._new_burying()
+        self.ledger.buries = self._letters is not None
+        if self._letters is not None:
+            self._burying = Burying(
+                self.ledger, self._letters, stream=self.stream, shard_id=self.shard_id,
+                worker=self._keeper.tenure.worker, token=self.token, timeout_s=self._letter_timeout_s,
+                on_written=self._on_settled,
+            )  # fmt: skip
 
     # --- parts ----------------------------------------------------------------------------------
 
