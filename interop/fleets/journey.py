@@ -35,7 +35,10 @@ KCL_SETTINGS: dict[str, object] = {
     "coordinator.parentShardPollIntervalMillis": 1000,
     "polling.idleTimeBetweenReadsInMillis": 250,
 }
+KCL_REPORT_S = 10.0
+"""How often workers show themselves to a KCL 3.x leader; 30 s by default."""
 KCL_3_SETTINGS: dict[str, object] = {
+    "lease.workerUtilizationAwareAssignmentConfig.workerMetricsReporterFreqInMillis": int(KCL_REPORT_S * 1000),
     # For how long a dead leader's lock is respected, and how often a living one renews it: 120 s and 30 s by default.
     "lease.dynamoDbLockBasedLeaderLeaseDurationInMillis": 20_000,
     "lease.dynamoDbLockBasedLeaderHeartbeatPeriodInMillis": 5000,
@@ -103,7 +106,9 @@ class Journey:
 
     def ours(self, name: str) -> str:
         """Start one of ours; returns its name."""
-        self.workers[name] = start_ours(name, self.folder, self._own, failover_s=FAILOVER_S)
+        self.workers[name] = start_ours(
+            name, self.folder, {**self._own, "failover_s": f"{FAILOVER_S:g}", "kcl_report_s": f"{KCL_REPORT_S:g}"}
+        )
         return name
 
     def stop(self, *names: str) -> None:

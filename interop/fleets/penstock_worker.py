@@ -64,7 +64,11 @@ async def main(options: dict[str, str]) -> None:
         application=options["application"],
         worker_id=options["worker"],
         leases=table,
-        settings=WorkerSettings(failover_s=failover_s, start_at=StartAt.TRIM_HORIZON),
+        settings=WorkerSettings(
+            failover_s=failover_s,
+            start_at=StartAt.TRIM_HORIZON,
+            kcl_report_interval_s=float(options["kcl_report_s"]),
+        ),
         wire=wire,
         on_event=lambda event: say("event", kind=type(event).__name__, text=str(event)),
     )

@@ -160,9 +160,9 @@ def start_kcl(version: str, name: str, folder: Path, own: dict[str, str], settin
     return WorkerProcess(name, version, [*kcl_command(version), *arguments], folder)
 
 
-def start_ours(name: str, folder: Path, own: dict[str, str], *, failover_s: float) -> WorkerProcess:
-    """``own`` as for the KCL's."""
-    arguments = [f"{key}={value}" for key, value in {**own, "worker": name, "failover_s": str(failover_s)}.items()]
+def start_ours(name: str, folder: Path, own: dict[str, str]) -> WorkerProcess:
+    """``own``: stream, application, kinesis, dynamodb, failover_s, kcl_report_s."""
+    arguments = [f"{key}={value}" for key, value in {**own, "worker": name}.items()]
     return WorkerProcess(name, OURS, [sys.executable, str(HERE / "penstock_worker.py"), *arguments], folder)
 
 
