@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from penstock.core.assignment.strategies import ByThroughput, EqualCounts, Fixed
     from penstock.core.feeding.poll_pace import PollTimes
     from penstock.core.ledger.checkpoints import Every, Prompt, Riding
+    from penstock.core.ledger.dedupe import Deduplicate
+    from penstock.core.ledger.letter import Letter
+    from penstock.core.ledger.parts import Part
     from penstock.core.ledger.settings import (
         AnyOrder,
         ByKey,
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from penstock.model import OutRecord, OutsidePolicy, Position, PutResult, Record, Shard, StartAt, StreamName
     from penstock.options import ProducerOptions
     from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.consumer.collecting import Collection, collect
     from penstock.runtime.consumer.consumer import Consumer
     from penstock.runtime.consumer.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
     from penstock.runtime.consumer.delivered import Delivered
@@ -66,6 +70,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.shard_reader import ShardReader
     from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
     from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered
+    from penstock.runtime.consumer.two_phase import FoundPending, PendingCheckpoint, PendingChoice
     from penstock.runtime.consumer.values import HandOut, Unreadable
     from penstock.runtime.feeds.fan_out import FanOutTimes
     from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
@@ -90,6 +95,7 @@ __all__ = [
     "ByKey",
     "ByThroughput",
     "CheckpointError",
+    "Collection",
     "ConditionFailedError",
     "Consumer",
     "ConsumerStatistics",
@@ -100,6 +106,7 @@ __all__ = [
     "DeadLettersTo",
     "DeadLettersToFile",
     "DeadLettersToStream",
+    "Deduplicate",
     "Delivered",
     "EqualCounts",
     "Every",
@@ -107,6 +114,7 @@ __all__ = [
     "FanOutTimes",
     "Fixed",
     "FlushTimeoutError",
+    "FoundPending",
     "GiveUp",
     "HandOut",
     "InOrder",
@@ -114,6 +122,7 @@ __all__ = [
     "InvalidRecordError",
     "LeaseTableOptions",
     "LedgerSettings",
+    "Letter",
     "MemoryLeaseTable",
     "NotFoundError",
     "OneByOne",
@@ -121,6 +130,9 @@ __all__ = [
     "Origin",
     "OutRecord",
     "OutsidePolicy",
+    "Part",
+    "PendingCheckpoint",
+    "PendingChoice",
     "PenstockError",
     "PollTimes",
     "Position",
@@ -172,6 +184,7 @@ __all__ = [
     "WorkerSettings",
     "__version__",
     "by_key",
+    "collect",
     "log_events",
     "unordered",
 ]
@@ -190,6 +203,9 @@ _HOMES = (
     "penstock.runtime.sync_producer",
     "penstock.core.ledger.settings",
     "penstock.core.ledger.checkpoints",
+    "penstock.core.ledger.dedupe",
+    "penstock.core.ledger.letter",
+    "penstock.core.ledger.parts",
     "penstock.core.feeding.poll_pace",
     "penstock.core.assignment.strategies",
     "penstock.runtime.feeds.fan_out",
@@ -201,6 +217,8 @@ _HOMES = (
     "penstock.runtime.consumer.delivered",
     "penstock.runtime.consumer.driving",
     "penstock.runtime.consumer.dead_letters",
+    "penstock.runtime.consumer.two_phase",
+    "penstock.runtime.consumer.collecting",
     "penstock.runtime.consumer.shard_reader",
     "penstock.runtime.consumer.consumer",
     "penstock.runtime.sync_consumer",
