@@ -24,7 +24,7 @@ from penstock.runtime.producer_metrics import ProducerSnapshot, ShardSnapshot
 from penstock.telemetry.log import LINES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _UNITS = {
     "_records_per_s": "records/s",
@@ -44,8 +44,8 @@ def options_table() -> str:
     for field in msgspec.structs.fields(ProducerOptions):
         unit = next((unit for end, unit in _UNITS.items() if field.name.endswith(end)), None)
         kind = field.type.__name__ + (f", {unit}" if unit else "")
-        rows.append((f"`{field.name}`", kind, _shown(field.default), about[field.name]))
-    return _table(("option", "type, unit", "default", "what it does"), rows)
+        rows.append((f"`{field.name}`", kind, shown(field.default), about[field.name]))
+    return table(("option", "type, unit", "default", "what it does"), rows)
 
 
 def events_table() -> str:
@@ -53,29 +53,29 @@ def events_table() -> str:
     rows = []
     for event in get_args(events.Event):
         about = attribute_docs(event)
-        fields = [f"`{name}`" + _aside(about.get(name, "")) for name in event.__struct_fields__ if name != "stream"]
+        fields = [f"`{name}`" + aside(about.get(name, "")) for name in event.__struct_fields__ if name != "stream"]
         line = LINES[event]
         level = logging.getLevelName(line.level) + (f", one line in {line.every_s:g} s" if line.every_s else "")
-        rows.append((f"`{event.__name__}`", _plain(event.__doc__ or ""), ", ".join(fields), level))
-    return _table(("event", "what happened", "fields, beside `stream`", "in the log"), rows)
+        rows.append((f"`{event.__name__}`", plain(event.__doc__ or ""), ", ".join(fields), level))
+    return table(("event", "what happened", "fields, beside `stream`", "in the log"), rows)
 
 
 def metrics_table() -> str:
     """Every field and property of a snapshot."""
-    return _struct_table(ProducerSnapshot, {"period_start_s", "period_end_s", "per_shard"})
+    return struct_table(ProducerSnapshot, {"period_start_s", "period_end_s", "per_shard"})
 
 
 def shard_metrics_table() -> str:
     """Every field of what a snapshot has of one shard."""
-    return _struct_table(ShardSnapshot, set())
+    return struct_table(ShardSnapshot, set())
 
 
 def kpl_metrics_table() -> str:
     """The KPL's metrics and their counterparts, out of the docstring of the module that counts."""
     text = inspect.getdoc(producer_metrics) or ""
     lines = [line for line in text.split("=\n", 1)[1].splitlines() if line and not line.startswith("=")]
-    rows = [tuple(re.split(r"\s{2,}", _plain(line, keep_spaces=True), maxsplit=1)) for line in lines]
-    return _table(("KPL", "here"), rows[1:])
+    rows = [tuple(re.split(r"\s{2,}", plain(line, keep_spaces=True), maxsplit=1)) for line in lines]
+    return table(("KPL", "here"), rows[1:])
 
 
 TABLES = {
@@ -89,9 +89,14 @@ TABLES = {
 
 def renewed(page: str) -> str:
     """The text of a page with all its tables as the code has them now. Raises KeyError for an unknown name."""
+    return renewed_with(page, TABLES)
+
+
+def renewed_with(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """The same for the tables of another page."""
     return re.sub(
-        r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)",
-        lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}",
+        r"(<!-- table: ([\w -]+?) -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}\n{tables[found[2]]()}\n{found[3]}",
         page,
         flags=re.DOTALL,
     )
@@ -104,11 +109,12 @@ def attribute_docs(described: type) -> dict[str, str]:
     found = {}
     for before, here in zip(tree.body, tree.body[1:], strict=False):
         if isinstance(before, ast.AnnAssign) and isinstance(here, ast.Expr) and isinstance(here.value, ast.Constant):
-            found[ast.unparse(before.target)] = _plain(str(here.value.value))
+            found[ast.unparse(before.target)] = plain(str(here.value.value))
     return found
 
 
-def _struct_table(described: type[msgspec.Struct], left_out: set[str]) -> str:
+def struct_table(described: type[msgspec.Struct], left_out: set[str]) -> str:
+    """Fields and properties, without some of them."""
     about = attribute_docs(described)
     rows = [
         (f"`{name}`", str(kind), about.get(name, ""))
@@ -118,22 +124,23 @@ def _struct_table(described: type[msgspec.Struct], left_out: set[str]) -> str:
     for name, member in vars(described).items():
         if isinstance(member, property) and member.fget is not None:
             kind = member.fget.__annotations__["return"]
-            rows.append((f"`{name}`", kind, _plain(inspect.getdoc(member) or "")))
-    return _table(("field", "type", "what it counts"), rows)
+            rows.append((f"`{name}`", kind, plain(inspect.getdoc(member) or "")))
+    return table(("field", "type", "what it counts"), rows)
 
 
-def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
     lines = [heads, ("---",) * len(heads), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _plain(text: str, *, keep_spaces: bool = False) -> str:
+def plain(text: str, *, keep_spaces: bool = False) -> str:
     """A docstring as Markdown in one line."""
     text = text.replace("``", "`").strip()
     return text if keep_spaces else " ".join(text.split())
 
 
-def _aside(text: str) -> str:
+def aside(text: str) -> str:
     """A docstring as a remark in brackets, behind a name."""
     if not text:
         return ""
@@ -142,7 +149,7 @@ def _aside(text: str) -> str:
     return f" ({head}{text[len(word) :].removesuffix('.')})"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A default, for people."""
     if isinstance(value, bool):
         return str(value)

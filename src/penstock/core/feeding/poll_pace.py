@@ -9,7 +9,7 @@ Before the first refusal a reader who is behind does not wait at all: most often
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,7 +21,11 @@ CALLS_PER_S_MIN = 0.4
 """No reader is ever pushed aside altogether."""
 IDLE_JITTER = 0.1
 """Of the interval at a silent tip: else a thousand shards that begin together are polled in one moment for ever."""
+IDLE_MOMENTS = 20
+"""So many moments in that interval at which silent shards are polled, some together: waking up costs as much as a poll.
+"""
 DECREASE = 0.75
+"""A refusal leaves so much of the rate."""
 INCREASE_PER_CALL = 0.012
 """Of the rate wanted, after each answer, times the root of the share that it has: near a small share probing costs more
 of it. A minute or three lead back from the least to all.
@@ -78,7 +82,8 @@ class PollPace:
         if at_tip and not payload_bytes:
             self._idle_s = min(self.times.idle_interval_s, self._idle_s * self.times.idle_growth)
             idle_s = self._idle_s * (1 - self._rng.uniform(0, IDLE_JITTER))
-            self._next_s = sent_s + max(idle_s, 1 / self._calls_per_s)
+            grid_s = self.times.idle_interval_s / IDLE_MOMENTS
+            self._next_s = ceil((sent_s + max(idle_s, 1 / self._calls_per_s)) / grid_s) * grid_s
             return
         self._idle_s = self.times.interval_s
         if self._eager and not at_tip:

@@ -137,7 +137,9 @@ class LedgerSettings:
     """How one shard's records are handed out and settled. Raises OptionError for what can't be."""
 
     order: OrderPolicy = field(default_factory=InOrder)
+    """What may be handed out while something earlier waits for its next try: InOrder(), AnyOrder(), ByKey()."""
     retry: Retry = field(default_factory=Retry)
+    """What an exception of a handler leads to."""
     settle_deadline_s: float = 300.0
     """A record that is not settled so long after it was handed out first is reported, and ``stalled`` acts."""
     stalled: StallPolicy = field(default_factory=Warn)

@@ -58,6 +58,7 @@ class AssignedShard(msgspec.Struct, frozen=True):
     token: int
     """The fencing token of its batches."""
     origin: Origin
+    """How it came."""
 
 
 Told: TypeAlias = "Callable[[Sequence[AssignedShard]], Awaitable[object]]"

@@ -37,6 +37,7 @@ class WorkerSettings:
     start_at: StartAt = StartAt.LATEST
     """Where shards are begun that nobody has read; children of shards that were read begin at their start."""
     strategy: Strategy = EQUAL_COUNTS
+    """Who should read what: EqualCounts(), ByThroughput(), Fixed(), or a function; the same for all workers."""
     leases_max: int | None = None
     """How many shards this worker reads at most."""
     warm_deadline_s: float = 3.0
@@ -77,6 +78,9 @@ class WorkerSettings:
     parts_max: int = PARTS_MAX
     """A record of more parts becomes a dead letter."""
     cadence: Cadence = field(default_factory=Riding)
+    """When checkpoints are written: with the lease's renewals, each half of ``failover_s``, and at each planned end of a
+    tenure (Riding()); also each so many records or seconds (Every()); also after each settled batch (Prompt()).
+    """
     on_pending: OnPending | None = None
     """Asked when a shard begins whose former owner has prepared a checkpoint and did not commit it. None: it is
     abandoned, as the KCL does.
@@ -86,6 +90,7 @@ class WorkerSettings:
     ended when that says so.
     """
     polling: PollTimes = field(default_factory=PollTimes)
+    """How often shards are asked for records."""
     fan_out: FanOutTimes | None = None
     """Given: shards are read by enhanced fan-out, and polled where that does not work. None: they are polled."""
     fan_out_consumer: str | None = None
@@ -93,6 +98,9 @@ class WorkerSettings:
     subscriptions_per_s: float = 10.0
     """So many subscriptions a process starts in a second at most."""
     outside: OutsidePolicy = OutsidePolicy.DELIVER
+    """What becomes of an aggregate with user records of another shard's hash range (its producer had an old map of the
+    shards): DELIVER, DROP (the KCL's rule) or RAISE.
+    """
     batch_records_max: int = 10_000
     """Of a batch; what failed as a larger one comes again as it was."""
     unreadable: UnreadablePolicy = field(default_factory=Stop)

@@ -21,12 +21,15 @@ class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """A shard that is held."""
 
     stream: str
+    """Its name or ARN, as it was given."""
     shard_id: str
+    """Its id."""
     token: int
     """The fencing token of its batches."""
     origin: Origin
     """How it came here."""
     paused: bool
+    """True between `Consumer.pause` and `resume`."""
     millis_behind_latest: int | None
     """How old its newest record was when it was read last; 0 at the tip, None: not read yet."""
     settled: Position | None
@@ -36,6 +39,7 @@ class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
     records_delivered: int
     """Handed out in this tenure; what came again is counted again."""
     batches_delivered: int
+    """The same, in batches."""
     records_out: int
     """With handlers now."""
     records_held: int
@@ -50,11 +54,15 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer. Counts are since its start."""
 
     application: str
+    """Its name."""
     worker_id: str
+    """Its own name, among the others."""
     shards: tuple[ShardStatistics, ...]
     """Those that it holds."""
     records_delivered: int
+    """Handed out; what came again is counted again."""
     batches_delivered: int
+    """The same, in batches."""
     leases: int
     """Of all its streams' shards that are not read to their end, whoever has them. As it was read last."""
     leases_by_worker: dict[str, int]

@@ -53,6 +53,7 @@ class FanOutTimes:
     return_after_s: float = 60.0
     """So long it is polled before the next try, and up to double that."""
     backoff_max_s: float = 5.0
+    """The longest pause after failures before that; pauses are random, up to a bound that doubles."""
 
 
 BUFFERED_S = 0.5
