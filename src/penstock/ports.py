@@ -71,8 +71,8 @@ class RecordSource(Protocol):
     async def register(self, consumer: str) -> str:
         """Register a consumer for enhanced fan-out, unless it is; its ARN, once it is active."""
 
-    async def deregister(self, consumer_arn: str) -> None:
-        """Remove a registered consumer; nothing happens if there is none."""
+    async def deregister(self, consumer: str) -> None:
+        """Remove the consumer that is registered under this name; nothing happens if there is none."""
 
     def subscribe(self, consumer_arn: str, shard_id: str, at: IteratorAt) -> AsyncGenerator[ReadPage, None]:
         """Pages as they are pushed, for at most five minutes. A subscription that another one took over ends with

@@ -107,10 +107,11 @@ class KinesisSource:
             found = await self._described(named)
         return str(found["ConsumerARN"])
 
-    async def deregister(self, consumer_arn: str) -> None:
+    async def deregister(self, consumer: str) -> None:
         """DeregisterStreamConsumer."""
+        named = {"StreamARN": await self._stream_arn(), "ConsumerName": consumer}
         try:
-            await self._client.call("DeregisterStreamConsumer", {"ConsumerARN": consumer_arn})
+            await self._client.call("DeregisterStreamConsumer", named)
         except NotFoundError:
             return
 

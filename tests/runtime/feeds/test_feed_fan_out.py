@@ -34,8 +34,9 @@ async def test_records_are_pushed_from_the_checkpoint_on(local: LocalKinesis, ki
         assert await read(feed, 1) == [b"3"]
         assert feed.is_subscribed
         await feed.close()
-        await source.deregister(arn)
-        await source.deregister(arn)
+        await source.deregister("billing")
+        await source.deregister("billing")
+        assert kinesis.list_stream_consumers(StreamARN=arn.partition("/consumer/")[0])["Consumers"] == []
 
 
 async def test_subscriptions_are_renewed_without_a_gap_or_a_repeat(local: LocalKinesis, kinesis: Any) -> None:

@@ -175,6 +175,20 @@ class Consumer:
                 await self._own_table.close()
             self._ready.stirred.set()
 
+    async def deregister(self) -> None:
+        """Remove what the application has registered for enhanced fan-out, from each of its streams: AWS bills it for
+        as long as it is there. A consumer that still uses it polls from then on. Needs no `start`.
+        """
+        from penstock.wiring import source_for
+
+        for given in self._given:
+            source = source_for(given, self._wire if isinstance(given, str) else None)
+            try:
+                await source.deregister(self.settings.fan_out_consumer or self.application)
+            finally:
+                if isinstance(given, str):
+                    await source.close()
+
     async def __aenter__(self) -> Consumer:
         try:
             await self.start()

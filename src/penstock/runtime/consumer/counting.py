@@ -61,10 +61,10 @@ class CountedSource:
         self._calls["register"] += 1
         return await self._source.register(consumer)
 
-    async def deregister(self, consumer_arn: str) -> None:
+    async def deregister(self, consumer: str) -> None:
         """Counted."""
         self._calls["deregister"] += 1
-        await self._source.deregister(consumer_arn)
+        await self._source.deregister(consumer)
 
     def subscribe(self, consumer_arn: str, shard_id: str, at: IteratorAt) -> AsyncGenerator[ReadPage, None]:
         """Counted."""
