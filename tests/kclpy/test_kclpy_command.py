@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,6 @@ from penstock.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from kclpy_kit import Journal
 
@@ -147,3 +147,24 @@ async def test_a_program_at_fault_is_shown_with_what_it_wrote(
     assert (process.returncode, out) == (1, b"")
     assert "ImportError: no such thing" in text
     assert "has ended with status 1, before it answered anything: what it wrote says why" in text
+
+
+@pytest.mark.slow
+async def test_processors_end_with_a_worker_that_is_killed(
+    local: LocalKinesis, kinesis: Any, journal: Journal, commands: Commands, properties: Path
+) -> None:
+    put(kinesis, "0")
+    process = commands.start("shapes:V1", "--properties", str(properties))
+    await until(lambda: journal.datas() or process.poll() is not None)
+    (begun,) = journal.lines("initialize")
+    process.kill()
+    process.wait(DEADLINE_S)
+    await until(lambda: not alive(begun["pid"]))
+
+
+def alive(pid: int) -> bool:
+    """False also for one that nobody has waited for yet."""
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1]
+    except FileNotFoundError:
+        return False

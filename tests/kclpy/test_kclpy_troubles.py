@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kclpy_kit import SHARD_ID, STREAM, Journal, put, running
+from kclpy_kit import DEADLINE_S, SHARD_ID, STREAM, Journal, put, running
 
 from penstock.core.leases import writes
 from penstock.events import BatchFailed, RecordsSkipped
@@ -154,6 +155,39 @@ async def test_a_processor_that_holds_records_is_waited_for_and_checkpoints_befo
     assert await stored(table) == number
 
 
+async def test_a_shard_that_stays_after_its_processor_was_told_to_leave_gets_another_one(
+    local: LocalKinesis, kinesis: Any, journal: Journal
+) -> None:
+    """As when the worker that was to have it has vanished. What the first one took and kept comes again."""
+    put(kinesis, "0")
+    async with running(local, MemoryLeaseTable(), "troubles:Keeps") as worker:
+        await worker.until(lambda: journal.datas() == ["0"])
+        (reader,) = worker.readers
+        assert await reader.drain(DEADLINE_S)
+        assert journal.kinds() == ["initialize", "record", "shutdown_requested"]
+        reader.resume()
+        await worker.until(lambda: journal.datas() == ["0", "0"])
+        assert len({note["pid"] for note in journal.lines("initialize")}) == 2
+
+
+async def test_a_processor_that_was_not_told_yet_goes_on_with_a_shard_that_stays(
+    local: LocalKinesis, kinesis: Any, journal: Journal
+) -> None:
+    table = MemoryLeaseTable()
+    put(kinesis, "0")
+    async with running(local, table, "troubles:Slow") as worker:
+        await worker.until(lambda: journal.lines("holds"))
+        (reader,) = worker.readers
+        assert not await reader.drain(0.05)
+        reader.resume()
+        journal.release()
+        (number,) = put(kinesis, "1")
+        async with asyncio.timeout(DEADLINE_S):
+            while await stored(table) != number:
+                await asyncio.sleep(0.01)
+        assert journal.kinds() == ["initialize", "holds", "holds"]
+
+
 async def test_a_late_checkpoint_is_refused_with_the_kcls_exception(
     local: LocalKinesis, kinesis: Any, journal: Journal
 ) -> None:
@@ -177,7 +211,7 @@ async def test_checkpoints_that_make_no_sense_are_refused_and_change_nothing(
     table = MemoryLeaseTable()
     numbers = put(kinesis, "0", "1", "2")
     async with running(local, table, "troubles:Asks") as worker:
-        await worker.until(lambda: len(journal.lines("asked")) == 5)
+        await worker.until(lambda: len(journal.lines("asked")) == 6)
         assert await stored(table) == numbers[-1]
     assert [(note["name"], note["value"]) for note in journal.lines("asked")] == [
         ("behind the last", "IllegalArgumentException"),
@@ -185,6 +219,7 @@ async def test_checkpoints_that_make_no_sense_are_refused_and_change_nothing(
         ("the last", None),
         ("before the stored one", "IllegalArgumentException"),
         ("the last again", None),
+        ("the last as a number", None),
     ]
 
 

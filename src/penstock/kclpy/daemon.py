@@ -62,7 +62,6 @@ class Daemon:
             if not session.cancelled() and (error := session.exception()) is not None and not failed.done():
                 failed.set_exception(error)
 
-        self._prepare()
         asked = asyncio.create_task(stop.wait())
         shards = asyncio.create_task(self._shards(consumer, sessions, ended))
         try:
@@ -102,13 +101,12 @@ class Daemon:
         if reader.is_over:
             return
         process = await self._process()
-        session = ShardSession(reader, process, self._settings.session, self._say)
+        session = ShardSession(reader, process, self._settings.session, self._say, self._answered)
         grace_s = 0.0
         try:
             await session.run()
             grace_s = self._settings.stop_s
         except ProcessorGoneError as error:
-            self._works = self._works or session.began
             if not self._works:
                 raise ProcessorGoneError(f"{error}, before it answered anything: what it wrote says why") from error
             if _is_over(reader):
@@ -119,21 +117,24 @@ class Daemon:
             if reader.let_go is not None:
                 reader.let_go()
         else:
-            self._works = True
             self._failures.pop(reader.shard_id, None)
         finally:
             await process.close(grace_s)
 
     # --- processes: one is always ready, so that a shard that comes does not wait for its start ---
 
-    def _prepare(self) -> None:
-        self._spare = asyncio.create_task(ProcessorProcess.start(self._settings.target, shim=self._settings.shim))
+    def _answered(self) -> None:
+        """The program works: it is worth having one more process."""
+        self._works = True
+        if self._spare is None:
+            self._spare = asyncio.create_task(self._start())
 
     async def _process(self) -> ProcessorProcess:
-        assert self._spare is not None
-        spare = self._spare
-        self._prepare()
-        return await spare
+        spare, self._spare = self._spare, None
+        return await (self._start() if spare is None else spare)
+
+    async def _start(self) -> ProcessorProcess:
+        return await ProcessorProcess.start(self._settings.target, shim=self._settings.shim)
 
     async def _drop_spare(self) -> None:
         if self._spare is not None:

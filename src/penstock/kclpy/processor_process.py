@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
 import sys
@@ -75,9 +76,12 @@ class ProcessorProcess:
                 raise await self._gone()
             if text := line.strip():
                 try:
-                    return msgspec.json.decode(text, type=dict)
-                except msgspec.DecodeError:
-                    raise ProcessorGoneError("the processor's process wrote a line that is no message") from None
+                    message = json.loads(text)  # exact also for numbers of 186 bits
+                except ValueError:
+                    message = None
+                if isinstance(message, dict):
+                    return message
+                raise ProcessorGoneError("the processor's process wrote a line that is no message")
 
     async def _line(self) -> bytes:
         reading = asyncio.ensure_future(self._reader.readline())

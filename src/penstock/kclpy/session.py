@@ -55,7 +55,9 @@ class SessionSettings:
 
 
 class ShardSession:
-    """Serves one processor. ``say`` takes a line for whoever watches."""
+    """Serves one processor. ``say`` takes a line for whoever watches; ``on_began`` hears that the processor has
+    answered at all.
+    """
 
     def __init__(
         self,
@@ -63,7 +65,9 @@ class ShardSession:
         process: ProcessorProcess,
         settings: SessionSettings,
         say: Callable[[str], None],
+        on_began: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_began = on_began
         self._reader = reader
         self._process = process
         self._settings = settings
@@ -83,6 +87,7 @@ class ShardSession:
     async def run(self) -> None:
         """Until the tenure is over. Raises ProcessorGoneError; what was not settled is handed out again then."""
         self._reader.before_leaving = self._leave
+        self._reader.on_resume = self._stays_soon
         try:
             await self._begin()
             while (batch := await self._next()) is not None:
@@ -93,7 +98,7 @@ class ShardSession:
             if not self._reader.stored.is_end:
                 await self._last_call({"action": "leaseLost"})
         finally:
-            self._reader.before_leaving = None
+            self._reader.before_leaving = self._reader.on_resume = None
             if self._leaving is not None:
                 self._leaving.cancel()
             if self._batch is not None:
@@ -112,6 +117,7 @@ class ShardSession:
         async with self._turn:
             raised = await self._ask(message)
         self.began = True
+        self._on_began()
         if raised is not None:
             raise ProcessorGoneError(f"the processor raised {raised} in initialize")
 
@@ -138,8 +144,7 @@ class ShardSession:
         async with self._turn:
             if self._left:
                 batch.nack()
-                if not self._reader.is_over and self._reader.let_go is not None:
-                    self._reader.let_go()  # it has finished for good, and the shard stayed: another is to begin
+                self._stays()
                 return False
             self._batch = batch
             self._newest = Checkpoint.at(_position(batch.records[-1]))
@@ -158,8 +163,10 @@ class ShardSession:
         """The shard has ended: the processor is asked until it has put a checkpoint there, as by the KCL."""
         pause_s = self._settings.end_again_s
         self._at_end = True
-        while not (self._left or self._reader.is_over):
+        while not self._reader.is_over:
             async with self._turn:
+                if self._left:  # it was told to leave, just before its shard turned out to have ended
+                    break
                 await self._ask({"action": "shardEnded"})
             if self._reader.stored.is_end:
                 return
@@ -183,10 +190,21 @@ class ShardSession:
 
     async def _say_goodbye(self) -> None:
         async with self._turn:
+            if self._at_end or not self._reader.ledger.draining:  # it was told already; or the shard stays
+                self._leaving = None
+                return
             self._left = True
-            if self.began and not self._at_end:
+            if self.began:
                 with contextlib.suppress(ProcessorGoneError):  # told when it is asked for the next time
                     await self._last_call({"action": "shutdownRequested"})
+
+    def _stays_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self._stays)  # whoever resumes is in the middle of it
+
+    def _stays(self) -> None:
+        """The shard does not go after all. A processor that was told to leave has finished: another one is to begin."""
+        if self._left and not self._reader.is_over and self._reader.let_go is not None:
+            self._reader.let_go()
 
     async def _last_call(self, message: dict[str, Any]) -> None:
         await self._ask(message, self._settings.last_call_timeout_s)
@@ -229,7 +247,8 @@ class ShardSession:
 
     async def _checkpointed(self, asked: dict[str, Any]) -> dict[str, Any]:
         number, sub = asked.get("sequenceNumber"), asked.get("subSequenceNumber")
-        error = await self._checkpoint(None if number is None else str(number), sub)
+        number = None if number is None else str(number)
+        error = await self._checkpoint(number, sub)
         return {"action": "checkpoint", "sequenceNumber": number, "subSequenceNumber": sub, "error": error}
 
     async def _checkpoint(self, number: str | None, sub: object) -> str | None:

@@ -78,6 +78,7 @@ class Asks(V1):
             ("the last", str(last)),
             ("before the stored one", str(first)),
             ("the last again", str(last)),
+            ("the last as a number", last),
         ):
             try:
                 checkpointer.checkpoint(number)
@@ -85,6 +86,13 @@ class Asks(V1):
                 note("asked", name=name, value=error.value)
             else:
                 note("asked", name=name, value=None)
+
+
+class Keeps(V3):
+    """It does not checkpoint when it has to leave."""
+
+    def shutdown_requested(self, shutdown_requested_input):
+        note("shutdown_requested", shard=self.shard_id)
 
 
 class RaisesAtFirst(V1):
