@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.feeding.poll_pace import CALLS_PER_S_MIN, IDLE_JITTER, PollPace, PollTimes
+from penstock.core.feeding.poll_pace import CALLS_PER_S_MIN, IDLE_JITTER, IDLE_MOMENTS, PollPace, PollTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,10 +34,25 @@ def test_at_the_tip_calls_are_an_interval_apart_and_become_rare_in_silence() -> 
         gaps.append(pace.wait_s(now_s))
         now_s += gaps[-1]
     wanted = [min(TIMES.idle_interval_s, TIMES.interval_s * TIMES.idle_growth ** (n + 1)) for n in range(8)]
-    assert all((1 - IDLE_JITTER) * most <= gap <= most for gap, most in zip(gaps, wanted, strict=True))
-    assert len(set(gaps[-3:])) == 3, "shards that were begun together would be polled together for ever"
+    moment_s = TIMES.idle_interval_s / IDLE_MOMENTS
+    assert all(
+        (1 - IDLE_JITTER) * most - 1e-9 <= gap <= most + moment_s for gap, most in zip(gaps, wanted, strict=True)
+    )
     pace.answered(sent_s=now_s, payload_bytes=100, at_tip=True)
     assert pace.wait_s(now_s) == pytest.approx(TIMES.interval_s)
+
+
+def test_silent_shards_that_begin_together_are_polled_at_all_of_the_moments_and_some_at_each() -> None:
+    moments: Counter[float] = Counter()
+    rng = random.Random(3)
+    for _ in range(1000):
+        pace, now_s = PollPace(TIMES, rng), 0.0
+        while now_s < 30:
+            pace.answered(sent_s=now_s, payload_bytes=0, at_tip=True)
+            now_s += pace.wait_s(now_s)
+        moments[round(now_s, 6)] += 1
+    assert len(moments) >= IDLE_MOMENTS / 2
+    assert max(moments.values()) <= 200
 
 
 def test_after_a_refusal_the_shards_bytes_are_waited_for() -> None:
