@@ -174,3 +174,44 @@ async def wait_active(kinesis: Any) -> None:
             if summary["StreamDescriptionSummary"]["StreamStatus"] == "ACTIVE":
                 return
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.slow
+async def test_a_worker_with_a_living_workers_name_takes_nothing_from_it(local: LocalKinesis, kinesis: Any) -> None:
+    """Two processes were given one id: which of them a lease belongs to, its row does not tell."""
+    wanted = put(kinesis, 0, 100)
+    async with fleet_of(local, failover_s=4.0) as fleet:
+        fleet.start("a")
+        await fleet.account.until(wanted)
+        readers = {key: held.reader for key, held in fleet.workers["a"].held.items()}
+        twin = Fleet(local, fleet.table, failover_s=4.0)
+        try:
+            other = twin.start("a")
+            counters = {row.key: row.counter for row in (await fleet.table.scan()).rows}
+            async with asyncio.timeout(40):
+                while True:
+                    rows = {row.key: row.counter for row in (await fleet.table.scan()).rows}
+                    if all(rows[key] >= counter + 2 for key, counter in counters.items()):
+                        break
+                    await asyncio.sleep(0.02)
+            assert other.held == {}
+            await twin.stop("a")
+            assert {key: held.reader for key, held in fleet.workers["a"].held.items()} == readers
+            assert all(not reader.is_over for reader in readers.values())
+        finally:
+            await twin.close()
+
+
+async def test_a_worker_that_comes_back_with_its_name_goes_on_with_its_leases(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    wanted = put(kinesis, 0, 100)
+    async with fleet_of(local, cadence=Prompt()) as fleet:
+        fleet.start("a")
+        await fleet.account.until(wanted)
+        await fleet.kill("a")
+        fleet.start("a")
+        await fleet.until(lambda: len(fleet.held()["a"]) == SHARDS)
+        wanted |= put(kinesis, 100, 200)
+        await fleet.account.until(wanted)
+        assert fleet.account.tokens_rise()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from random import Random
 
+    from penstock.core.feeding.pages import ChildShard
     from penstock.core.handoff.sides import ReceiverSide
     from penstock.core.leases.steps import Result
     from penstock.core.leases.tenure import Command
@@ -162,7 +163,8 @@ class Holding:
                 gone.reader.stop("the tenure is over")
                 self.sight.saw(keeper.row)
             self.presence.given.pop(key, None)
-            self.sight.forget_scan()
+            if not keeper.row.ended:
+                self.sight.forget_scan()
             keeping.cancel()
             self._changed()
 
@@ -185,7 +187,7 @@ class Holding:
             on_event=self._on_event,
             batch_records_max=settings.batch_records_max,
             read_ahead=() if warming is None else warming.pages,
-            on_end=lambda children: self.shards.at_end(key, stream, children),
+            on_end=lambda children: self._ended(key, stream, children),
             checkpoint_when_told=settings.checkpoint_when_told,
             letters=self._letters,
             letter_timeout_s=settings.dead_letter_timeout_s,
@@ -201,6 +203,11 @@ class Holding:
         held = self.held[key] = HeldShard(keeper, reader, side, feed.cursor, name=name, clock=clock)
         self._on_reader(reader)
         return held
+
+    async def _ended(self, key: str, stream: str | None, children: tuple[ChildShard, ...]) -> None:
+        """All is fetched: the children's leases are made, and known here without another look."""
+        for row in await self.shards.at_end(key, stream, children):
+            self.sight.saw(row)
 
     async def _read(self, held: HeldShard) -> None:
         """Fetch until the tenure is over. Of a shard that has ended the row stays as it is, with its last owner's name:

@@ -48,8 +48,10 @@ class ShardLeases:
         """Create the leases that a listing of the shards says are missing: all of them, in an empty table."""
         await asyncio.gather(*(self._missing(part, rows) for part in self._parts.values()))
 
-    async def at_end(self, key: str, stream: str | None, children: tuple[ChildShard, ...]) -> None:
-        """A shard's last record was fetched: its children get their leases, before it may be stored as ended."""
+    async def at_end(self, key: str, stream: str | None, children: tuple[ChildShard, ...]) -> list[LeaseRow]:
+        """A shard's last record was fetched: its children get their leases, before it may be stored as ended. Returns
+        those that are there by now.
+        """
         while True:
             try:
                 return await self._at_end(key, self._parts[stream], children)
@@ -69,10 +71,10 @@ class ShardLeases:
     async def _missing(self, part: StreamPart, rows: Mapping[str, LeaseRow]) -> None:
         held = {shard_id_of(row.key): row.ended for row in _of(part, rows)}
         await self._create(part, births(Lineage(await part.list_shards()), held, self._start_at))
+        self._changed()
 
-    async def _at_end(self, key: str, part: StreamPart, children: tuple[ChildShard, ...]) -> None:
-        listing = await self._table.scan(consistent=True)
-        held = {shard_id_of(row.key): row.ended for row in listing.rows if row.stream == part.text}
+    async def _at_end(self, key: str, part: StreamPart, children: tuple[ChildShard, ...]) -> list[LeaseRow]:
+        me = shard_id_of(key)
         shards = [
             Shard(
                 shard_id=child.shard_id,
@@ -83,15 +85,22 @@ class ShardLeases:
             )
             for child in children
         ]
+        held = {me: True}
+        if not shards or needs_search(shards, held):  # a merge, or an end without a word: who else is there?
+            listing = await self._table.scan(consistent=True)
+            held |= {shard_id_of(row.key): row.ended for row in listing.rows if row.stream == part.text} | held
         if not shards or needs_search(shards, held):
-            lineage = Lineage(await part.list_shards())
-            found = births(lineage, {**held, shard_id_of(key): True}, self._start_at)
+            found = births(Lineage(await part.list_shards()), held, self._start_at)
         else:
             found = births_at_end(shards, held)
-        await self._create(part, found)
-        if shards:  # for whoever cleans up, KCL workers among them
-            names = frozenset(shard.shard_id for shard in shards)
-            await self._table.write(writes.metadata(key, children=names))
+        names = frozenset(shard.shard_id for shard in shards)
+        made, _ = await asyncio.gather(self._create(part, found), self._note(key, names))
+        return made
+
+    async def _note(self, key: str, children: frozenset[str]) -> None:
+        """Write down who goes on: for whoever cleans up, KCL workers among them."""
+        if children:
+            await self._table.write(writes.metadata(key, children=children))
 
     async def _upkeep(self, part: StreamPart, rows: list[LeaseRow]) -> None:
         views = [shard_view(row) for row in rows]
@@ -102,6 +111,7 @@ class ShardLeases:
             held = {view.key: view.ended for view in views}
             lineage = Lineage(await part.list_shards())
             await self._create(part, births(lineage, held, self._start_at))
+            self._changed()
         if lineage is None:
             return
         by_shard = {shard_id_of(row.key): row for row in rows}
@@ -111,11 +121,11 @@ class ShardLeases:
                 return  # what comes after it waits for it; another time
             self._changed()
 
-    async def _create(self, part: StreamPart, found: Iterable[Birth]) -> None:
-        await asyncio.gather(*(self._create_one(part, birth) for birth in found))
-        self._changed()
+    async def _create(self, part: StreamPart, found: Iterable[Birth]) -> list[LeaseRow]:
+        rows = await asyncio.gather(*(self._create_one(part, birth) for birth in found))
+        return [row for row in rows if row is not None]
 
-    async def _create_one(self, part: StreamPart, birth: Birth) -> None:
+    async def _create_one(self, part: StreamPart, birth: Birth) -> LeaseRow | None:
         shard = birth.shard
         row = LeaseRow(
             key=part.key_of(shard.shard_id),
@@ -126,8 +136,9 @@ class ShardLeases:
             stream=part.text,
             shard_id=None if part.key is None else shard.shard_id,
         )
-        while not isinstance(await self._table.create(row), Done | Refused):
+        while not isinstance(outcome := await self._table.create(row), Done | Refused):
             await asyncio.sleep(RETRY_PAUSE_S)
+        return outcome.row
 
 
 def _of(part: StreamPart, rows: Mapping[str, LeaseRow]) -> list[LeaseRow]:

@@ -48,6 +48,8 @@ class Sight:
         self.scanned_s = float("-inf")
         """When the last scan was answered."""
         self.members = Members(worker_id, failover_s)
+        self._former: set[str] | None = None  # leases that had this worker's name when it came
+        self._saw_s: dict[str, float] = {}
         self._held = held
         self._kcl = kcl
         self._glanced_s = float("-inf")
@@ -84,7 +86,8 @@ class Sight:
             return []
         listing = await self.scan()
         answered_s = self._clock()
-        strangers = {row.actual_owner for row in self.leases.values()} - self.members.rows.keys() - {None, self.id}
+        owners = {row.actual_owner for row in self.leases.values() if not row.ended}
+        strangers = owners - self.members.rows.keys() - {None, self.id}
         silent: list[str] = []
         if quiet or strangers:
             sent_s = self._clock()
@@ -122,16 +125,35 @@ class Sight:
 
     async def scan(self) -> Listing:
         """Read all leases."""
+        sent_s = self._clock()
         listing = await self._table.scan(consistent=True)
         self.scanned_s = self._clock()
-        ours = [row for row in listing.rows if self._is_ours(row)]
+        found = {row.key: row for row in listing.rows if self._is_ours(row)}
+        for key, at_s in self._saw_s.items():  # what was seen since the scan was sent is not undone by it
+            row = self.leases.get(key)
+            if at_s >= sent_s and row is not None and (key not in found or found[key].counter < row.counter):
+                found[key] = row
+        self._saw_s.clear()
+        ours = list(found.values())
         self._observed.look_at_leases(ours, self.scanned_s)
-        self.leases = {row.key: row for row in ours}
+        self.leases = found
+        mine = {row.key for row in ours if row.actual_owner == self.id}
+        self._former = mine if self._former is None else self._former & mine
         return listing
+
+    def is_mine(self, row: LeaseRow) -> bool:
+        """True when a lease that has this worker's name is this worker's.
+
+        One that had it when this worker came may be another's who has the same name, and lives: only silence tells.
+        """
+        if row.actual_owner != self.id:
+            return False
+        return row.key not in (self._former or ()) or self.view(row).unmoved_s > self._failover_s
 
     def saw(self, row: LeaseRow) -> None:
         """A lease was read by itself."""
         self.leases[row.key] = row
+        self._saw_s[row.key] = self._clock()
         self._observed.look(row.key, row.counter, self._clock(), owner=row.owner)
 
     def view(self, row: LeaseRow) -> LeaseView:

@@ -213,7 +213,7 @@ class Worker:
             await self._kcl.leave()
         listing = await self._table.scan(consistent=True)
         for row in listing.rows:
-            if row.actual_owner == self.id and not row.ended and row.stream in self._parts:
+            if row.stream in self._parts and not row.ended and self._sight.is_mine(row):
                 await self._table.write(writes.free(row))
         await self._table.delete_worker(self.id)
 
@@ -271,7 +271,7 @@ class Worker:
     async def _forward(self, part: Decision) -> None:
         """Pass on what a leader wants handed over by this worker, which does not hold it: it did in a former life."""
         for key, one in part.follow.items():
-            if one is Step.HAND_OVER and key not in self._holding:
+            if one is Step.HAND_OVER and key not in self._holding and self._sight.is_mine(self._sight.leases[key]):
                 await self._table.write(writes.free(self._sight.leases[key]))
                 self._sight.forget_scan()
 
@@ -287,9 +287,9 @@ class Worker:
         self._holding.heirs -= {
             key for key in self._holding.heirs & leases.keys() if leases[key].ended or leases[key].owner is not None
         }
-        mine, leases_max = (None, self.id), self.settings.leases_max
+        rows, mine, leases_max = self._sight.leases, (None, self.id), self.settings.leases_max
         has_room = leases_max is None or len(self.held) + len(self._holding.claims) < leases_max
-        named = [key for key, lease in readable.items() if lease.owner == self.id and lease.next_owner in mine]
+        named = [key for key, one in readable.items() if one.next_owner in mine and self._sight.is_mine(rows[key])]
         heirs = self._holding.heirs & readable.keys() if has_room and self._sight.fleet is not Fleet.KCL3 else ()
         return [key for key in (*named, *heirs) if key not in self._holding and key not in avoids]
 
