@@ -44,6 +44,11 @@ class Admission:
             self._window.on_whole = on_whole
 
     @property
+    def settles(self) -> bool:
+        """True where a page may hold records that nobody gets: duplicates, and what cannot be split."""
+        return self._window is not None or self._split_by is not None
+
+    @property
     def waits(self) -> bool:
         """True while pages are kept back: no more should be fetched. Raises what the reading of the window raised."""
         if self._window is not None:

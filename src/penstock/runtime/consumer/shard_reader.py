@@ -110,7 +110,7 @@ class ShardReader(ReaderHooks):
         self._told = checkpoint  # what the keeper knows to be safe
         self._writing: Checkpoint | None = None  # what it was told to write by itself
         if begins.settled > checkpoint:
-            self._tell(begins.settled, at_once=True)
+            self._tell(self._checkpoints.riding(begins.settled), at_once=True)
 
     # --- for those who read ---------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class ShardReader(ReaderHooks):
         if self.is_over:
             return
         self.ledger.take_back(self._loop.time())
-        self._tell(self._checkpointable, at_once=True)
+        self._tell(self._checkpoints.riding(self._checkpointable), at_once=True)
         self._stir()
 
     # --- two phases -----------------------------------------------------------------------------
@@ -355,7 +355,7 @@ class ShardReader(ReaderHooks):
     def hand_over(self) -> None:
         """The lease is about to go: tell the keeper the last checkpoint. Nothing more is handed out."""
         self.ledger.draining = True
-        self._tell(self._checkpointable)
+        self._tell(self._checkpoints.riding(self._checkpointable))
 
     def _begin_anew(self, after: Checkpoint, order: OrderPolicy | None) -> None:
         """With an empty ledger."""
@@ -417,7 +417,7 @@ class ShardReader(ReaderHooks):
     def _admit(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> None:
         self.millis_behind_latest = taken.millis_behind_latest
         if self._admission.admit(self.ledger, taken, records, ends_at, self._loop.time()):
-            self._on_settled()
+            self._on_settled() if self._admission.settles else self._stir()
 
     def _window_known(self) -> None:
         self._admission.go_on(self.ledger, self._loop.time())
@@ -452,12 +452,11 @@ class ShardReader(ReaderHooks):
                 checkpoints.writing(riding, records)
                 self._writing = riding
             if due or riding != self._told:
-                self._tell(safe, at_once=due)
+                self._tell(riding, at_once=due)
         self._stir()
 
-    def _tell(self, safe: Checkpoint, *, at_once: bool = False) -> None:
+    def _tell(self, riding: Checkpoint | None, *, at_once: bool = False) -> None:
         """Tell the keeper how far a write may go; nothing while a checkpoint is pending."""
-        riding = self._checkpoints.riding(safe)
         if riding is not None:
             self._told = riding
             self._keeper.settled(riding, at_once=at_once, commit=self._checkpoints.clears)
