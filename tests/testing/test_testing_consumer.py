@@ -13,7 +13,7 @@ from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.model import OutRecord, Position
 from penstock.runtime.consumer.dead_letters import DeadLettersTo, DeadLettersToFile
 from penstock.runtime.consumer.settings import WorkerSettings
-from penstock.testing import TestConsumer, UnsettledError, records_of_file
+from penstock.testing import TestConsumer, UnsettledError, VirtualLoop, records_of_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -294,6 +294,40 @@ async def test_what_a_program_holds_when_its_shard_goes_comes_again() -> None:
             assert batch.token > held.token
             batch.ack()
             break
+
+
+async def test_a_program_that_holds_records_does_not_hold_up_the_end() -> None:
+    held: list[Batch[Any]] = []
+    loop = asyncio.get_running_loop()
+    async with TestConsumer(["a"], ends=False) as consumer:
+        async for shard in consumer.shards():
+            batch = await shard.next_batch()
+            assert batch is not None
+            held.append(batch)
+            break
+        began_s = loop.time()
+    assert loop.time() - began_s >= consumer.settings.drain_deadline_s
+    assert held[0].ack() is False
+    assert [record.data for record in consumer.not_checkpointed] == [b"a"]
+
+
+def test_it_runs_in_virtual_time_too() -> None:
+    async def main() -> list[float]:
+        loop = asyncio.get_running_loop()
+        settings = WorkerSettings(ledger=LedgerSettings(retry=Retry(tries_max=None, base_s=50.0, cap_s=5000.0)))
+        times: list[float] = []
+        async with TestConsumer(["a"], settings=settings, patience_s=60) as consumer:
+            async for batch in consumer:
+                async with batch:
+                    times.append(loop.time())
+                    if len(times) < 5:
+                        raise ConnectionError
+        return times
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        times = runner.run(main())
+    assert len(times) == 5
+    assert times[-1] - times[0] > 1
 
 
 async def test_a_shard_that_is_not_there_is_said() -> None:

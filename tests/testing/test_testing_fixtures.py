@@ -80,6 +80,7 @@ def test_a_users_tests_run(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*test_that_fails*"])
 
 
+@pytest.mark.slow
 def test_the_fixtures_and_the_marker_are_told(pytester: pytest.Pytester) -> None:
     found = pytester.runpytest_subprocess("--fixtures", "-p", "no:cacheprovider")
     found.stdout.fnmatch_lines(

@@ -23,6 +23,7 @@ def test_a_program_of_the_guide_runs(block: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_guide_pass(pytester: pytest.Pytester) -> None:
     (program,) = re.findall(r"^async def bill\(.*?(?=\n\n\n)", ALONE[0], re.DOTALL | re.MULTILINE)
     pytester.makeini(

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 POLLING = PollTimes(interval_s=0.001, idle_interval_s=0.002)
 """Where nothing is, a read of the stream waits by itself."""
 WAIT_S = 0.02
+CLOSE_S = 1.0
 
 
 class UnsettledError(AssertionError):
@@ -253,8 +254,19 @@ class TestConsumer(Consumer):
             self._ending = asyncio.create_task(self._close_when_settled())
 
     async def close(self) -> None:
-        """See `Consumer.close`."""
-        await super().close()
+        """See `Consumer.close`. Who holds records has a second of real time to settle them; then the drain's deadline
+        is let pass.
+        """
+        closing = asyncio.create_task(super().close())
+        try:
+            await asyncio.wait((closing,), timeout=CLOSE_S)
+            while not closing.done():
+                await self._passing().step()
+            closing.result()
+        finally:
+            if not closing.done():
+                closing.cancel()
+                await asyncio.wait((closing,))
         if self._other is not None:
             self._whereabouts.other.clear()
             await self._other.close()
@@ -295,7 +307,8 @@ class TestConsumer(Consumer):
                 raise UnsettledError(self._complaint(patience_s))
             if self._skip_waits:
                 await self._passing().step()
-            await asyncio.sleep(0 if self._skip_waits else 0.002)
+            else:
+                await self._passing().moment()
 
     def _complaint(self, patience_s: float) -> str:
         safe = self._safe()

@@ -9,6 +9,8 @@ from typing import Any
 RESTS_MAX = 10_000
 """Turns of the loop that are given to what is ready, before time goes on all the same."""
 VIRTUAL_STEP_S = 0.05
+MOMENT_S = 0.002
+VIRTUAL_MOMENT_S = 0.25
 
 
 class PassingTime:
@@ -49,6 +51,10 @@ class PassingTime:
         if 0 < jump_s < float("inf"):
             self._jumped_s += jump_s
         await asyncio.sleep(0)
+
+    async def moment(self) -> None:
+        """Wait a little, as a clock would have it, before looking again."""
+        await asyncio.sleep(VIRTUAL_MOMENT_S if self._is_virtual else MOMENT_S)
 
     async def _rest(self) -> None:
         """Until nothing is ready but this task."""
