@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from ledger_kit import Kept, Rec
 
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.ledger.settings import AnyOrder, ByKey, DeadLetters, InOrder, Redeliver, Retry, Skip
+from penstock.core.ledger.settings import AnyOrder, ByKey, DeadLetters, GiveUp, InOrder, Redeliver, Retry, Skip
 from penstock.model import Position
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Histories(RuleBasedStateMachine):
     latest_wins = False
 
     @initialize(
-        halve=st.booleans(), tries=st.sampled_from([1, 2, None]), then=st.sampled_from([DeadLetters(), Skip()]),
+        halve=st.booleans(), tries=st.sampled_from([1, 2, None]), then=st.sampled_from([DeadLetters(), Skip(), GiveUp()]),
         stalled=st.sampled_from(
             [Redeliver(times_max=1, then=DeadLetters()), Redeliver(times_max=9), Skip(), DeadLetters()]
         ),
@@ -100,8 +100,10 @@ class Histories(RuleBasedStateMachine):
     def deliver(self, most: int) -> None:
         delivery = self.ledger.deliver(self.kept.now_s, most)
         if delivery is None:
-            self.nothing_was_due()
+            if self.ledger.ending is None:
+                self.nothing_was_due()
             return
+        assert self.ledger.ending is None
         got = [self.by_name[Position(each.sequence_number, each.sub_sequence_number)] for each in delivery.records]
         assert got
         assert len(got) <= most or got[0].state == WAITING
@@ -209,7 +211,8 @@ class Histories(RuleBasedStateMachine):
             step = self.kept.told[told].next_step
             assert self.kept.told[told].records == len(mine)
             for entry in mine:
-                entry.put({"Again": WAITING, "Halve": WAITING, "DeadLetters": BURYING, "Skip": SETTLED}[step])
+                entry.put({"DeadLetters": BURYING, "Skip": SETTLED}.get(step, WAITING))
+            assert (self.ledger.ending is not None) >= (step == "GiveUp")
 
     @precondition(has_deliveries)
     @rule(data=st.data())
@@ -325,6 +328,9 @@ class Histories(RuleBasedStateMachine):
             return
         self.ledger.take_back(self.kept.now_s)
         letters = self.letters
+        if self.ledger.ending is not None:  # whoever hands it over waits for nobody but those who write letters
+            assert self.ledger.drained == all(entry.state != BURYING for entry in self.entries)
+            return
         for _ in range(10 * len(self.entries) + 10):
             self.kept.now_s += 10
             for letter in [*letters, *self.ledger.dead_letters(self.kept.now_s)]:

@@ -189,6 +189,27 @@ async def test_a_worker_alone_takes_a_shard_back_after_the_cool_down(local: Loca
     assert [event.reason for event in of(events, ShardGivenUp)] == ["failed: OSError"]
 
 
+async def test_a_shard_that_is_given_up_without_a_cool_down_begins_anew(local: LocalKinesis, kinesis: Any) -> None:
+    numbers = put(kinesis, b"0")
+    leases, events = MemoryLeaseTable(), []
+    tokens: list[int] = []
+    retry = Retry(tries_max=1, then=GiveUp(cool_down_s=0.0))
+    chosen = {"ledger": LedgerSettings(retry=retry), "cadence": Prompt()}
+
+    async def handle(batch: Any) -> None:
+        tokens.append(batch.token)
+        if len(tokens) == 1:
+            raise OSError
+
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        await checkpoint_reaches(leases, numbers[0])
+        await consumer.close()
+        await running
+    assert len(tokens) == 2
+    assert tokens[1] > tokens[0]
+
+
 async def workers(leases: MemoryLeaseTable) -> dict[str, Any]:
     return {row.worker_id: row for row in await leases.workers()}
 

@@ -94,6 +94,11 @@ class Ledger(Generic[R]):
         return self._closed is not None
 
     @property
+    def given_up(self) -> bool:
+        """True when nothing more is handed out, and the lease is to go."""
+        return self.ending is not None and not self.ending.stops
+
+    @property
     def held(self) -> Held:
         """What came and is not settled, handed out or not: records, and the bytes that are kept for them."""
         return self._book.held

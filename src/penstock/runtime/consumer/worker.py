@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment.decide import decide
@@ -235,9 +236,10 @@ class Worker:
         if not presence.leaving and not self._parts.keys() <= {row.stream for row in sight.leases.values()}:
             await self._shards.missing(sight.leases)
             return True
+        claimed = {key: replace(leases[key], owner=self.id) for key in self._holding.claims if key in leases}
         part = decide(
             sight.fleet,
-            leases.values(),
+            (leases | claimed).values() if sight.fleet is Fleet.KCL2 else leases.values(),
             workers.values(),
             self.id,
             strategy=settings.strategy,
@@ -340,7 +342,7 @@ class Worker:
         load = Counter(row.actual_owner for row in self._sight.leases.values() if row.actual_owner and not row.ended)
         avoids = self._presence.avoids()
         for key, held in self.held.items():
-            if self._presence.leaving or key in avoids:
+            if self._presence.leaving or key in avoids or held.reader.ledger.given_up:
                 receiver = part.give.get(key)
                 if receiver is None or receiver in held.side.tried:
                     receiver = receiver_for(key, load, workers.values(), self.id, held.side.tried)
