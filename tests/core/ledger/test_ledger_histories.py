@@ -52,7 +52,8 @@ class Histories(RuleBasedStateMachine):
     latest_wins = False
 
     @initialize(
-        halve=st.booleans(), tries=st.sampled_from([1, 2, None]), then=st.sampled_from([DeadLetters(), Skip(), GiveUp()]),
+        halve=st.booleans(), tries=st.sampled_from([1, 2, None]),
+        then=st.sampled_from([DeadLetters(), Skip(), GiveUp()]),
         stalled=st.sampled_from(
             [Redeliver(times_max=1, then=DeadLetters()), Redeliver(times_max=9), Skip(), DeadLetters()]
         ),
