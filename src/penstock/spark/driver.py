@@ -67,6 +67,7 @@ class Driver:
         self._leases: LeaseMirror | None = None
         self._planned: StreamOffset | None = None
         """The end of the batch that Spark is busy with."""
+        self._has_committed = False
 
     # --- what Spark asks -------------------------------------------------------------------------------------------
 
@@ -92,8 +93,8 @@ class Driver:
         return self._loop.run(self._partitions(StreamOffset.from_dict(end)))
 
     def committed(self, end: Mapping[str, Any]) -> None:
-        """Spark has committed the batch that ends at ``end``."""
-        if self._options.leases is not None:
+        """Spark has committed the batch that ends at ``end``. It says so late: with the next one."""
+        if self._options.leases is not None and not self._has_committed:
             self._loop.run(self._committed(StreamOffset.from_dict(end)))
 
     def whole(self) -> list[ShardPartition]:
@@ -170,7 +171,7 @@ class Driver:
         return leases
 
     async def _committed(self, end: StreamOffset) -> None:
-        self._planned = None
+        self._planned, self._has_committed = None, True
         planner, leases = self._planner, self._leases
         if planner is not None and leases is not None and end.created_s == int(planner.summary.creation_timestamp_s):
             leases.committed(end, planner.lineage)

@@ -72,6 +72,7 @@ class LeaseMirror:
         self._interval_s = interval_s
         self._failover_s = failover_s
         self._rows = MirroredRows(())
+        self._newest: tuple[StreamOffset, Lineage] | None = None
         self._news = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._calls = asyncio.Semaphore(CALLS_MAX)
@@ -151,15 +152,10 @@ class LeaseMirror:
 
     def committed(self, offset: StreamOffset, lineage: Lineage) -> None:
         """Spark has committed this offset: its positions are written in a moment, unless newer ones come before."""
-        loop = asyncio.get_running_loop()
-        notes = loop.time() - self._noted_s > NOTES_INTERVAL_S
-        if notes:
-            self._noted_s = loop.time()
-        gone = gone_of(self._rows.rows, offset, lineage)
-        self._rows.want(marks_of(offset, lineage, self._start), gone=gone, notes=notes)
+        self._newest = (offset, lineage)
         self._news.set()
         if self._running is None:
-            self._running = loop.create_task(self._run())
+            self._running = asyncio.get_running_loop().create_task(self._run())
 
     @property
     def rows(self) -> Mapping[str, LeaseRow]:
@@ -169,7 +165,8 @@ class LeaseMirror:
     @property
     def behind(self) -> int:
         """Shards whose leases do not say yet what is committed."""
-        return len(self._rows.behind())
+        newest = self._newest
+        return len(self._rows.behind(None if newest is None else marks_of(*newest, self._start)))
 
     async def close(self) -> None:
         """Write what is missing, for a moment, and close the table."""
@@ -207,6 +204,7 @@ class LeaseMirror:
     async def _turn(self) -> None:
         """Write until the rows say what is wanted. What fails is left in ``_faults``, by shard."""
         now_s = asyncio.get_running_loop().time()
+        self._want(now_s)
         if now_s - self._looked_s > LOOK_INTERVAL_S:
             self._looked_s = now_s
             self._rows.doubt(self._rows.owned())
@@ -217,6 +215,17 @@ class LeaseMirror:
                 return
             await asyncio.gather(*map(self._step, steps))
         self._faults = {_key(step): "somebody else writes to the lease" for step in self._rows.steps()}
+
+    def _want(self, now_s: float) -> None:
+        """With thousands of shards this takes a while: once for each turn, not for each batch."""
+        if self._newest is None:
+            return
+        (offset, lineage), self._newest = self._newest, None
+        notes = now_s - self._noted_s > NOTES_INTERVAL_S
+        if notes:
+            self._noted_s = now_s
+        gone = gone_of(self._rows.rows, offset, lineage)
+        self._rows.want(marks_of(offset, lineage, self._start), gone=gone, notes=notes)
 
     async def _step(self, step: Step) -> None:
         key = _key(step)

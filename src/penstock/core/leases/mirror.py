@@ -132,12 +132,12 @@ class MirroredRows:
             if (row := self._rows.get(key)) is not None and (owner := row.actual_owner) is not None
         }
 
-    def behind(self) -> list[str]:
-        """Shards whose rows do not say yet what is wanted."""
+    def behind(self, marks: Iterable[Mark] | None = None) -> list[str]:
+        """Shards whose rows do not say yet what is wanted, or what these marks say."""
         return [
-            key
-            for key, mark in self._marks.items()
-            if (row := self._rows.get(key)) is None or _ahead(row, mark) or key in self._doubtful
+            mark.shard_id
+            for mark in (list(self._marks.values()) if marks is None else marks)
+            if (row := self._rows.get(mark.shard_id)) is None or _ahead(row, mark) or mark.shard_id in self._doubtful
         ]
 
     def ahead(self, marks: Iterable[Mark]) -> list[str]:
