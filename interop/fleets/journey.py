@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import botocore.config
-from account import Account, as_rows
+from account import Account, Move, as_rows
 from processes import KCL_2, KCL_3, OURS, Services, WorkerProcess, now_ms, start_kcl, start_ours
 from watching import TableWatch
 from writing import Writer, merge_last, open_shards, split_first
@@ -55,6 +55,7 @@ class Journey:
         self.name = name
         self.folder = folder
         self.account = Account()
+        self.moves: list[Move] = []
         self.workers: dict[str, WorkerProcess] = {}
         self.stop_s: dict[str, float] = {}
         self.result: dict[str, Any] = {"journey": name, "steps": []}
@@ -191,7 +192,7 @@ class Journey:
         self.stop(*(worker.name for worker in self.workers.values() if worker.is_running))
         self.account.read(self.workers.values())
         self.watch.stop()
-        moves = self.account.moves()
+        moves = self.moves = self.account.moves()
         self.result |= {
             "records": written,
             "missing": len(self.account.missing(written)),
@@ -215,6 +216,8 @@ class Journey:
             faults.append(f"{self.result['missing']} records did not arrive")
         faults += self.account.out_of_order()[:5]
         faults += self.watch.steps_back()[:5]
+        # A KCL 2.x steals in the middle of everything; all other moves from ours are handoffs, or come after silence.
+        faults += [f"two readers: {one}" for one in self.moves if one.late and one.giver == OURS and one.taker != KCL_2]
         if any(one.kind == KCL_2 for one in self.workers.values()) and self.watch.without_counter:
             faults.append(f"rows without a counter, which no KCL 2.x can read: {sorted(self.watch.without_counter)}")
         for worker in self.workers.values():
