@@ -103,7 +103,7 @@ class Kcl2Worker:
             if self._takes and loop.time() >= take_at_s:
                 await self._take(loop.time())
                 take_at_s = loop.time() + self._failover_s / 2
-            await asyncio.sleep(self._failover_s / 10)
+            await asyncio.sleep(self._failover_s / 4)
 
     async def _take(self, now_s: float) -> None:
         listing = await self.table.scan()

@@ -12,11 +12,14 @@ from kcl_kit import Kcl2Worker, KclTable
 
 from penstock.core.leases import Done, LeaseRow, writes
 from penstock.core.leases.tenure import Loss
+from penstock.core.leases.writes import Kind
 from penstock.events import FleetChanged
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from penstock.core.leases import Outcome, Write
 
 F = 3.0
 SHARDS = 4
@@ -240,3 +243,27 @@ def put(kinesis: Any, start: int, stop: int) -> set[bytes]:
 
 def in_first_shard(data: bytes) -> bool:
     return int(data) % SHARDS == 0
+
+
+async def test_what_is_being_stolen_counts_as_its_own(local: LocalKinesis, table: KclTable) -> None:
+    """Rounds follow each other in no time, and a take has to be answered: it would steal one more in each of them."""
+
+    class Slow(KclTable):
+        async def write(self, write: Write) -> Outcome:
+            if write.kind is not Kind.TAKE or write.change_of("leaseOwner") != "ours":
+                return await super().write(write)
+            await asyncio.sleep(0.35)  # some rounds
+            outcome = await super().write(write)
+            takes.append(outcome)
+            return outcome
+
+    takes: list[Outcome] = []
+    slow = Slow("leases")
+    for key in KEYS:
+        slow.add(table.row(key))
+    async with fleet_of(local, slow) as fleet, kcl2(slow) as other:
+        await fleet.until(lambda: len(other.held) == SHARDS)
+        fleet.start("ours")
+        await fleet.until(lambda: len(fleet.held()["ours"]) == SHARDS // 2)
+        await fleet.until(lambda: len(other.held) == SHARDS // 2)
+        assert sum(isinstance(one, Done) for one in takes) == SHARDS // 2
