@@ -164,10 +164,11 @@ async def test_the_leader_has_a_shard_handed_over_to_a_kcl_worker(
     wanted = put(kinesis, 0, 40)
     table.mode("CLIENT_VERSION_3X")
     table.metrics_of("kcl")
-    for key in KEYS:
-        table.add(table.row(key) | {"leaseOwner": "ours"})
     async with fleet_of(local, table) as fleet:
         fleet.start("ours")
+        await fleet.until(lambda: "ours" in table.names())
+        for key in KEYS:
+            table.add(table.row(key) | {"leaseOwner": "ours"})
         await fleet.account.until(wanted)
         asked = await table.write(writes.ask_handoff(await row_of(table, KEYS[0]), "kcl"))
         assert isinstance(asked, Done)
@@ -208,6 +209,7 @@ async def test_the_leader_has_a_shard_handed_over_by_a_kcl_worker_and_it_is_read
         assert set(other.held) == set(KEYS[1:])
 
 
+@pytest.mark.slow
 async def test_a_handoff_to_oneself_is_ended_by_the_next_renewal(local: LocalKinesis, table: KclTable) -> None:
     table.mode("CLIENT_VERSION_3X")
     table.metrics_of("kcl")
@@ -218,6 +220,7 @@ async def test_a_handoff_to_oneself_is_ended_by_the_next_renewal(local: LocalKin
         assert "checkpointOwner" not in table.row(KEYS[0])
 
 
+@pytest.mark.slow
 async def test_a_worker_that_is_asked_to_hand_over_what_it_had_in_a_former_life_passes_it_on(
     local: LocalKinesis, table: KclTable
 ) -> None:
