@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -101,6 +102,22 @@ class SyncConsumer:
                 self._last = self._thread.run(self._statistics())
                 self._thread.close()
                 self._callbacks.shutdown(wait=False)
+
+    def deregister(self) -> None:
+        """As `Consumer.deregister`."""
+        self._thread.run(self._consumer.deregister())
+
+    def close_on_signals(self, *numbers: int) -> None:
+        """Close when the process gets one of these signals, by default SIGTERM and SIGINT: iterations and `run` end,
+        and the program goes on behind them. To be called by the main thread.
+        """
+
+        def close(*_: object) -> None:
+            # In a thread: the main one may wait for the very loop that closes.
+            threading.Thread(target=self.close, name="penstock-close").start()
+
+        for number in numbers or (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, close)
 
     def __enter__(self) -> SyncConsumer:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import signal
 import socket
 import uuid
 from collections import Counter
@@ -119,6 +120,7 @@ class Consumer:
         self._running: asyncio.Task[None] | None = None
         self._is_paused = False
         self._is_closing = False
+        self._closing_by_signal: asyncio.Future[None] | None = None
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -130,7 +132,9 @@ class Consumer:
             raise RuntimeError("a consumer is started once: make another one")
         gate = SubscriptionGate(self.settings.subscriptions_per_s)
         for given in self._given:
-            source = CountedSource(source_for(given, self._wire), self._source_calls)
+            # The wire may be meant for the lease table alone.
+            found = source_for(given, self._wire if isinstance(given, str) else None)
+            source = CountedSource(found, self._source_calls)
             self._streams[source.stream] = OpenStream(source, self.settings, gate, rng=self._rng, on_event=self._tell)
         for stream in self._streams.values():
             await stream.open(self.settings.fan_out_consumer or self.application)
@@ -188,6 +192,18 @@ class Consumer:
             finally:
                 if isinstance(given, str):
                     await source.close()
+
+    def close_on_signals(self, *numbers: int) -> None:
+        """Close when the process gets one of these signals, by default SIGTERM and SIGINT: iterations and `run` end,
+        and the program goes on behind them. On the main thread's event loop, on Unix.
+        """
+        loop = asyncio.get_running_loop()
+        for number in numbers or (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._close_soon)
+
+    def _close_soon(self) -> None:
+        if self._closing_by_signal is None:
+            self._closing_by_signal = asyncio.ensure_future(self.close())
 
     async def __aenter__(self) -> Consumer:
         try:

@@ -78,8 +78,8 @@ class WorkerSettings:
     parts_max: int = PARTS_MAX
     """A record of more parts becomes a dead letter."""
     cadence: Cadence = field(default_factory=Riding)
-    """When checkpoints are written: with the lease's renewals, each half of ``failover_s``, and at each planned end of a
-    tenure (Riding()); also each so many records or seconds (Every()); also after each settled batch (Prompt()).
+    """When checkpoints are written: with the lease's renewals, each half of ``failover_s``, and at each planned end of
+    a tenure (Riding()); also each so many records or seconds (Every()); also after each settled batch (Prompt()).
     """
     on_pending: OnPending | None = None
     """Asked when a shard begins whose former owner has prepared a checkpoint and did not commit it. None: it is

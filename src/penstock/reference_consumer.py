@@ -1,0 +1,230 @@
+"""The tables of the consumer's reference page, made from what the code itself says (`penstock.reference`).
+
+``python -m penstock.reference_consumer docs/reference/consumer.md`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import logging
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from penstock import events
+from penstock.aws.settings import LeaseTableOptions
+from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.leases.times import LeaseTimes
+from penstock.core.ledger.checkpoints import Every, Prompt, Riding
+from penstock.core.ledger.dedupe import Deduplicate
+from penstock.core.ledger.settings import (
+    AnyOrder,
+    ByKey,
+    DeadLetters,
+    GiveUp,
+    InOrder,
+    LedgerSettings,
+    Redeliver,
+    Retry,
+    Skip,
+    Stop,
+    Warn,
+)
+from penstock.reference import aside, attribute_docs, plain, renewed_with, shown, struct_table, table
+from penstock.runtime.consumer.driving import OneByOne, Unordered
+from penstock.runtime.consumer.lifecycle import AssignedShard, Callbacks, Origin
+from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
+from penstock.runtime.consumer.values import HandOut
+from penstock.runtime.feeds.fan_out import FanOutTimes
+from penstock.telemetry.log import LINES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CONSTANTS = {
+    "penstock.runtime.consumer.consumer": "consumer",
+    "penstock.runtime.consumer.worker": "consumer",
+    "penstock.runtime.consumer.presence": "membership",
+    "penstock.runtime.consumer.sight": "leases",
+    "penstock.runtime.consumer.shard_leases": "leases",
+    "penstock.runtime.consumer.shard_reader": "shards",
+    "penstock.runtime.consumer.ready": "consumer",
+    "penstock.runtime.consumer.burying": "dead letters",
+    "penstock.runtime.consumer.window_reading": "deduplication",
+    "penstock.runtime.consumer.kcl_watch": "beside the KCL",
+    "penstock.runtime.sync_consumer": "threads",
+    "penstock.runtime.feeds.polling": "polling",
+    "penstock.runtime.feeds.fan_out": "fan-out",
+    "penstock.core.feeding.poll_pace": "polling",
+    "penstock.core.feeding.cursor": "polling",
+    "penstock.core.leases.membership": "membership",
+    "penstock.core.assignment.views": "leases",
+    "penstock.core.assignment.kcl2": "beside the KCL",
+    "penstock.core.assignment.kcl3": "beside the KCL",
+    "penstock.core.assignment.fleet": "beside the KCL",
+    "penstock.core.ledger.checkpoints": "checkpoints",
+    "penstock.core.ledger.telling": "events",
+    "penstock.core.ledger.letter": "dead letters",
+    "penstock.aws.record_source": "fan-out",
+    "penstock.aws.lease_table": "tables",
+    "penstock.stores.postgres": "tables",
+    "penstock.stores.sqlite": "tables",
+}
+"""Modules whose constants are bounds and intervals that no option changes, and what they are about."""
+
+
+def fields_table(described: type) -> str:
+    """Every field of a dataclass or Struct: its default and meaning. Those that one remark is about share a row."""
+    about = attribute_docs(described)
+    rows, waiting = [], list[tuple[str, str]]()
+    for name, default in _defaults(described):
+        waiting.append((f"`{name}`", default))
+        if name in about:
+            names, defaults = zip(*waiting, strict=True)
+            rows.append((", ".join(names), ", ".join(defaults), about[name]))
+            waiting = []
+    rows += [(name, default, "") for name, default in waiting]
+    return table(("option", "default", "what it does"), rows)
+
+
+def policies_table() -> str:
+    """Every policy: where it may stand, its fields, its meaning."""
+    places = {
+        "`Retry.then`, `stalled`, `unreadable`": (DeadLetters, Skip, Stop),
+        "`Retry.then`, `stalled`": (GiveUp,),
+        "`stalled`": (Warn, Redeliver),
+        "`unreadable`": (HandOut,),
+        "`order`": (InOrder, AnyOrder, ByKey),
+        "`cadence`": (Riding, Every, Prompt),
+        "`run(concurrency=...)`": (OneByOne, Unordered),
+    }
+    rows = []
+    for place, kinds in places.items():
+        for kind in kinds:
+            about = attribute_docs(kind)
+            given = ", ".join(f"{name}={default}" for name, default in _defaults(kind))
+            meant = " ".join(f"`{name}`: {text}" for name, text in about.items())
+            rows.append((f"`{kind.__name__}({given})`", place, f"{plain(kind.__doc__ or '')} {meant}".strip()))
+    return table(("value", "where", "what it does"), rows)
+
+
+def callbacks_table() -> str:
+    """The callbacks."""
+    rows = [(f"`{name}`", text) for name, text in attribute_docs(Callbacks).items()]
+    return table(("callback", "awaited when"), rows)
+
+
+def origins_table() -> str:
+    """How a shard may come."""
+    rows = [(f"`Origin.{name}`", text) for name, text in _assigned_docs(Origin)]
+    return table(("`AssignedShard.origin`", "how the shard came"), rows)
+
+
+def events_table() -> str:
+    """Every event of a consumer: what happened, its fields, and how it is logged."""
+    rows = []
+    kinds = (events.ConsumerEvent, events.WorkerEvent, events.FeedEvent, events.LedgerEvent)
+    for event in (event for kind in kinds for event in get_args(kind)):
+        about = attribute_docs(event)
+        fields = [f"`{name}`" + aside(about.get(name, "")) for name in event.__struct_fields__ if name != "stream"]
+        line = LINES[event]
+        level = logging.getLevelName(line.level) + (f", one line in {line.every_s:g} s" if line.every_s else "")
+        rows.append((f"`{event.__name__}`", plain(event.__doc__ or ""), ", ".join(fields), level))
+    return table(("event", "what happened", "fields, beside `stream`", "in the log"), rows)
+
+
+def constants_table() -> str:
+    """Every bound and interval that no option changes."""
+    rows = []
+    for module, subject in CONSTANTS.items():
+        path = importlib.import_module(module).__file__
+        assert path is not None
+        waiting = list[str]()
+        body = ast.parse(Path(path).read_text(encoding="utf-8")).body
+        for node, following in zip(body, [*body[1:], None], strict=True):
+            if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+                continue
+            name = node.targets[0].id
+            value = getattr(importlib.import_module(module), name)
+            if name.isupper() and isinstance(value, int | float) and name[0] != "_" and name != "VERSION":
+                waiting.append(f"`{name}` = {shown(value)}")
+                if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                    rows.append((subject, ", ".join(waiting), plain(str(following.value.value))))
+                    waiting = []
+    return table(("about", "constant", "what it is"), sorted(rows, key=lambda row: row[0]))
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "settings": lambda: fields_table(WorkerSettings),
+    "ledger": lambda: fields_table(LedgerSettings),
+    "retry": lambda: fields_table(Retry),
+    "policies": policies_table,
+    "polling": lambda: fields_table(PollTimes),
+    "fan-out": lambda: fields_table(FanOutTimes),
+    "deduplication": lambda: fields_table(Deduplicate),
+    "lease table": lambda: fields_table(LeaseTableOptions),
+    "lease times": lambda: fields_table(LeaseTimes),
+    "callbacks": callbacks_table,
+    "origins": origins_table,
+    "assigned": lambda: fields_table(AssignedShard),
+    "statistics": lambda: struct_table(ConsumerStatistics, set()),
+    "shard statistics": lambda: struct_table(ShardStatistics, set()),
+    "events": events_table,
+    "constants": constants_table,
+}
+
+
+def renewed(page: str) -> str:
+    """The text of a page with all its tables as the code has them now."""
+    return renewed_with(page, TABLES)
+
+
+def _defaults(described: type) -> list[tuple[str, str]]:
+    if dataclasses.is_dataclass(described):
+        return [
+            (field.name, _default(field.default, field.default_factory, dataclasses.MISSING))
+            for field in dataclasses.fields(described)
+        ]
+    return [
+        (field.name, _default(field.default, field.default_factory, msgspec.NODEFAULT))
+        for field in msgspec.structs.fields(described)
+    ]
+
+
+def _default(value: Any, factory: Any, missing: Any) -> str:
+    if value is missing:
+        if factory is missing:
+            return "to be given"
+        value = factory()
+    if isinstance(value, bool | None) or value == {}:
+        return str(value)
+    if isinstance(value, int | float):
+        return shown(value)
+    if dataclasses.is_dataclass(value):
+        return f"`{type(value).__name__}(...)`" if dataclasses.fields(value) else f"`{type(value).__name__}()`"
+    kind = type(value).__name__
+    return f"`{kind}.{getattr(value, 'name', None) or getattr(value, 'kind', '')}`".replace(".`", "()`")
+
+
+def _assigned_docs(described: type) -> list[tuple[str, str]]:
+    """The docstrings under a class's plain assignments (an Enum's members)."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(described))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    return [
+        (ast.unparse(before.targets[0]), plain(str(here.value.value)))
+        for before, here in zip(tree.body, tree.body[1:], strict=False)
+        if isinstance(before, ast.Assign) and isinstance(here, ast.Expr) and isinstance(here.value, ast.Constant)
+    ]
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        path = Path(argument)
+        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")

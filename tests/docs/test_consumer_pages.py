@@ -1,0 +1,207 @@
+"""The consumer's pages say what the code does: the guide's programs run, the tables are those of the code."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
+import pytest
+from doc_pages import DOCS, blocks
+
+from penstock import (
+    Batch,
+    Consumer,
+    FanOutTimes,
+    PollTimes,
+    StartAt,
+    SyncBatch,
+    SyncConsumer,
+    WorkerSettings,
+    errors,
+    reference_consumer,
+)
+from penstock.telemetry.log import LINES
+from penstock.testing import LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PAGE = (DOCS / "reference" / "consumer.md").read_text(encoding="utf-8")
+GUIDE = (DOCS / "guides" / "consumer.md").read_text(encoding="utf-8")
+PROGRAMS = [block for block in blocks(DOCS / "guides" / "consumer.md", "python") if block.file_name]
+OTHERS = [block for block in blocks(DOCS / "guides" / "consumer.md", "python") if not block.file_name]
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={"orders": 2}) as service:
+        yield service
+
+
+def client(local: LocalKinesis) -> Any:
+    session = botocore.session.get_session()
+    return session.create_client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_programs_of_the_guide_run(local: LocalKinesis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in local.environment().items():
+        monkeypatch.setenv(name, value)
+    entries = [{"Data": b"order %d" % number, "PartitionKey": f"c-{number}"} for number in range(20)]
+    client(local).put_records(StreamName="orders", Records=entries)
+    assert [block.file_name for block in PROGRAMS] == ["first_consumer.py", "threads_consumer.py"]
+    started = []
+    for block in PROGRAMS:
+        path = tmp_path / str(block.file_name)
+        path.write_text(block.text, encoding="utf-8")
+        started.append(
+            subprocess.Popen(
+                [sys.executable, str(path)], env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        )
+    try:
+        for process in started:
+            assert process.stdout is not None
+            lines = {process.stdout.readline() for _ in entries}
+            assert {line.partition(" ")[2].strip() for line in lines} == {f"order {number}" for number in range(20)}
+        for process in started:
+            process.send_signal(signal.SIGTERM)
+        for process in started:
+            _, told = process.communicate()
+            assert process.returncode == 0, told
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize("block", OTHERS, ids=lambda block: block.name)
+def test_the_other_blocks_run(block: Any, local: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in local.environment().items():
+        monkeypatch.setenv(name, value)
+    names: dict[str, Any] = {"__name__": __name__}  # a dataclass looks for its module
+    exec(compile(block.text, "block", "exec"), names)
+    if "orders" in names:
+        assert isinstance(names["orders"](), Consumer)
+
+
+def test_the_lines_that_the_guide_looks_for_are_those_of_the_log() -> None:
+    told = " ".join(line.text for line in LINES.values())
+    rows = re.findall(r"^\| `([^`]+)` \|", GUIDE.split("## Three in the morning")[1], re.MULTILINE)
+    quoted = [row for row in rows if " " in row]
+    assert len(quoted) == 5
+    for row in quoted:
+        for part in re.split(r"…|: ", row):
+            assert part.strip() in told or part.strip() == "the lease was lost", row
+
+
+# --- the reference ----------------------------------------------------------------------------------
+
+
+def test_the_tables_are_those_of_the_code() -> None:
+    renewed = reference_consumer.renewed(PAGE)
+    assert renewed == PAGE, "run python -m penstock.reference_consumer docs/reference/consumer.md"
+    assert set(re.findall(r"<!-- table: (.*) -->", PAGE)) == set(reference_consumer.TABLES)
+
+
+@pytest.mark.parametrize("name", sorted(set(reference_consumer.TABLES) - {"events"}))
+def test_every_row_says_what_it_means(name: str) -> None:
+    lines = reference_consumer.TABLES[name]().splitlines()
+    assert len(lines) > 3
+    assert [line for line in lines if "|  |" in line] == []
+
+
+def test_every_setting_is_there() -> None:
+    for described, name in ((WorkerSettings, "settings"), (PollTimes, "polling"), (FanOutTimes, "fan-out")):
+        table = reference_consumer.TABLES[name]()
+        assert [field.name for field in dataclasses.fields(described) if f"`{field.name}`" not in table] == []
+
+
+def shown_signature(method: Any) -> str:
+    """``nack(*indices, delay_s=0.0)``."""
+    parameters = [
+        parameter.replace(annotation=parameter.empty)
+        for name, parameter in inspect.signature(method).parameters.items()
+        if name != "self"
+    ]
+    return f"{method.__name__}{inspect.Signature(parameters)}"
+
+
+@pytest.mark.parametrize(
+    ("head", "kinds"), [("Reading", (Consumer, Batch)), ("Steering", (Consumer,))], ids=["reading", "steering"]
+)
+def test_the_methods_are_those_of_the_code(head: str, kinds: tuple[type, ...]) -> None:
+    section = PAGE.split(f"## {head}\n")[1].split("\n## ")[0]
+    named = re.findall(r"^\| `(\w+\(.*?\))` \|", section, re.MULTILINE)
+    for text in named:
+        name = text.partition("(")[0]
+        (kind,) = [kind for kind in kinds if inspect.isfunction(getattr(kind, name, None))]
+        assert shown_signature(getattr(kind, name)) == text
+
+
+def test_both_faces_have_the_same_methods_with_the_same_arguments() -> None:
+    for kind, face in ((Consumer, SyncConsumer), (Batch, SyncBatch)):
+        public = {name for name, member in vars(kind).items() if inspect.isfunction(member) and name[0] != "_"}
+        assert {name for name in public if not hasattr(face, name)} == set()
+        for name in public:
+            ours = shown_signature(getattr(kind, name)).replace("handlers_max=None", "handlers_max=32")
+            assert shown_signature(getattr(face, name)) == ours
+    arguments = set(inspect.signature(Consumer).parameters) - {"rng"}
+    assert set(inspect.signature(SyncConsumer).parameters) == arguments
+    shown = set(re.findall(r"^\| `(\w+)`", PAGE.split("## Reading")[0], re.MULTILINE))
+    assert {name for name in arguments if not name.startswith("on_shards")} == {
+        name for name in shown if not name.startswith("on_shards")
+    }
+
+
+def test_every_error_that_is_named_is_one() -> None:
+    section = PAGE.split("## Errors")[1].split("\n## ")[0]
+    named = set(re.findall(r"`(\w+Error)`", section))
+    assert named >= {"ShardReadError", "UnreadableRecordError", "OptionError"}
+    assert {name for name in named if not hasattr(errors, name)} == set()
+
+
+@pytest.mark.parametrize(
+    "fan_out",
+    [
+        pytest.param(None, id="polling"),
+        pytest.param(FanOutTimes(again_after_s=0.1), id="fan-out", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.timeout(60)
+def test_a_consumer_makes_the_calls_of_the_policy(
+    local: LocalKinesis, monkeypatch: pytest.MonkeyPatch, fan_out: FanOutTimes | None
+) -> None:
+    for name, value in local.environment().items():
+        monkeypatch.setenv(name, value)
+    client(local).put_record(StreamName="orders", Data=b"an order", PartitionKey="c-1")
+    local.reset_stats()
+    settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON, fan_out=fan_out)
+    with SyncConsumer("orders", application="billing", settings=settings) as consumer:
+        for batch in consumer:
+            batch.ack()
+            break
+    called = set(local.stats().operations)
+    statements = json.loads((DOCS / "iam" / "consumer.json").read_text(encoding="utf-8"))["Statement"]
+    allowed = {
+        statement["Sid"]: {action.partition(":")[2] for action in _listed(statement["Action"])}
+        for statement in statements
+    }
+    fan_out_calls = allowed["OnlyForFanOut"] | allowed["OnlyToRegisterForFanOut"]
+    leases = allowed["KeepTheLeases"] | allowed["ShowTheWorkers"]
+    assert called <= allowed["ReadTheStream"] | leases | (fan_out_calls if fan_out else set())
+    assert called >= (fan_out_calls - {"DescribeStreamConsumer"} if fan_out else allowed["ReadTheStream"])
+
+
+def _listed(given: str | list[str]) -> list[str]:
+    return [given] if isinstance(given, str) else given
