@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import botocore.session
 import pytest
+from lease_query import DEADLINE_S, FAILOVER_S, Query
 from querying import Stream
 
 from penstock.aws.kinesis import PutEntry
-from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.feeding.poll_pace import PollTimes
@@ -29,18 +29,12 @@ from penstock.local.faults import Fault
 from penstock.model import Position, StartAt, StreamName
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.settings import WorkerSettings
-from penstock.spark.driver import Driver, wire_settings
 from penstock.spark.leases import LeasesInUseError
-from penstock.spark.options import parse_read_options
-from penstock.spark.ranges import ReadSettings
-from penstock.spark.reading import read_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-DEADLINE_S = 60.0
 HOUR_S = 3600
-FAILOVER_S = 1.0
 POLICY = Path(__file__).resolve().parents[2] / "docs" / "iam" / "spark-source.json"
 LEASE_CALLS = {
     action.removeprefix("dynamodb:")
@@ -55,100 +49,6 @@ def local() -> Iterator[LocalKinesis]:
     """One for all: its DynamoDB takes a while to start."""
     with LocalKinesis() as service:
         yield service
-
-
-class Query:
-    """What Spark does with a source, as far as the driver sees it; its leases as the table has them."""
-
-    def __init__(self, stream: Stream, application: str) -> None:
-        self.stream = stream
-        self.application = application
-        self.driver: Driver | None = None
-
-    def start(self, stored: Mapping[str, Any] | None = None, **options: str) -> Query:
-        local = self.stream.local
-        given = {
-            "streamName": self.stream.name.name or "",
-            "region": local.region,
-            "endpointUrl": local.endpoint_url,
-            "dynamodbEndpointUrl": local.endpoint_url,
-            "applicationName": self.application,
-            "startingPosition": "TRIM_HORIZON",
-            "leaseIntervalMs": "100",
-            "leaseFailoverMs": str(int(FAILOVER_S * 1000)),
-            "pollIntervalMs": "200",
-            **options,
-        }
-        read = parse_read_options(given, streaming=True)
-        self.driver = Driver(read, ReadSettings(wire=wire_settings(read, "task")))
-        self.end = stored
-        return self
-
-    def batch(self) -> list[bytes]:
-        """One micro-batch, committed. Empty when nothing is new."""
-        assert self.driver is not None
-        self.stream.settle()
-        self.driver._next_plan_s = 0.0  # without the wait between two looks
-        end = self.driver.latest(self.end, capped=True)
-        if end == self.end:
-            return []
-        rows = [
-            data
-            for task in self.driver.partitions(end)
-            for page in read_partition(task)
-            for data in page["data"].to_pylist()
-        ]
-        self.end = end
-        return rows
-
-    def read(self, wanted: int) -> list[bytes]:
-        """So many rows, each batch committed, the last one too."""
-        rows: list[bytes] = []
-        end_s = time.monotonic() + DEADLINE_S
-        while len(rows) < wanted:
-            assert time.monotonic() < end_s, f"{len(rows)} of {wanted} rows"
-            rows += self.batch()
-        return rows + self.batch()
-
-    def stop(self) -> None:
-        if self.driver is not None:
-            self.driver.close()
-            self.driver = None
-
-    def rows(self) -> dict[str, LeaseRow]:
-        async def scan() -> dict[str, LeaseRow]:
-            table = self.table()
-            try:
-                return {row.key: row for row in (await table.scan(consistent=True)).rows}
-            finally:
-                await table.close()
-
-        return asyncio.run(scan())
-
-    def table(self) -> DynamoLeaseTable:
-        local = self.stream.local
-        wire = WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("a", "b"))
-        return DynamoLeaseTable(self.application, wire, LeaseTableOptions(answer_timeout_s=30.0))
-
-    def put_row(self, row: LeaseRow) -> None:
-        async def put() -> None:
-            table = self.table()
-            await table.ensure()
-            await table.create(row)
-            await table.close()
-
-        asyncio.run(put())
-
-    def behind(self) -> int:
-        assert self.driver is not None
-        report = self.driver.report()
-        return 0 if report is None else int(report["leasesBehind"])
-
-    def until_mirrored(self) -> None:
-        end_s = time.monotonic() + DEADLINE_S
-        while self.behind():
-            assert time.monotonic() < end_s, "the leases stay behind"
-            time.sleep(0.02)
 
 
 @pytest.fixture

@@ -1,0 +1,120 @@
+"""What Spark does with a source, without Spark: batch after batch through the driver, with an application's leases."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.spark.driver import Driver, wire_settings
+from penstock.spark.options import parse_read_options
+from penstock.spark.ranges import ReadSettings
+from penstock.spark.reading import read_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from querying import Stream
+
+    from penstock.core.leases import LeaseRow
+
+DEADLINE_S = 60.0
+FAILOVER_S = 1.0
+
+
+class Query:
+    """One query after the other on a stream, and the leases as their table has them."""
+
+    def __init__(self, stream: Stream, application: str, dynamodb_url: str | None = None) -> None:
+        """``dynamodb_url``: where the leases are; None: beside the stream."""
+        self.stream = stream
+        self.dynamodb_url = dynamodb_url or stream.local.endpoint_url
+        self.application = application
+        self.driver: Driver | None = None
+
+    def start(self, stored: Mapping[str, Any] | None = None, **options: str) -> Query:
+        local = self.stream.local
+        given = {
+            "streamName": self.stream.name.name or "",
+            "region": local.region,
+            "endpointUrl": local.endpoint_url,
+            "dynamodbEndpointUrl": self.dynamodb_url,
+            "applicationName": self.application,
+            "startingPosition": "TRIM_HORIZON",
+            "leaseIntervalMs": "100",
+            "leaseFailoverMs": str(int(FAILOVER_S * 1000)),
+            "pollIntervalMs": "200",
+            **options,
+        }
+        read = parse_read_options(given, streaming=True)
+        self.driver = Driver(read, ReadSettings(wire=wire_settings(read, "task")))
+        self.end = stored
+        return self
+
+    def batch(self) -> list[bytes]:
+        """One micro-batch, committed. Empty when nothing is new."""
+        assert self.driver is not None
+        self.stream.settle()
+        self.driver._next_plan_s = 0.0  # without the wait between two looks
+        end = self.driver.latest(self.end, capped=True)
+        if end == self.end:
+            return []
+        rows = [
+            data
+            for task in self.driver.partitions(end)
+            for page in read_partition(task)
+            for data in page["data"].to_pylist()
+        ]
+        self.end = end
+        return rows
+
+    def read(self, wanted: int) -> list[bytes]:
+        """So many rows, each batch committed, the last one too."""
+        rows: list[bytes] = []
+        end_s = time.monotonic() + DEADLINE_S
+        while len(rows) < wanted:
+            assert time.monotonic() < end_s, f"{len(rows)} of {wanted} rows"
+            rows += self.batch()
+        return rows + self.batch()
+
+    def stop(self) -> None:
+        if self.driver is not None:
+            self.driver.close()
+            self.driver = None
+
+    def rows(self) -> dict[str, LeaseRow]:
+        async def scan() -> dict[str, LeaseRow]:
+            table = self.table()
+            try:
+                return {row.key: row for row in (await table.scan(consistent=True)).rows}
+            finally:
+                await table.close()
+
+        return asyncio.run(scan())
+
+    def table(self) -> DynamoLeaseTable:
+        local = self.stream.local
+        wire = WireSettings(endpoint_url=self.dynamodb_url, region=local.region, credentials=Credentials("a", "b"))
+        return DynamoLeaseTable(self.application, wire, LeaseTableOptions(answer_timeout_s=30.0))
+
+    def put_row(self, row: LeaseRow) -> None:
+        async def put() -> None:
+            table = self.table()
+            await table.ensure()
+            await table.create(row)
+            await table.close()
+
+        asyncio.run(put())
+
+    def behind(self) -> int:
+        assert self.driver is not None
+        report = self.driver.report()
+        return 0 if report is None else int(report["leasesBehind"])
+
+    def until_mirrored(self) -> None:
+        end_s = time.monotonic() + DEADLINE_S
+        while self.behind():
+            assert time.monotonic() < end_s, "the leases stay behind"
+            time.sleep(0.02)
