@@ -121,7 +121,8 @@ async def test_a_checkpoint_by_the_number_alone_leaves_the_rest_of_an_aggregate_
     blob = encode_aggregate([("k", text.encode(), None) for text in "abc"])
     kinesis.put_record(StreamName=STREAM, PartitionKey="k", Data=blob)
     async with running(local, table, "shapes:V1", failover_s=0.5) as worker:
-        await worker.until(lambda: len(journal.datas()) == 3)
+        await worker.until(lambda: table.rows() and table.rows()[0].checkpoint.is_position)
+        assert len(journal.datas()) == 3
         row = await table.get(SHARD_ID)
         while row is not None and not isinstance(await table.write(writes.take(row, "thief")), writes.Done):
             row = await table.get(SHARD_ID)
