@@ -187,10 +187,14 @@ async def test_leases_that_a_crash_left_out_are_made_at_the_next_start(local: Lo
         assert set(fleet.account.counts().values()) == {1}
 
 
-async def test_parents_that_retention_has_trimmed_while_it_was_stopped(local: LocalKinesis, stream: Stream) -> None:
+@pytest.mark.parametrize("start_at", [StartAt.TRIM_HORIZON, StartAt.LATEST], ids=["oldest", "latest"])
+async def test_parents_that_retention_has_trimmed_while_it_was_stopped(
+    local: LocalKinesis, stream: Stream, start_at: StartAt
+) -> None:
     """Their leases say where it stood: the children are read from their beginning, and the loss is told."""
-    async with fleet_of(local) as fleet:
+    async with fleet_of(local, start_at=start_at) as fleet:
         fleet.start("a")
+        await until(fleet, lambda rows: len(rows) == 2 and all(row.read_until_ms for row in rows))
         first = stream.put()
         await fleet.account.until(first)
         await fleet.stop("a")

@@ -48,7 +48,7 @@ class KclWatch:
         self._report_interval_s = report_interval_s
         self._watch = FleetWatch(failover_s=failover_s, report_interval_s=report_interval_s)
         self._own_tables: Coordination | None = None
-        self._own_looked_s = float("-inf")
+        self._look_at_s = float("-inf")
         self._cpu_is_shown = False
         self._shown: set[Place] = set()
         self._reported_s = float("-inf")
@@ -58,9 +58,8 @@ class KclWatch:
     async def look(self, listing: Listing, leases: Iterable[LeaseView], penstock_workers: Collection[str]) -> Finding:
         """After a scan. ``penstock_workers``: all that had a row when it was answered, or later."""
         now_s = self._clock()
-        if now_s - self._own_looked_s >= LOOK_INTERVAL_S:
-            self._own_tables = await self._table.coordination()
-            self._own_looked_s = now_s
+        if now_s >= self._look_at_s:
+            await self._look_at_own_tables(now_s)
         beside = beside_leases(listing.foreign)
         self.finding = self._watch.look(
             self._clock(),
@@ -74,12 +73,24 @@ class KclWatch:
         self._cpu_is_shown = any(not one.show_cpu <= {*penstock_workers} for one in places)
         return self.finding
 
+    async def _look_at_own_tables(self, now_s: float) -> None:
+        try:
+            self._own_tables = await self._table.coordination()
+        except PenstockError as error:
+            if not error.retryable or self._look_at_s == float("-inf"):
+                raise  # whose rules hold has to be known before anything is taken
+            self._look_at_s = now_s + LOOK_INTERVAL_S / 10
+        else:
+            self._look_at_s = now_s + LOOK_INTERVAL_S
+
     async def owned_keys(self) -> list[str] | None:
         """The leases that name this worker as owner, by the fleet's index; None: there is none."""
         return await self._table.owned_keys(self._worker_id)
 
     async def report(self) -> None:
-        """Show the metrics row where the fleet keeps them, if it is time. A failure is made good by the next one."""
+        """Show the metrics row where the fleet keeps them, if it is time. What may pass is made good by the next one;
+        raises what does not (no permission): a worker that is not shown is assigned nothing, for ever.
+        """
         now_s, places = self._clock(), self.finding.metrics_in
         interval_s = self._report_interval_s if self._shown.issuperset(places) else RETRY_INTERVAL_S
         if now_s - self._reported_s < interval_s:
@@ -91,11 +102,7 @@ class KclWatch:
         samples = tuple(self._samples) if self._cpu_is_shown else ()
         for place in places:
             row = metrics_row(place, self._worker_id, self._epoch_s(), samples)
-            try:
-                outcome = await self._table.show_metrics(place, row)
-            except PenstockError:
-                continue
-            if isinstance(outcome, Done):
+            if isinstance(await self._table.show_metrics(place, row), Done):
                 self._shown.add(place)
         self._reported_s = now_s
 

@@ -69,8 +69,9 @@ class ShardLeases:
     # --- one stream -----------------------------------------------------------------------------
 
     async def _missing(self, part: StreamPart, rows: Mapping[str, LeaseRow]) -> None:
-        held = {shard_id_of(row.key): row.ended for row in _of(part, rows)}
-        await self._create(part, births(Lineage(await part.list_shards()), held, self._start_at))
+        known = _of(part, rows)
+        held = {shard_id_of(row.key): row.ended for row in known}
+        await self._create(part, births(_lineage(await part.list_shards(), known), held, self._start_at))
         self._changed()
 
     async def _at_end(self, key: str, part: StreamPart, children: tuple[ChildShard, ...]) -> list[LeaseRow]:
@@ -85,12 +86,12 @@ class ShardLeases:
             )
             for child in children
         ]
-        held = {me: True}
+        held, rows = {me: True}, list[LeaseRow]()
         if not shards or needs_search(shards, held):  # a merge, or an end without a word: who else is there?
-            listing = await self._table.scan(consistent=True)
-            held |= {shard_id_of(row.key): row.ended for row in listing.rows if row.stream == part.text} | held
+            rows = [row for row in (await self._table.scan(consistent=True)).rows if row.stream == part.text]
+            held = {shard_id_of(row.key): row.ended for row in rows} | held
         if not shards or needs_search(shards, held):
-            found = births(Lineage(await part.list_shards()), held, self._start_at)
+            found = births(_lineage(await part.list_shards(), rows), held, self._start_at)
         else:
             found = births_at_end(shards, held)
         names = frozenset(shard.shard_id for shard in shards)
@@ -109,8 +110,9 @@ class ShardLeases:
             lineage = Lineage(await part.list_shards())
         if self._audits[part.text].look(views, lineage):
             held = {view.key: view.ended for view in views}
-            lineage = Lineage(await part.list_shards())
-            await self._create(part, births(lineage, held, self._start_at))
+            listed = await part.list_shards()
+            lineage = Lineage(listed)
+            await self._create(part, births(_lineage(listed, rows), held, self._start_at))
             self._changed()
         if lineage is None:
             return
@@ -139,6 +141,23 @@ class ShardLeases:
         while not isinstance(outcome := await self._table.create(row), Done | Refused):
             await asyncio.sleep(RETRY_PAUSE_S)
         return outcome.row
+
+
+def _lineage(listed: Iterable[Shard], rows: Iterable[LeaseRow]) -> Lineage:
+    """The listing, with what only leases tell of: the children of a shard that is trimmed are no new shards."""
+    shards = {shard.shard_id: shard for shard in listed}
+    for row in rows:
+        shard_id = shard_id_of(row.key)
+        if shard_id not in shards:
+            shards[shard_id] = Shard(
+                shard_id=shard_id,
+                parents=tuple(sorted(row.parents)),
+                first_hash_key=row.first_hash_key or 0,
+                last_hash_key=row.last_hash_key or 0,
+                first_sequence_number=0,
+                last_sequence_number=0,
+            )
+    return Lineage(shards.values())
 
 
 def _of(part: StreamPart, rows: Mapping[str, LeaseRow]) -> list[LeaseRow]:
