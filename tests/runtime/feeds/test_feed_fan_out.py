@@ -162,14 +162,11 @@ async def test_somebody_else_takes_the_subscription_over(local: LocalKinesis, ki
 async def test_a_new_owner_polls_while_the_former_ones_subscription_is_young(local: LocalKinesis, kinesis: Any) -> None:
     """Within five seconds of the former owner's, a subscription is refused: records come all the same."""
     events: list[FeedEvent] = []
-    times = FanOutTimes(again_after_s=600.0)
     put(kinesis, b"0", b"1")
+    refusal = Fault(how="error", operation="SubscribeToShard", code="ResourceInUseException", count=1)
     async with source_of(local) as source:
-        arn = await source.register("billing")
-        former = fan_out(source, arn, [], times=times)
-        assert await read(former, 2) == [b"0", b"1"]
-        await former.close()
-        feed = fan_out(source, arn, events, times=times)
+        local.faults.add(refusal)
+        feed = fan_out(source, await source.register("billing"), events, times=FanOutTimes(again_after_s=600.0))
         assert await read(feed, 2) == [b"0", b"1"]
         put(kinesis, b"2")
         assert await read(feed, 1) == [b"2"]
