@@ -22,7 +22,7 @@ from penstock.core.aggregation import encode_aggregate
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.leases import Checkpoint, Done, LeaseRow
 from penstock.core.leases.writes import take
-from penstock.errors import DataLossError, OptionError
+from penstock.errors import DataLossError, OptionError, PenstockError
 from penstock.events import CheckpointTrimmed
 from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault
@@ -364,3 +364,25 @@ def test_leases_that_are_ahead_of_the_directory_are_told(query: Query, caplog: p
     query.start(old)
     query.batch()
     assert "are ahead of the Spark checkpoint directory" in caplog.text
+
+
+def test_a_table_of_several_streams_is_refused(query: Query) -> None:
+    query.put_row(LeaseRow(key="1:orders:2:shardId-000000000000", stream="1:orders:2", shard_id="shardId-000000000000"))
+    with pytest.raises(OptionError, match="holds leases of several streams") as caught:
+        query.start().batch()
+    assert any(query.application in note for note in caught.value.__notes__)
+
+
+def test_a_lease_that_cannot_be_read_is_no_lease_that_is_not_there(query: Query) -> None:
+    """Else its shard would begin as if nobody had read it."""
+
+    async def spoil() -> None:
+        table = query.table()
+        await table.ensure()
+        row = {"leaseKey": {"S": "shardId-000000000000"}, "leaseCounter": {"N": "1"}, "checkpoint": {"S": "?"}}
+        await table._client.call("PutItem", {"TableName": query.application, "Item": row})
+        await table.close()
+
+    asyncio.run(spoil())
+    with pytest.raises(PenstockError, match="cannot be read as leases"):
+        query.start().batch()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.core.leases import Done, Outcome, Unknown
 from penstock.core.leases.mirror import Create, MirroredRows, Read, Step, release
 from penstock.core.pacing import Backoff
-from penstock.errors import NotFoundError, PenstockError
+from penstock.errors import NotFoundError, OptionError, PenstockError
 from penstock.spark.lease_marks import gone_of, marks_of
 
 if TYPE_CHECKING:
@@ -89,17 +89,33 @@ class LeaseMirror:
         Raises LeasesInUseError, and what the table answers: a query that does not know where to begin does not begin.
         """
         try:
-            rows = await self._read()
-        except NotFoundError:
-            await self._table.ensure()
-            rows = await self._read()
-        workers = await self._workers()
-        if workers or any(row.actual_owner is not None for row in rows):
-            rows = await self._without_the_dead(rows, workers)
+            try:
+                rows = await self._read()
+            except NotFoundError:
+                await self._table.ensure()
+                rows = await self._read()
+            workers = await self._workers()
+            if workers or any(row.actual_owner is not None for row in rows):
+                rows = await self._without_the_dead(rows, workers)
+        except PenstockError as error:
+            error.add_note(f"while reading the leases of {self._where}")
+            raise
         self._rows = MirroredRows(rows)
 
     async def _read(self) -> list[LeaseRow]:
-        return [row for row in (await self._table.scan(consistent=True)).rows if row.stream is None]
+        listing = await self._table.scan(consistent=True)
+        several = [row.key for row in listing.rows if row.stream is not None]
+        if several:
+            raise OptionError(
+                f"the table {self._table.name} holds leases of several streams ({_some(several)}); rows of one alone, "
+                "beside them, would break the KCL: give the query an applicationName of its own"
+            )
+        if listing.unreadable:
+            raise PenstockError(
+                f"rows of the table {self._table.name} cannot be read as leases ({_some(listing.unreadable)}): where "
+                "their shards begin is not known. Mend or delete them, or give the query an applicationName of its own"
+            )
+        return listing.rows
 
     async def _workers(self) -> list[WorkerRow]:
         try:
