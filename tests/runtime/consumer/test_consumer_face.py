@@ -27,7 +27,7 @@ from penstock.core.leases.keys import LeaseKey
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock import Batch, Delivered
 
@@ -134,6 +134,38 @@ async def test_by_key_keeps_each_keys_order_while_keys_go_side_by_side(local: Lo
     assert {key: numbers == sorted(numbers) for key, numbers in got.items()} == dict.fromkeys(range(10), True)
     assert sum(map(len, got.values())) == len(wanted)
     assert most > 1
+
+
+async def test_by_key_keeps_order_over_a_handover(local: LocalKinesis, kinesis: Any) -> None:
+    """Two consumers, of which one leaves while records come: each key's order holds, and nothing comes twice."""
+    table = MemoryLeaseTable()
+    got: defaultdict[int, list[int]] = defaultdict(list)
+    wanted = 0
+
+    async def handle(record: Delivered) -> None:
+        await asyncio.sleep(0.001)
+        got[int(record.data) % 8].append(int(record.data))
+
+    def more() -> None:
+        nonlocal wanted
+        put(kinesis, range(wanted, wanted + 80), key=lambda data: str(int(data) % 8))
+        wanted += 80
+
+    async with consumer_of(local, table) as one:
+        first = asyncio.create_task(one.run(handle, each_record=True, concurrency=by_key(4)))
+        more()
+        async with consumer_of(local, table) as other:
+            second = asyncio.create_task(other.run(handle, each_record=True, concurrency=by_key(4)))
+            await until(lambda: [len(each.statistics().shards) for each in (one, other)] == [1, 1])
+            more()
+            await until(lambda: sum(map(len, got.values())) > 100)
+            more()
+        await second
+        more()
+        await until(lambda: sum(map(len, got.values())) >= wanted)
+        await one.close()
+        await first
+    assert got == {key: list(range(key, wanted, 8)) for key in range(8)}
 
 
 async def test_by_key_after_records_came_in_another_order(local: LocalKinesis, kinesis: Any) -> None:
@@ -272,6 +304,61 @@ async def test_many_records_across_shards_at_most_so_many_and_none_after_a_while
         await consumer.close()
         assert await waiting == []
     assert set(got.values()) == {1}
+
+
+# --- ends -------------------------------------------------------------------------------------------
+
+
+async def test_a_handler_may_close_the_consumer_and_closing_twice_is_closing_once(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    put(kinesis, range(5), key=lambda _: "one")
+    table = MemoryLeaseTable()
+    closing: list[asyncio.Task[None]] = []
+
+    async def handle(batch: Batch[Any]) -> None:
+        closing.extend(asyncio.create_task(consumer.close()) for _ in range(2))
+
+    async with consumer_of(local, table) as consumer:
+        await consumer.run(handle)
+    await asyncio.gather(*closing)
+    rows = (await table.scan()).rows
+    assert {row.owner for row in rows} == {None}
+    assert sum(row.checkpoint.is_position for row in rows) == 1
+
+
+async def test_an_error_of_the_loop_itself_leaves_nothing_that_a_close_waits_for(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    """The drain's deadline is far away: what is out is given back when the iteration is left, by an error too."""
+    put(kinesis, range(5))
+    table = MemoryLeaseTable()
+
+    async def fail(iterate: Callable[[Consumer], Any]) -> None:
+        async with consumer_of(local, table, drain_deadline_s=10 * DEADLINE_S) as consumer:
+            async for _ in iterate(consumer):
+                raise LookupError("of the program")
+
+    for iterate in (aiter, Consumer.records):
+        with pytest.raises(LookupError):
+            await fail(iterate)
+    assert {row.owner for row in (await table.scan()).rows} == {None}
+
+
+async def test_a_close_that_is_cancelled_goes_on(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, range(5))
+    table = MemoryLeaseTable()
+    async with consumer_of(local, table) as consumer:
+        batches = await consumer.getmany()
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait((closing,))
+        assert closing.cancelled()
+        for batch in batches:
+            batch.ack()
+    assert {row.owner for row in (await table.scan()).rows} == {None}
+    assert sum(row.checkpoint.is_position for row in (await table.scan()).rows) >= 1
 
 
 # --- errors -----------------------------------------------------------------------------------------

@@ -174,6 +174,23 @@ async def test_a_batch_of_nothing_that_can_be_read_is_not_handed_out(local: Loca
         batch.ack()
 
 
+async def test_parts_of_a_record_are_their_own_values(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, [b"1,2,3", b"4"], key=lambda _: "one")
+    async with consumer_of(
+        local,
+        MemoryLeaseTable(),
+        deserializer=deserializers.text(),
+        split=lambda record: [int(number) for number in record.data.split(b",")],
+        dead_letters=DeadLettersTo(print),
+    ) as consumer:
+        got: list[Any] = []
+        while len(got) < 4:
+            for batch in await consumer.getmany():
+                got += batch.values
+                batch.ack()
+    assert got == [1, 2, 3, 4]
+
+
 # --- streams that ignore keys -----------------------------------------------------------------------
 
 

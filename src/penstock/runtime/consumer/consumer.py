@@ -119,8 +119,7 @@ class Consumer:
         self._worker: Worker | None = None
         self._running: asyncio.Task[None] | None = None
         self._is_paused = False
-        self._is_closing = False
-        self._closing_by_signal: asyncio.Future[None] | None = None
+        self._closing: asyncio.Future[None] | None = None
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -158,7 +157,15 @@ class Consumer:
 
     async def close(self) -> None:
         """Hand over all shards, within the drain's deadline, and end. Nothing more is handed out."""
-        self._is_closing = True
+        self._close_soon()
+        assert self._closing is not None
+        await asyncio.shield(self._closing)
+
+    @property
+    def _is_closing(self) -> bool:
+        return self._closing is not None
+
+    async def _close(self) -> None:
         worker, running = self._worker, self._running
         try:
             if worker is not None and running is not None and not running.done():
@@ -202,8 +209,9 @@ class Consumer:
             loop.add_signal_handler(number, self._close_soon)
 
     def _close_soon(self) -> None:
-        if self._closing_by_signal is None:
-            self._closing_by_signal = asyncio.ensure_future(self.close())
+        """Once, whoever asks: a signal, and then the end of the block that it ends."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
 
     async def __aenter__(self) -> Consumer:
         try:
@@ -250,10 +258,9 @@ class Consumer:
         """
         if records_max < 1:
             raise ValueError("records_max must be at least 1")
-        loop, found = asyncio.get_running_loop(), list[Any]()
+        loop, found, left = asyncio.get_running_loop(), list[Any](), records_max
         end_s = None if wait_s is None else loop.time() + wait_s
         while True:
-            left = records_max - sum(map(len, found))
             try:
                 batch = self._ready.take(left) if left > 0 else None
             except Exception as error:
@@ -263,6 +270,7 @@ class Consumer:
                 return found
             if batch is not None:
                 found.append(batch)
+                left -= len(batch)
             elif found or (end_s is not None and loop.time() >= end_s) or not await self._more(end_s):
                 return found
 

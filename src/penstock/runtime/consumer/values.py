@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from penstock.core.ledger.page import R
+from penstock.core.ledger.parts import Part
 from penstock.core.ledger.settings import DeadLetters, Skip, Stop
 from penstock.core.ledger.ticket import Delivery
 from penstock.errors import UnreadableRecordError
@@ -53,6 +54,8 @@ class Values(Generic[R]):
     def of(self, ledger: Ledger[R], delivery: Delivery[R], now_s: float) -> tuple[Delivery[R], Sequence[Any]]:
         """The values, and what is left of the delivery by the policy: maybe nothing. Raises StopReading."""
         deserializer, datas = self._deserializer, datas_of(delivery.records)
+        if delivery.records and isinstance(delivery.records[0], Part):
+            return delivery, datas  # who splits has read them
         try:
             return delivery, [deserializer(data) for data in datas]
         except Exception:
@@ -102,7 +105,9 @@ class Values(Generic[R]):
                 )
 
 
-def datas_of(records: Sequence[Any]) -> Sequence[bytes]:
-    """The data of each record; of a page's records, without making any."""
+def datas_of(records: Sequence[Any]) -> Sequence[Any]:
+    """The data of each record; of a page's records, without making any. Of parts, what the splitting function made."""
     datas: Sequence[bytes] | None = getattr(records, "datas", None)
-    return [record.data for record in records] if datas is None else datas
+    if datas is not None:
+        return datas
+    return [record.value if isinstance(record, Part) else record.data for record in records]
