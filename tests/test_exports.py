@@ -164,6 +164,7 @@ PUBLIC = {
         "Report",
         "Simulator",
         "SpawnedKinesis",
+        "SyncTestConsumer",
         "TestConsumer",
         "UnsettledError",
         "VirtualLoop",

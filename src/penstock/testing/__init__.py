@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.testing.sim.outside import RealInputOutputError
     from penstock.testing.sim.plan import FaultPlan
     from penstock.testing.sim.simulator import Report, Simulator
+    from penstock.testing.sync_consumer import SyncTestConsumer
 
 __all__ = [
     "DeadlockError",
@@ -27,6 +28,7 @@ __all__ = [
     "Report",
     "Simulator",
     "SpawnedKinesis",
+    "SyncTestConsumer",
     "TestConsumer",
     "UnsettledError",
     "VirtualLoop",
@@ -41,6 +43,7 @@ _HOMES = {
     "RealInputOutputError": "penstock.testing.sim.outside",
     "Report": "penstock.testing.sim.simulator",
     "Simulator": "penstock.testing.sim.simulator",
+    "SyncTestConsumer": "penstock.testing.sync_consumer",
     "TestConsumer": "penstock.testing.consumer",
     "UnsettledError": "penstock.testing.consumer",
     "VirtualLoop": "penstock.testing.sim.loop",

@@ -278,14 +278,19 @@ class TestConsumer(Consumer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        unsettled = await self.end()
+        if unsettled is not None and error is None:
+            raise unsettled
+
+    async def end(self) -> BaseException | None:
+        """Close; the UnsettledError for which it has closed by itself, if it has."""
         ending = self._ending
         if ending is not None and not ending.done():
             if not self._is_closing:
                 ending.cancel()
             await asyncio.wait((ending,))
-        await super().__aexit__(kind, error, trace)
-        if ending is not None and not ending.cancelled() and error is None:
-            ending.result()
+        await self.close()
+        return None if ending is None or ending.cancelled() else ending.exception()
 
     async def _close_when_settled(self) -> None:
         try:
