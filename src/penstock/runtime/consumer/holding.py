@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.assignment.fleet import Fleet
 from penstock.core.handoff.sides import OwnerSide
 from penstock.core.leases.tenure import Loss, Lost
 from penstock.runtime.consumer.admitting import Admission
@@ -208,6 +209,12 @@ class Holding:
         """All is fetched: the children's leases are made, and known here without another look."""
         for row in await self.shards.at_end(key, stream, children):
             self.sight.saw(row)
+            if row.actual_owner is not None or self.sight.fleet is Fleet.KCL3:
+                continue
+            self.heirs.add(row.key)
+            others = {self._parts[stream].key_of(parent) for parent in row.parents} - {key}
+            if all(self.sight.leases[other].ended for other in others & self.sight.leases.keys()):
+                self.receiving.expect(row)
 
     async def _read(self, held: HeldShard) -> None:
         """Fetch until the tenure is over. Of a shard that has ended the row stays as it is, with its last owner's name:
@@ -221,8 +228,6 @@ class Holding:
                 await fetching  # raises what reading raised
             await reading
             if held.keeper.row.ended:
-                part = self._parts[held.keeper.row.stream]
-                self.heirs.update(part.key_of(child.shard_id) for child in held.reader.children)
                 held.keeper.abandon()
         finally:
             fetching.cancel()

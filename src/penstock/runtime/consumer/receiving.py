@@ -178,8 +178,22 @@ class Receiving:
         def warm() -> None:
             self._spawn(self._do(side, side.tell(ReceiverInput.WARMED, self._clock())))
 
+        await self.discard(side.key)
+        self._read_ahead(row, warm)
+
+    async def close(self) -> None:
+        """Nothing is read ahead any more."""
+        for key in list(self.warming):
+            await self.discard(key)
+
+    def expect(self, row: LeaseRow) -> None:
+        """Read ahead in a shard that is likely to be this worker's soon: a child of one that ends here."""
+        if row.key not in self.warming and row.key not in self.sides and not row.ended:
+            self._read_ahead(row, lambda: None)
+
+    def _read_ahead(self, row: LeaseRow, warm: Callable[[], None]) -> None:
         window = self._open_window(row)
-        self.warming[side.key] = WarmUp(self._open_feed(row), self._settings.warm_bytes_max, warm, window)
+        self.warming[row.key] = WarmUp(self._open_feed(row), self._settings.warm_bytes_max, warm, window)
 
     async def discard(self, key: str) -> None:
         """Stop to read ahead; what was read is not wanted."""

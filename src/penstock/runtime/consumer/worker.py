@@ -185,6 +185,7 @@ class Worker:
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks)
+            await self._receiving.close()
             if self._letters is not None:
                 await self._letters.close()
             if self._stopped.is_set():
@@ -286,14 +287,20 @@ class Worker:
             return []
         avoids = presence.avoids()
         readable = {lease.key: lease for lease in startable(leases.values())}
-        self._holding.heirs -= {
-            key for key in self._holding.heirs & leases.keys() if leases[key].ended or leases[key].owner is not None
-        }
+        self._disinherit(leases)
         rows, mine, leases_max = self._sight.leases, (None, self.id), self.settings.leases_max
         has_room = leases_max is None or len(self.held) + len(self._holding.claims) < leases_max
         named = [key for key, one in readable.items() if one.next_owner in mine and self._sight.is_mine(rows[key])]
         heirs = self._holding.heirs & readable.keys() if has_room and self._sight.fleet is not Fleet.KCL3 else ()
         return [key for key in (*named, *heirs) if key not in self._holding and key not in avoids]
+
+    def _disinherit(self, leases: Mapping[str, LeaseView]) -> None:
+        """What others have taken is not to be taken any more, nor read ahead."""
+        heirs = self._holding.heirs
+        for key in [key for key in heirs & leases.keys() if leases[key].ended or leases[key].owner is not None]:
+            heirs.discard(key)
+            if key not in self._holding and key not in self._receiving.sides:
+                self._spawn(self._receiving.discard(key))
 
     def _keep_up(self, workers: Mapping[str, WorkerView]) -> None:
         """Once at the start see which leases are missing; from time to time clean up, one worker for all."""
