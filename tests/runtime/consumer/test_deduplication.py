@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_kit import DEADLINE_S, STREAM
-from outcome_kit import SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
+from fleet_kit import DEADLINE_S, POLL, STREAM
+from outcome_kit import SHARD_ID, checkpoint_reaches, consumer_of, of, put, until, wire_of
 
+from penstock.core.aggregation import encode_aggregate
 from penstock.core.ledger.checkpoints import Prompt
 from penstock.core.ledger.dedupe import Deduplicate
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.errors import OptionError
 from penstock.events import (
+    AggregatesOutside,
     DedupeKeyFailed,
     DedupeWindowRebuilding,
     DedupeWindowRebuilt,
     DuplicatesLeftOut,
 )
+from penstock.model import OutsidePolicy, StartAt
+from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.dead_letters import DeadLettersTo
+from penstock.runtime.consumer.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
@@ -29,8 +35,10 @@ if TYPE_CHECKING:
 EACH = Deduplicate(key=lambda record: record.data)
 
 
-async def read_until(consumer: Any, leases: Any, number: int, shard_id: str = SHARD_ID) -> list[bytes]:
-    """All that is handed out until the checkpoint has come to a record."""
+async def read_until(
+    consumer: Any, leases: Any, number: int, shard_id: str = SHARD_ID, also: Any = lambda: True
+) -> list[bytes]:
+    """All that is handed out until the checkpoint has come to a record, and ``also`` holds."""
     got: list[bytes] = []
 
     async def handle(batch: Any) -> None:
@@ -38,6 +46,7 @@ async def read_until(consumer: Any, leases: Any, number: int, shard_id: str = SH
 
     running = asyncio.create_task(consumer.run(handle))
     await checkpoint_reaches(leases, number, shard_id)
+    await until(also)
     await consumer.close()
     await running
     return got
@@ -67,8 +76,7 @@ async def test_a_new_owner_without_a_handoff_reads_the_window_again(
             assert await read_until(consumer, leases, numbers[-1]) == [b"a", b"b"]
         more = put(kinesis, b"b", b"c", b"a", b"d")
         async with consumer_of(local, leases, events=events, **chosen) as consumer:
-            got = await read_until(consumer, leases, more[-1])
-            await until(lambda: of(events, DedupeWindowRebuilt))
+            got = await read_until(consumer, leases, more[-1], also=lambda: of(events, DedupeWindowRebuilt))
     (told,) = of(events, DedupeWindowRebuilding)
     assert told.waits is wait
     (known,) = of(events, DedupeWindowRebuilt)
@@ -138,6 +146,43 @@ async def test_the_tail_of_a_parent_belongs_to_the_window_of_its_child(local: Lo
     known = {event.shard_id: event for event in of(events, DedupeWindowRebuilt)}
     assert known[child].shards == 1
     assert known[child].keys == 2
+
+
+async def test_what_was_dropped_for_its_hash_key_has_no_twins(local: LocalKinesis, kinesis: Any) -> None:
+    """Nobody got it, so who reads the window again must not take what comes later for its duplicate."""
+    kinesis.create_stream(StreamName="two", ShardCount=2)
+    inside, outside = [next(key for key in map(str, range(99)) if shard_of(key) == shard) for shard in (0, 1)]
+    aggregate = encode_aggregate([(outside, b"a", None)])
+    leases, events = MemoryLeaseTable(), []
+
+    def consumer() -> Consumer:
+        settings = WorkerSettings(
+            failover_s=2.0, look_interval_s=0.1, start_at=StartAt.TRIM_HORIZON, polling=POLL, cadence=Prompt(),
+            deduplicate=Deduplicate(key=lambda record: record.data, wait=True), outside=OutsidePolicy.DROP,
+        )  # fmt: skip
+        return Consumer(
+            "two", application="x", leases=leases, settings=settings, wire=wire_of(local), on_event=events.append
+        )
+
+    def put_there(data: bytes) -> int:
+        answer = kinesis.put_record(StreamName="two", PartitionKey=inside, ExplicitHashKey="0", Data=data)
+        assert answer["ShardId"] == SHARD_ID
+        return int(answer["SequenceNumber"])
+
+    async with asyncio.timeout(DEADLINE_S):
+        put_there(aggregate)
+        number = put_there(b"b")
+        async with consumer() as one:
+            assert await read_until(one, leases, number) == [b"b"]
+        put_there(b"b")
+        number = put_there(b"a")
+        async with consumer() as two:
+            assert await read_until(two, leases, number) == [b"a"]
+    assert of(events, AggregatesOutside)
+
+
+def shard_of(key: str) -> int:
+    return hashlib.md5(key.encode()).digest()[0] >> 7
 
 
 async def test_a_key_that_cannot_be_made_is_told_and_the_record_handed_out(local: LocalKinesis, kinesis: Any) -> None:

@@ -91,6 +91,11 @@ class Admission:
         if self._window is not None:
             self._window.forget()
 
+    def stop(self) -> None:
+        """Nothing more is handed out."""
+        if self._window is not None:
+            self._window.cancel()
+
     async def close(self) -> None:
         """The tenure is over."""
         if self._window is not None:

@@ -315,6 +315,7 @@ class ShardReader(ReaderHooks):
                 self._ending.cancel()
             self.ledger.close(reason)
             self._phases.stop(reason)
+            self._admission.stop()
             if self._burying is not None:
                 self._burying.stop()
             self._alarm.cancel()

@@ -119,8 +119,10 @@ class OpenStream:
         if choice is None:
             return None
 
-        def since(shard_id: str, start: StartAt) -> PollingFeed:
-            return self.feed(LeaseRow(key=shard_id, checkpoint=Checkpoint.AT_TIMESTAMP), start)
+        def since(shard_id: str, hash_range: tuple[int | None, int | None], start: StartAt) -> PollingFeed:
+            first, last = hash_range
+            at = Checkpoint.AT_TIMESTAMP
+            return self.feed(LeaseRow(key=shard_id, checkpoint=at, first_hash_key=first, last_hash_key=last), start)
 
         return WindowRead(
             choice,

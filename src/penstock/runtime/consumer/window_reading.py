@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.ledger.dedupe import DedupeWindow, Rebuild
 from penstock.core.ledger.resuming import behind
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.ports import RecordSource
     from penstock.runtime.feeds import PollingFeed
 
+HashRange: TypeAlias = tuple[int | None, int | None]
 PROBES_MAX = 3
 """So many empty pages, and what lies at a shard's beginning is taken for unknown."""
 
@@ -44,11 +45,12 @@ class WindowRead:
         shard_id: str,
         row: LeaseRow,
         start_at: StartAt,
-        open_feed: Callable[[str, StartAt], PollingFeed],
+        open_feed: Callable[[str, HashRange, StartAt], PollingFeed],
         on_event: Callable[[LedgerEvent], None],
     ) -> None:
         """``row``: the lease as it is when the shard's pages begin to be fetched. ``open_feed``: reads any shard of the
-        stream from a time on. ``start_at``: where the application began; what came before was never handed out.
+        stream, of this hash range, from a time on; what nobody got, as it was of another range, must not be learnt.
+        ``start_at``: where the application began; what came before was never handed out.
         """
         self.stream, self.shard_id = source.stream, shard_id
         self.waits = choice.wait
@@ -122,10 +124,15 @@ class WindowRead:
         self._rebuild.read(self.shard_id)
         self._is_known()
 
-    async def stop(self) -> None:
+    def cancel(self) -> None:
         """It is not needed any more."""
         if self._reading is not None:
             self._reading.cancel()
+
+    async def stop(self) -> None:
+        """The same, and wait until nothing is read any more."""
+        self.cancel()
+        if self._reading is not None:
             await asyncio.wait((self._reading,))
 
     # --- reading --------------------------------------------------------------------------------
@@ -156,7 +163,8 @@ class WindowRead:
         try:
             until = self._row.checkpoint
             if until.is_position:
-                await self._read(self.shard_id, since, until)
+                own = self._row.first_hash_key, self._row.last_hash_key
+                await self._read(self.shard_id, own, since, until)
             # Where the application began at the tip, or at a time, nothing before it was handed out.
             if until.is_position or self._row.parents:
                 await self._read_ancestors(since)
@@ -187,14 +195,15 @@ class WindowRead:
             if shard_id in seen or shard_id not in known:
                 continue
             seen.add(shard_id)
-            await self._read(shard_id, since, None)
+            shard = known[shard_id]
+            await self._read(shard_id, (shard.first_hash_key, shard.last_hash_key), since, None)
             if not await self._began_before(shard_id, since):
-                waiting += known[shard_id].parents
+                waiting += shard.parents
 
-    async def _read(self, shard_id: str, since: dt.datetime, until: Checkpoint | None) -> None:
+    async def _read(self, shard_id: str, hash_range: HashRange, since: dt.datetime, until: Checkpoint | None) -> None:
         """Learn a shard's stretch; ``until`` None: to its end."""
         self._shards += 1
-        feed = self._open_feed(shard_id, StartAt.at_timestamp(since))
+        feed = self._open_feed(shard_id, hash_range, StartAt.at_timestamp(since))
         try:
             while True:
                 taken = await feed.next()
