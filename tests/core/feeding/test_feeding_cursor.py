@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from shard_log import FIRST, ShardLog
 
 from penstock.core.aggregation.writer import encode_aggregate
-from penstock.core.feeding.cursor import EMPTY_PAGES_MAX, FeedCursor, Taken
+from penstock.core.feeding.cursor import EMPTY_PAGES_MAX, SERVICE_CLOCK_S, FeedCursor, Taken
+from penstock.core.feeding.pages import ReadPage
 from penstock.core.feeding.user_records import ShardView
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.errors import AggregateError
-from penstock.model import HASH_KEY_MAX, OutsidePolicy, Position
+from penstock.model import HASH_KEY_MAX, IteratorAt, OutsidePolicy, Position
 
 SHARD = ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX)
 NOW_S = 1000.0
@@ -230,3 +231,55 @@ def test_records_are_sequences() -> None:
     assert records[3].partition_key == "k"
     with pytest.raises(IndexError):
         records[len(expected)]
+
+
+# --- until when all is read ---------------------------------------------------------------------------
+
+
+def page(*datas: bytes, behind_ms: int | None) -> ReadPage:
+    log = ShardLog()
+    for data in datas:
+        log.put(data)
+    records = log.read(log.iterator(FeedCursor(SHARD, Checkpoint.TRIM_HORIZON).start(NOW_S)), 100).records
+    return ReadPage(records, behind_ms, next_iterator="next")
+
+
+def test_only_a_page_at_the_tip_tells_until_when_all_is_read_and_it_never_goes_back():
+    cursor = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON)
+    assert cursor.read_until_s is None
+    cursor.take(page(b"0", behind_ms=5), asked_s=2000.0)
+    cursor.take(page(behind_ms=None), asked_s=2000.0)
+    cursor.take(page(behind_ms=0))
+    assert cursor.read_until_s is None, "behind, not told, or nobody knows since when it was asked for"
+    cursor.take(page(behind_ms=0), asked_s=2000.0)
+    assert cursor.read_until_s == 2000.0 - SERVICE_CLOCK_S
+    cursor.take(page(behind_ms=0), asked_s=1990.0)
+    assert cursor.read_until_s == 2000.0 - SERVICE_CLOCK_S
+
+
+def test_while_the_stored_record_is_looked_for_nothing_is_known():
+    cursor = FeedCursor(SHARD, Checkpoint.at(at(0)), read_until_s=100.0)
+    for _ in range(EMPTY_PAGES_MAX - 1):
+        cursor.take(page(behind_ms=0), asked_s=2000.0)
+    assert cursor.read_until_s == 100.0
+
+
+@pytest.mark.parametrize(("horizon_s", "silent"), [(99.0, True), (100.0, True), (101.0, False), (None, False)])
+def test_a_shard_that_is_gone_has_ended_and_lost_nothing_if_it_was_read_to_its_tip_within_the_retention(
+    horizon_s: float | None, silent: bool
+):
+    taken = FeedCursor(SHARD, Checkpoint.at(at(3)), read_until_s=100.0).gone(horizon_s=horizon_s)
+    assert taken.ended
+    assert taken.trimmed is not None
+    assert (taken.trimmed.position, taken.trimmed.resumes_at) == (at(3), None)
+    assert taken.trimmed.surely_nothing_lost is silent
+    assert FeedCursor(SHARD, Checkpoint.TRIM_HORIZON).gone().trimmed is None, "the oldest there is: none"
+
+
+def test_the_latest_goes_on_where_it_was_looked_at_last():
+    cursor = FeedCursor(SHARD, Checkpoint.LATEST, read_until_s=900.0)
+    assert cursor.start(NOW_S) == IteratorAt.at_timestamp(900.0)
+    fresh = FeedCursor(SHARD, Checkpoint.LATEST)
+    assert fresh.start(NOW_S) == IteratorAt.latest()
+    fresh.take(page(behind_ms=0), asked_s=NOW_S + 0.5)
+    assert fresh.read_until_s == NOW_S, "not before it began, though clocks may differ by more"

@@ -1,0 +1,151 @@
+"""What a worker shows to a KCL leader, and how busy the processors are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kcl_kit import KclTable
+
+from penstock.core.assignment.fleet import Fleet, Place
+from penstock.core.assignment.kcl_rows import metrics_row
+from penstock.core.leases import Done, Outcome, Unknown
+from penstock.errors import UnavailableError
+from penstock.runtime.consumer.kcl_watch import LOOK_INTERVAL_S, KclWatch
+from penstock.runtime.consumer.processors import busy_percent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from penstock.core.assignment.fleet import Coordination
+
+F = 10.0
+EPOCH_S = 1_800_000_000.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 50.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def epoch_s(self) -> float:
+        return EPOCH_S + self.now_s
+
+
+class NotingTable(KclTable):
+    """Notes what is shown; fails on demand."""
+
+    def __init__(self) -> None:
+        super().__init__("leases")
+        self.shown: list[Mapping[str, Any]] = []
+        self.looks = 0
+        self.fails = False
+
+    async def coordination(self) -> Coordination | None:
+        self.looks += 1
+        if self.fails:
+            raise UnavailableError("ThrottlingException", "slow down", operation="Scan")
+        return None
+
+    async def show_metrics(self, place: Place, row: Mapping[str, Any]) -> Outcome:
+        self.shown.append(row)
+        return Unknown("no answer") if self.fails else Done(None)
+
+
+def watching(table: KclTable, clock: Clock, busy: float | None = 42.0) -> KclWatch:
+    return KclWatch(
+        "ours",
+        table,
+        failover_s=F,
+        report_interval_s=30.0,
+        clock=clock,
+        epoch_s=clock.epoch_s,
+        busy=lambda: lambda: busy,
+    )
+
+
+async def look(watch: KclWatch, table: KclTable) -> None:
+    await watch.look(await table.scan(), (), {"ours"})
+
+
+@pytest.mark.parametrize("kcl_shows_cpu", [False, True])
+async def test_it_tells_how_busy_it_is_where_the_others_do(kcl_shows_cpu: bool) -> None:
+    table, clock = NotingTable(), Clock()
+    table.mode("CLIENT_VERSION_3X")
+    table.add(metrics_row(Place.LEASE_TABLE, "kcl", clock.epoch_s(), (50.0,) if kcl_shows_cpu else ()))
+    watch = watching(table, clock)
+    await look(watch, table)
+    assert watch.finding.fleet is Fleet.KCL3
+    await watch.report()
+    await watch.report()
+    clock.now_s += 29
+    await watch.report()
+    assert len(table.shown) == 1, "at once, and then each 30 s"
+    clock.now_s += 1
+    await watch.report()
+    samples = {"C": [42.0, 42.0]} if kcl_shows_cpu else {}
+    assert [row["sts"] for row in table.shown] == [{"C": [42.0]} if kcl_shows_cpu else {}, samples]
+    assert [row["lut"] for row in table.shown] == [int(EPOCH_S) + 50, int(EPOCH_S) + 80]
+
+
+async def test_a_row_that_was_not_confirmed_is_shown_again_soon() -> None:
+    table, clock = NotingTable(), Clock()
+    table.mode("CLIENT_VERSION_3X")
+    table.add(metrics_row(Place.LEASE_TABLE, "kcl", clock.epoch_s()))
+    watch = watching(table, clock)
+    await look(watch, table)
+    table.fails = True
+    await watch.report()
+    await watch.report()
+    assert len(table.shown) == 1
+    clock.now_s += 2
+    table.fails = False
+    await watch.report()
+    clock.now_s += 2
+    await watch.report()
+    assert len(table.shown) == 2
+
+
+async def test_tables_that_cannot_be_read_for_a_while_hold_nothing_up_once_they_were() -> None:
+    table, clock = NotingTable(), Clock()
+    table.fails = True
+    watch = watching(table, clock)
+    with pytest.raises(UnavailableError):
+        await look(watch, table)  # nothing is taken before it is known whose rules hold
+    table.fails = False
+    await look(watch, table)
+    await look(watch, table)
+    assert table.looks == 2
+    table.fails = True
+    clock.now_s += LOOK_INTERVAL_S
+    await look(watch, table)
+    await look(watch, table)
+    assert table.looks == 3
+    assert watch.finding.fleet is Fleet.ALONE
+
+
+def test_how_busy_the_machine_is(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n")
+    since = busy_percent(tmp_path / "none", stat)
+    stat.write_text("cpu  150 0 125 725 100 0 0 0 0 0\n")
+    assert since() == 75.0
+    assert since() is None, "no time has passed"
+    stat.unlink()
+    assert since() is None
+
+
+def test_how_busy_a_container_with_a_limit_is(tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text("200000 100000\n")
+    (tmp_path / "cpu.stat").write_text("usage_usec 5000000\nuser_usec 1\n")
+    since = busy_percent(tmp_path, tmp_path / "none")
+    (tmp_path / "cpu.stat").write_text("usage_usec 3605000000\nuser_usec 1\n")
+    assert since() == 100.0, "an hour of work in no time"
+    (tmp_path / "cpu.stat").write_text("usage_usec 3605000000\nuser_usec 1\n")
+    idle = since()
+    assert idle == 0.0
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert since() is None, "no limit, and no machine to look at"
