@@ -95,8 +95,8 @@ class Query:
         return asyncio.run(scan())
 
     def table(self) -> DynamoLeaseTable:
-        local = self.stream.local
-        wire = WireSettings(endpoint_url=self.dynamodb_url, region=local.region, credentials=Credentials("a", "b"))
+        anybody = Credentials("local", "local")
+        wire = WireSettings(endpoint_url=self.dynamodb_url, region=self.stream.local.region, credentials=anybody)
         return DynamoLeaseTable(self.application, wire, LeaseTableOptions(answer_timeout_s=30.0))
 
     def put_row(self, row: LeaseRow) -> None:
