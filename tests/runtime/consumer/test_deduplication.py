@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 from collections import Counter
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fleet_kit import DEADLINE_S, POLL, STREAM
 from outcome_kit import SHARD_ID, checkpoint_reaches, consumer_of, of, put, until, wire_of
 
+from penstock.aws.record_source import KinesisSource
 from penstock.core.aggregation import encode_aggregate
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import LeaseRow
 from penstock.core.ledger.checkpoints import Prompt
 from penstock.core.ledger.dedupe import Deduplicate
+from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.errors import OptionError
 from penstock.events import (
@@ -23,14 +29,21 @@ from penstock.events import (
     DedupeWindowRebuilt,
     DuplicatesLeftOut,
 )
-from penstock.model import OutsidePolicy, StartAt
+from penstock.model import OutsidePolicy, Position, StartAt, StreamName
+from penstock.runtime.consumer.admitting import Admission
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.dead_letters import DeadLettersTo
 from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.consumer.streams import OpenStream
+from penstock.runtime.consumer.warming import WarmUp
+from penstock.runtime.feeds import SubscriptionGate
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from penstock.local import LocalKinesis
+    from penstock.runtime.consumer.window_reading import WindowRead
 
 EACH = Deduplicate(key=lambda record: record.data)
 
@@ -122,6 +135,55 @@ async def test_dedupe_survives_a_handoff(local: LocalKinesis, kinesis: Any) -> N
     )
     assert ("two", b"last") in got
     assert not of(told, DedupeWindowRebuilding), "it was known before the shard came"
+
+
+@asynccontextmanager
+async def warm(local: LocalKinesis, numbers: list[int]) -> AsyncIterator[tuple[WarmUp, WindowRead]]:
+    """A receiver that has read what follows the first record, and knows its window."""
+    source = KinesisSource(StreamName(STREAM), wire_of(local))
+    settings = WorkerSettings(deduplicate=EACH, polling=POLL)
+    stream = OpenStream(source, settings, SubscriptionGate(1.0), rng=random.Random(1), on_event=print)
+    row = LeaseRow(key=SHARD_ID, checkpoint=Checkpoint.at(Position(numbers[0])))
+    window, is_warm = stream.open_window(row), asyncio.Event()
+    assert window is not None
+    warming = WarmUp(stream.open_feed(row), 1000, is_warm.set, window)
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await is_warm.wait()
+        assert window.whole
+        yield warming, window
+    finally:
+        await warming.stop()
+        await window.stop()
+        await source.close()
+
+
+async def test_what_the_owner_settles_while_the_receiver_warms_up_belongs_to_the_window(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    numbers = put(kinesis, b"a", b"b", b"c")
+    async with warm(local, numbers) as (warming, window):
+        again = [record for page in warming.pages for record in page.records]
+        assert [record.data for record in again] == [b"b", b"c"]
+        warming.drop(Checkpoint.at(Position(numbers[2])))
+        assert not warming.pages
+        assert window.duplicates(again) == [0, 1]
+
+
+async def test_a_page_that_the_owner_has_settled_in_part_belongs_to_the_window_with_that_part(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    async with warm(local, put(kinesis, b"a", b"b", b"c")) as (warming, window):
+        ledger: Ledger[Any] = Ledger(
+            STREAM, SHARD_ID, Checkpoint.TRIM_HORIZON, LedgerSettings(), rng=random.Random(1), on_event=print
+        )
+        for page in warming.pages:
+            mine = [record for record in page.records if record.data != b"b"]
+            Admission(window=window, on_event=print).admit(ledger, page, mine, page.ends_at, 0.0)
+        delivery = ledger.deliver(0.0)
+        assert delivery is not None
+        assert [record.data for record in delivery.records] == [b"c"]
+        assert window.duplicates([record for page in warming.pages for record in page.records]) == [0, 1]
 
 
 async def test_the_tail_of_a_parent_belongs_to_the_window_of_its_child(local: LocalKinesis, kinesis: Any) -> None:
