@@ -12,7 +12,7 @@ from penstock.testing import FaultPlan, Simulator
 from penstock.testing.sim.__main__ import main, replay_line
 from penstock.testing.sim.plan import Crash, Cut, Join, Leave, Merge, Pause, Service, Split, Way
 
-SEEDS = range(1_000, 1_012)
+SEEDS = range(1_000, 1_008)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -35,7 +35,7 @@ def test_plans_differ_and_are_written_as_they_are_read() -> None:
 def test_a_seed_repeats_exactly_whatever_the_hash_seed() -> None:
     program = (
         "from penstock.testing import FaultPlan, Simulator\n"
-        "print([Simulator(FaultPlan.draw(seed)).run().digest for seed in (1003, 1007)])\n"
+        "print([Simulator(FaultPlan.draw(seed)).run().digest for seed in (1003,)])\n"
     )
     found = {
         subprocess.run(

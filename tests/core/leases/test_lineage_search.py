@@ -1,0 +1,75 @@
+"""No order of events has a child read before its parent has ended, or a parent end without its child's lease."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from lease_search import Bounds, BrokenRuleError
+from lineage_search import LineageSearch
+
+from penstock.core.leases import writes
+from penstock.core.leases.observed import Observed
+from penstock.core.leases.tenure import Tenure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def search(*, parent: int, child: int, faults: int = 0, ends: int = 0, **rules: bool) -> LineageSearch:
+    """``parent``, ``child``: how far their counters go."""
+    return LineageSearch(
+        Bounds(workers=2, counter=parent, faults=faults, ends=ends, asks=-1),
+        Bounds(workers=2, counter=child, faults=faults, ends=ends),
+        faults=faults,
+        ends=ends,
+        **rules,
+    )
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"parent": 2, "child": 1},
+        pytest.param({"parent": 3, "child": 1}, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+        pytest.param({"parent": 2, "child": 1, "faults": 1}, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ],
+    ids=["two writes and one", "the parent is taken over", "a fault"],
+)
+def test_no_order_of_events_breaks_a_rule(bounds: dict[str, int], capsys: pytest.CaptureFixture[str]) -> None:
+    found = search(**bounds).run()
+    with capsys.disabled():
+        print(f"\n  parent and child, {bounds}: {found.states:,} states, {found.moves:,} moves")
+    assert found.reached == {"child, not yet ended", "ended", "child read", "a tenure of the parent beyond its end"}
+    assert found.states > 40_000
+
+
+def no_self_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tenure, "fence_s", property(lambda tenure: float("inf")))
+
+
+def conditions_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writes, "_as_seen", lambda row: ())
+
+
+def nobody_waits_for_the_failover_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Observed, "may_take", lambda self, row, now_s, failover_s: True)
+
+
+@pytest.mark.parametrize("spoil", [no_self_fence, conditions_ignored, nobody_waits_for_the_failover_time])
+def test_a_rule_of_leases_that_is_taken_away_is_missed(
+    monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    spoil(monkeypatch)
+    with pytest.raises(BrokenRuleError, match=r"who does not own the lease delivers|honours two tenures"):
+        search(parent=2, child=1).run()
+
+
+def test_a_child_that_does_not_wait_is_noticed() -> None:
+    with pytest.raises(BrokenRuleError, match="a child is read before its parent is stored as ended"):
+        search(parent=2, child=1, awaits_parent=False).run()
+
+
+def test_an_end_that_is_stored_before_the_child_has_a_lease_is_noticed() -> None:
+    with pytest.raises(BrokenRuleError, match="its child has no lease"):
+        search(parent=2, child=1, creates_first=False).run()
