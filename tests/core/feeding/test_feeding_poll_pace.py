@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections import Counter, deque
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.feeding.poll_pace import CALLS_PER_S_MIN, IDLE_JITTER, IDLE_MOMENTS, PollPace, PollTimes
+from penstock.core.feeding.poll_pace import CALLS_PER_S_MIN, IDLE_JITTER, IDLE_MOMENTS, LATE_PART, PollPace, PollTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +55,21 @@ def test_silent_shards_that_begin_together_are_polled_at_all_of_the_moments_and_
         moments[round(now_s, 6)] += 1
     assert len(moments) >= IDLE_MOMENTS / 2
     assert max(moments.values()) <= 200
+
+
+def test_calls_that_are_sent_late_are_no_fewer_and_five_never_fall_into_a_second() -> None:
+    pace, rng = new(), random.Random(4)
+    sent: list[float] = []
+    now_s = 0.0
+    for _ in range(1000):
+        sent.append(now_s)
+        pace.answered(sent_s=now_s, payload_bytes=100, at_tip=True)
+        late_s = rng.uniform(0, 0.029) if rng.random() < 0.9 else rng.uniform(0, 3)
+        now_s += pace.wait_s(now_s) + late_s
+    gaps = [later - one for one, later in pairwise(sent)]
+    assert min(gaps) >= TIMES.interval_s * (1 - LATE_PART)
+    assert min(later - one for one, later in zip(sent, sent[5:], strict=False)) > 1.0
+    assert statistics.median(gaps) == pytest.approx(TIMES.interval_s, rel=0.02)
 
 
 def test_after_a_refusal_the_shards_bytes_are_waited_for() -> None:

@@ -24,6 +24,8 @@ IDLE_JITTER = 0.1
 IDLE_MOMENTS = 20
 """So many moments in that interval at which silent shards are polled, some together: waking up costs as much as a poll.
 """
+LATE_PART = 1 / 8
+"""Of the interval: a call that was sent late by less does not put off the next one. Five calls still take a second."""
 DECREASE = 0.75
 """A refusal leaves so much of the rate."""
 INCREASE_PER_CALL = 0.012
@@ -89,7 +91,9 @@ class PollPace:
         if self._eager and not at_tip:
             self._next_s = sent_s
         elif self._eager:
-            self._next_s = sent_s + self.times.interval_s
+            late_s = sent_s - self._next_s
+            due_s = self._next_s if late_s < self.times.interval_s * LATE_PART else sent_s
+            self._next_s = due_s + self.times.interval_s
         else:
             self._next_s = max(sent_s + 1 / self._calls_per_s, self._bytes_free_at_s)
 
