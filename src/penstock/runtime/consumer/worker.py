@@ -80,7 +80,7 @@ class Worker:
         self._on_event = on_event
         self._letters = open_letters(settings.dead_letters, None) if letters is None else letters
         self._loop = asyncio.get_running_loop()
-        self._clock = clock = SteadyClock(self._loop)
+        self._clock = SteadyClock(self._loop)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._look_now = asyncio.Event()
         self._stopped = asyncio.Event()  # all is handed over
@@ -89,7 +89,7 @@ class Worker:
         self._keeping_up: asyncio.Task[None] | None = None
         self._kept_up_s = float("-inf")
         self._measure_at_s = float("-inf")
-        self._holding = holding = Holding(
+        self._holding = Holding(
             worker_id,
             table,
             settings,
@@ -99,13 +99,18 @@ class Worker:
             on_reader=on_reader,
             letters=self._letters,
             spawn=self._spawn,
-            clock=clock,
+            clock=self._clock,
             changed=self._changed,
             failed=self._fail,
         )
-        self.held = holding.held
+        self.held = self._holding.held
+        self._connect(version)
+
+    def _connect(self, version: str) -> None:
+        """Make the worker's own parts, which know of each other."""
+        table, settings, clock, holding = self._table, self.settings, self._clock, self._holding
         self._presence = holding.presence = Presence(
-            worker_id,
+            self.id,
             table,
             failover_s=settings.failover_s,
             leases_max=settings.leases_max,
@@ -117,14 +122,14 @@ class Worker:
         self._kcl = None
         if isinstance(table, SharedWithKcl):
             self._kcl = KclWatch(
-                worker_id,
+                self.id,
                 table,
                 failover_s=settings.failover_s,
                 report_interval_s=settings.kcl_report_interval_s,
                 clock=clock,
             )
         self._sight = holding.sight = Sight(
-            worker_id,
+            self.id,
             table,
             failover_s=settings.failover_s,
             streams=self._parts.keys(),
@@ -134,7 +139,7 @@ class Worker:
         )
         self._shards = holding.shards = ShardLeases(table, self._parts, settings.start_at, changed=self._rescan)
         self._receiving = holding.receiving = Receiving(
-            worker_id,
+            self.id,
             table,
             settings,
             self._sight,
