@@ -150,6 +150,26 @@ async def test_a_program_at_fault_is_shown_with_what_it_wrote(
 
 
 @pytest.mark.slow
+async def test_a_second_signal_ends_it_at_once(
+    local: LocalKinesis, kinesis: Any, journal: Journal, commands: Commands, properties: Path
+) -> None:
+    put(kinesis, "0")
+    process = commands.start("troubles:Slow", "--properties", str(properties))
+    await until(lambda: journal.lines("holds") or process.poll() is not None)
+    (begun,) = journal.lines("initialize")
+    async with asyncio.timeout(DEADLINE_S):
+        while process.poll() is None:  # two signals at the same moment are one
+            process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.1)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert journal.kinds() == ["initialize", "holds"]
+    journal.release()  # it has our standard error too
+    _, errors = await asyncio.to_thread(process.communicate, timeout=DEADLINE_S)
+    assert b"ended by a second SIGTERM: the shards are free after the failover time" in errors
+    await until(lambda: not alive(begun["pid"]))
+
+
+@pytest.mark.slow
 async def test_processors_end_with_a_worker_that_is_killed(
     local: LocalKinesis, kinesis: Any, journal: Journal, commands: Commands, properties: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,7 +57,8 @@ def command(
 ) -> None:
     """Read a stream with a record processor that was written for amazon_kclpy, until SIGTERM or Ctrl-C.
 
-    Its shards are handed to the application's other workers then. Exit status: 0 stopped, 1 failed.
+    Its shards are handed to the application's other workers then; a second signal ends it at once. Exit status: 0
+    stopped, 1 failed, 128 + the signal when there was a second one.
     """
     from penstock.kclpy.options import options_of
 
@@ -92,7 +94,19 @@ async def _run(options: KclOptions) -> None:
     with stopping.listening():
         async with consumer:
             warn(f"reading {options.stream} as {options.application}, worker {consumer.worker_id}")
-            await Daemon(options.daemon, warn).run(consumer, stopping.signalled)
+            hurrying = asyncio.create_task(_end_at_once(stopping))
+            try:
+                await Daemon(options.daemon, warn).run(consumer, stopping.signalled)
+            finally:
+                hurrying.cancel()
+
+
+async def _end_at_once(stopping: Stopping) -> None:
+    """On the second signal nothing is waited for: the leases expire, and the processors find their sockets closed."""
+    await stopping.at_once.wait()
+    assert stopping.signal is not None
+    warn(f"ended by a second {stopping.signal.name}: the shards are free after the failover time")
+    os._exit(128 + stopping.signal)
 
 
 def _properties(file: Path | None, settings: list[str]) -> dict[str, str]:

@@ -51,7 +51,7 @@ class Blocks(V1):
 
     def process_records(self, records, checkpointer):
         note("blocks", shard=self.shard_id)
-        time.sleep(3600)
+        time.sleep(120)
 
 
 class Slow(V1):
@@ -59,7 +59,8 @@ class Slow(V1):
 
     def process_records(self, records, checkpointer):
         note("holds", shard=self.shard_id)
-        while not os.path.exists(os.environ["KCLPY_JOURNAL"] + ".go"):
+        end_s = time.monotonic() + 120
+        while not os.path.exists(os.environ["KCLPY_JOURNAL"] + ".go") and time.monotonic() < end_s:
             time.sleep(0.01)
         try:
             checkpointer.checkpoint()
