@@ -26,14 +26,13 @@ from penstock.runtime.consumer.settings import WorkerSettings
 from penstock.runtime.feeds import FanOutTimes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
     from penstock.model import Record
     from penstock.runtime.consumer.batch import Batch
 
 FAILOVER_S = 10.0
-LOOK_S = 0.02
 
 
 @contextlib.asynccontextmanager
@@ -187,7 +186,7 @@ def say(**result: Any) -> None:
     print(json.dumps(result), flush=True)
 
 
-PROGRAMS: dict[str, Callable[..., Awaitable[None]]] = {"idle": idle, "latency": latency, "worker": worker}
+PROGRAMS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"idle": idle, "latency": latency, "worker": worker}
 
 
 if __name__ == "__main__":

@@ -29,8 +29,6 @@ from penstock.testing import LocalKinesis
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
-
     from bench._form import Result
     from penstock.local.spawned import SpawnedKinesis
 
@@ -249,20 +247,10 @@ def line(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 def main() -> None:
     asked = options(__doc__ or "")
     set_environment()
-    parts: list[Callable[[], list[Result]]] = [
-        lambda: idle_results(asked),
-        lambda: backlog_results(asked),
-        *(
-            lambda name=name, goal=goal, fan_out=fan_out: (
-                [latency_result(name, goal, fan_out=fan_out)] if wanted(name, asked) else []
-            )
-            for name, goal, fan_out in (
-                ("latency_p99_ms_polling", 260.0, False),
-                ("latency_p99_ms_fanout", 60.0, True),
-            )
-        ),
-    ]  # type: ignore[misc]
-    results = [result for part in parts for result in part()]
+    results = idle_results(asked) + backlog_results(asked)
+    for name, goal, fan_out in (("latency_p99_ms_polling", 260.0, False), ("latency_p99_ms_fanout", 60.0, True)):
+        if wanted(name, asked):
+            results.append(latency_result(name, goal, fan_out=fan_out))
     report("consume", [result for result in results if wanted(result.case, asked)], as_json=asked.json)
 
 
