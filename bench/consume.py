@@ -29,6 +29,7 @@ from penstock.testing import LocalKinesis
 
 if TYPE_CHECKING:
     from argparse import Namespace
+
     from bench._form import Result
     from penstock.local.spawned import SpawnedKinesis
 
