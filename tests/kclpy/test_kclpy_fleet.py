@@ -1,0 +1,47 @@
+"""Several workers with processors: a shard moves with its processor's last word; nothing comes twice or is left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from kclpy_kit import STREAM, Journal, running
+
+from penstock.stores.memory import MemoryLeaseTable
+
+if TYPE_CHECKING:
+    from penstock.local import LocalKinesis
+
+
+def put(kinesis: Any, start: int, stop: int) -> list[str]:
+    datas = [str(number) for number in range(start, stop)]
+    kinesis.put_records(StreamName=STREAM, Records=[{"Data": data.encode(), "PartitionKey": data} for data in datas])
+    return datas
+
+
+async def test_a_worker_that_comes_gets_its_share_and_one_that_goes_leaves_all(
+    local: LocalKinesis, kinesis: Any, journal: Journal
+) -> None:
+    table = MemoryLeaseTable()
+    kinesis.update_shard_count(StreamName=STREAM, TargetShardCount=2, ScalingType="UNIFORM_SCALING")
+    open_shards = {"shardId-000000000001", "shardId-000000000002"}
+
+    def owners() -> Counter[str | None]:
+        return Counter(row.owner for row in table.rows() if row.key in open_shards)
+
+    wanted = put(kinesis, 0, 40)
+    async with running(local, table, "shapes:V3") as first:
+        await first.until(lambda: len(journal.datas()) == 40)
+        async with running(local, table, "shapes:V3") as second:
+            await second.until(lambda: set(owners()) == {first.consumer.worker_id, second.consumer.worker_id})
+            moved = journal.lines("shutdown_requested")
+            assert len(moved) == 1
+            wanted += put(kinesis, 40, 80)
+            await second.until(lambda: len(journal.datas()) >= 80)
+            first.stop.set()
+            await second.until(lambda: owners() == {second.consumer.worker_id: 2})
+            await first.end()
+            wanted += put(kinesis, 80, 120)
+            await second.until(lambda: len(journal.datas()) >= 120)
+    assert Counter(journal.datas()) == Counter(wanted)
+    assert len(journal.lines("shutdown_requested")) == len(journal.lines("lease_lost")) == 4
