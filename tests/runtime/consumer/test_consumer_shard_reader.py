@@ -11,7 +11,7 @@ from penstock.core.leases import writes
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Loss, Lost
 from penstock.core.leases.writes import Done, Unknown
-from penstock.core.ledger.checkpoints import Prompt
+from penstock.core.ledger.checkpoints import Every, Prompt
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.model import Position
 from penstock.stores.memory import MemoryLeaseTable
@@ -72,6 +72,18 @@ async def test_a_prompt_checkpoint_is_written_at_once_and_follows_what_comes_mea
         await until_stored(table, Checkpoint.at(Position(numbers[2])))
         batch.ack(3)
         await until_stored(table, Checkpoint.at(Position(numbers[4])))
+
+
+async def test_a_checkpoint_by_time_is_written_though_nothing_more_happens(local: LocalKinesis, kinesis: Any) -> None:
+    numbers = put(kinesis, b"0", b"1")
+    table = MemoryLeaseTable()
+    async with reading(local, table, failover_s=60, cadence=Every(seconds=0.3)) as one:
+        batch = await one.reader.next_batch()
+        assert batch is not None
+        batch.ack(0)
+        await until_stored(table, Checkpoint.at(Position(numbers[0])))
+        batch.ack(1)
+        await until_stored(table, Checkpoint.at(Position(numbers[1])))
 
 
 async def test_a_shard_that_ends_is_told_with_its_children_and_checkpointed_as_ended(

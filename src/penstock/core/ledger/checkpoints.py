@@ -98,6 +98,11 @@ class Checkpoints:
     # --- ordinary ones ---
 
     @property
+    def timed(self) -> bool:
+        """True when a write may become due by time alone."""
+        return isinstance(self._cadence, Every) and self._cadence.seconds is not None
+
+    @property
     def clears(self) -> bool:
         """True when the next ordinary write is to clear the columns of a pending one."""
         return self._clear
