@@ -13,7 +13,7 @@ from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.model import OutRecord, Position
 from penstock.runtime.consumer.dead_letters import DeadLettersTo, DeadLettersToFile
 from penstock.runtime.consumer.settings import WorkerSettings
-from penstock.testing import TestConsumer, UnsettledError, VirtualLoop, records_of_file
+from penstock.testing import TestConsumer, UnsettledError, VirtualLoop, passing, records_of_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -328,6 +328,22 @@ def test_it_runs_in_virtual_time_too() -> None:
         times = runner.run(main())
     assert len(times) == 5
     assert times[-1] - times[0] > 1
+
+
+async def test_on_a_loop_of_another_kind_everything_works_but_time_passes_as_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(passing, "_is_of_asyncio", lambda loop: False)
+    async with TestConsumer(["a"], ends=False, settings=WorkerSettings(failover_s=2.5)) as consumer:
+        async for batch in consumer:
+            async with batch:
+                pass
+            break
+        await consumer.settled()
+        with pytest.raises(RuntimeError, match="on an event loop of asyncio's own, not on a"):
+            await consumer.pass_time(1)
+        await consumer.lose()
+        assert consumer.elsewhere == {SHARD}
 
 
 async def test_a_shard_that_is_not_there_is_said() -> None:

@@ -25,25 +25,27 @@ class PassingTime:
         self._real_s = loop.time
         self._jumped_s = 0.0
         self._is_virtual = hasattr(loop, "virtual")
-        if not self._is_virtual:
-            if not isinstance(loop, asyncio.BaseEventLoop):
-                raise RuntimeError(f"time can be let pass on an event loop of asyncio, not on a {type(loop).__name__}")
+        self._jumps = not self._is_virtual and _is_of_asyncio(loop)
+        if self._jumps:
             loop.time = self._now_s  # type: ignore[method-assign]
 
     async def pass_time(self, seconds: float) -> None:
-        """Let so many seconds pass, with all that happens in them."""
+        """Let so many seconds pass, with all that happens in them. Raises RuntimeError on loops of other kinds."""
         if self._is_virtual:
             await asyncio.sleep(seconds)
             return
+        if not self._jumps:
+            kind = type(self._loop).__name__
+            raise RuntimeError(f"time can be let pass on an event loop of asyncio's own, not on a {kind}")
         end_s = self._loop.time() + seconds
         while (left_s := end_s - self._loop.time()) > 0:
             await self.step(left_s)
         await self._rest()
 
     async def step(self, seconds_max: float = float("inf")) -> None:
-        """Let what is ready be done, then go on to what is due next: at most so far."""
-        if self._is_virtual:
-            await asyncio.sleep(min(VIRTUAL_STEP_S, seconds_max))
+        """Let what is ready be done, then go on to what is due next: at most so far. On other loops: wait a little."""
+        if not self._jumps:
+            await asyncio.sleep(min(VIRTUAL_STEP_S if self._is_virtual else MOMENT_S, seconds_max))
             return
         await self._rest()
         due_s = min((timer.when() for timer in self._loop._scheduled if not timer.cancelled()), default=float("inf"))
@@ -65,6 +67,11 @@ class PassingTime:
 
     def _now_s(self) -> float:
         return self._real_s() + self._jumped_s
+
+
+def _is_of_asyncio(loop: asyncio.AbstractEventLoop) -> bool:
+    """Its clock can be changed, and its timers looked at."""
+    return isinstance(loop, asyncio.BaseEventLoop)
 
 
 _ON: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, PassingTime] = weakref.WeakKeyDictionary()
