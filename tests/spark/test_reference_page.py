@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from querying import Batches, Stream, reader, start
 
+from penstock.core.leases.mirror import NOTE
 from penstock.spark.admission import OVERSHOOT
 from penstock.spark.columns import SPARK_TYPES
+from penstock.spark.lease_marks import WHOLE_RECORD
 from penstock.spark.reference import options_table
 
 if TYPE_CHECKING:
@@ -28,6 +30,12 @@ def test_the_options_are_those_of_the_code() -> None:
 def test_the_columns_are_those_of_the_code() -> None:
     section = PAGE.split("## Columns")[1].split("\n## ")[0]
     assert dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", section, flags=re.MULTILINE)) == SPARK_TYPES
+
+
+def test_the_leases_are_those_of_the_code() -> None:
+    section = PAGE.split("## Leases")[1].split("\n## ")[0]
+    assert f"| its sequence number | {WHOLE_RECORD}:" in section
+    assert f"`{NOTE}`" in section
 
 
 def test_the_overshoot_is_that_of_the_code() -> None:
