@@ -50,6 +50,7 @@ def test_the_kcl_goes_on_where_a_query_stood_and_a_query_where_the_kcl_did(
         stack.callback(stream.close)
         stack.callback(query.stop)
         put(stream, range(WANTED // 2))
+        stream.split(0)
         stream.settle()
         put(stream, range(WANTED // 2, WANTED))
         # Cut in the midst: the next record of each shard was seen, the last one of the batch was not.
@@ -58,6 +59,7 @@ def test_the_kcl_goes_on_where_a_query_stood_and_a_query_where_the_kcl_did(
         query.until_mirrored()
         query.stop()
         assert 0 < got.total() < WANTED
+        assert {row.ended for row in query.rows().values()} == {True, False}  # a parent, and its children
         own = {
             "stream": name,
             "application": query.application,
