@@ -12,6 +12,8 @@ from ledger_kit import Kept, Rec, at, numbers
 from penstock.core.ledger.settings import ByKey, Redeliver, Retry
 from penstock.model import Position
 
+CHANCE = st.randoms(use_true_random=False)
+
 
 def keyed(keys: str, first: int = 1) -> list[Rec]:
     return [Rec(first + index, 0, key) for index, key in enumerate(keys)]
@@ -188,3 +190,62 @@ def test_each_key_is_done_in_its_order_whatever_fails(pages, slots, most, seed):
     assert sum(map(len, done.values())) == len(records)
     assert not records or kept.ledger.safe.position == Position(number - 1)
     assert kept.ledger._book.queue._lanes == {}  # type: ignore[attr-defined]
+
+
+def test_while_draining_only_what_lies_before_records_that_were_handed_out():
+    """Else no checkpoint passes the gap, and the next owner hands out again what lies behind it."""
+    kept = Kept(order=ByKey(slots_max=2))
+    kept.admit(keyed("aabcdabe"))
+    first = kept.deliver(records_max=1)  # a: 1
+    second = kept.deliver(records_max=1)  # b: 3
+    kept.ledger.ack(second.ticket)
+    third = kept.deliver(records_max=1)  # c: 4
+    kept.ledger.draining = True
+    assert kept.ledger.has_gaps
+    kept.ledger.ack(third.ticket)
+    assert kept.nothing()  # it is not asked to fill them
+    kept.ledger.filling = True
+    kept.ledger.ack(first.ticket)
+    assert kept.ledger.has_gaps
+    gap = kept.deliver()
+    assert numbers(gap.records) == [2]
+    assert not kept.ledger.has_gaps
+    assert kept.nothing()
+    kept.ledger.ack(gap.ticket)
+    assert kept.ledger.drained
+    assert kept.ledger.safe == at(4)
+    kept.ledger.draining = kept.ledger.filling = False
+    assert sorted(kept.deliver().records[0].sequence_number for _ in range(2)) == [5, 8]
+
+
+@given(
+    st.text("abcde", min_size=1, max_size=40), st.integers(1, 4), st.integers(0, 30), st.integers(1, 3), st.randoms()
+)
+def test_a_drain_that_is_filled_leaves_nothing_settled_behind_its_checkpoint(
+    keys: str, slots_max: int, steps: int, records_max: int, rng: Random
+):
+    kept = Kept(order=ByKey(slots_max=slots_max))
+    half = len(keys) // 2
+    kept.admit(keyed(keys[:half]))
+    kept.admit(keyed(keys[half:], half + 1))
+    out, settled = [], set()
+
+    def settle_one() -> None:
+        delivery = out.pop(rng.randrange(len(out)))
+        settled.update(numbers(delivery.records))
+        kept.ledger.ack(delivery.ticket)
+
+    for _ in range(steps):
+        if rng.random() < 0.6 and (delivery := kept.ledger.deliver(kept.now_s, records_max)) is not None:
+            out.append(delivery)
+        elif out:
+            settle_one()
+    kept.ledger.draining = kept.ledger.filling = True
+    while out or kept.ledger.has_gaps:
+        delivery = kept.ledger.deliver(kept.now_s, records_max)
+        if delivery is not None:
+            out.append(delivery)
+        else:
+            settle_one()
+    assert settled == set(range(1, len(settled) + 1))
+    assert kept.ledger.drained

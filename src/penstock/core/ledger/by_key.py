@@ -52,7 +52,9 @@ class _Lane:
 class KeyQueue:
     """A lane for each key that has records which are not settled."""
 
-    __slots__ = ("_key_of", "_lanes", "_new", "_out", "_ready", "_slots_max", "_tickets", "_waiting")
+    __slots__ = (
+        "_furthest", "_key_of", "_lanes", "_new", "_out", "_ready", "_slots_max", "_tickets", "_waiting", "filling",
+    )  # fmt: skip
 
     def __init__(self, tickets: Tickets, *, slots_max: int, key_of: Callable[[Any], object]) -> None:
         self._tickets = tickets
@@ -63,6 +65,9 @@ class KeyQueue:
         self._waiting: list[tuple[float, int, _Lane, int]] = []
         self._out = 0
         self._new = 0
+        self._furthest = (-1, -1)  # page and place of the last record, in the shard's order, that was ever taken
+        self.filling = False
+        """True: nothing is taken that lies behind all that was taken, only what lies between."""
 
     def add(self, page: Page[Any]) -> None:
         """A page came: its records go behind those of their keys."""
@@ -96,12 +101,14 @@ class KeyQueue:
             return None
         while self.next_at_s() <= now_s:
             self._ready.append(heappop(self._waiting)[2])
-        while self._ready:
+        for _ in range(len(self._ready)):
             lane = self._ready.popleft()
             if not lane.queued:  # it had its turn, by being ready twice
                 continue
             ticket = self._next_of(lane, records_max)
-            if ticket is None:
+            if ticket is None and lane.fresh:  # behind the furthest
+                self._ready.append(lane)
+            elif ticket is None:
                 lane.queued = False
                 self._leave(lane)
             elif ticket.due_s > now_s:
@@ -146,6 +153,11 @@ class KeyQueue:
         """True when there are records that were never handed out."""
         return self._new > 0
 
+    def has_gaps(self) -> bool:
+        """True when there are such records before others that were: no checkpoint passes them."""
+        runs = (lane.fresh[0] for lane in self._lanes.values() if lane.fresh)
+        return any((run.page.number, run.places[run.at]) < self._furthest for run in runs)
+
     def _next_of(self, lane: _Lane, records_max: int) -> Ticket | None:
         if lane.again is not None:
             if (first := lane.again.first()) is not None:
@@ -154,7 +166,12 @@ class KeyQueue:
         if not lane.fresh:
             return None
         run = lane.fresh[0]
-        places = run.places[run.at : run.at + records_max]
+        places, number = run.places[run.at : run.at + records_max], run.page.number
+        if self.filling:
+            places = [place for place in places if (number, place) < self._furthest]
+            if not places:
+                return None
+        self._furthest = max(self._furthest, (number, places[-1]))
         run.at += len(places)
         if run.at == len(run.places):
             lane.fresh.popleft()

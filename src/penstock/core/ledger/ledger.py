@@ -68,6 +68,8 @@ class Ledger(Generic[R]):
         self.ending: Ending | None = None
         self.draining = False
         """True: nothing more is handed out, and what is out may be settled. Set it as you like."""
+        self.filling = False
+        """True: while draining, what lies before records that were handed out still is. Else those come again."""
         self.buries = True
         """False: nobody writes dead letters, so no record should become one."""
         self._book: Book[R] = Book(
@@ -170,9 +172,10 @@ class Ledger(Generic[R]):
         """
         if records_max < 1:
             raise ValueError("records_max must be at least 1")
-        if self._closed is not None or self.draining or self.ending is not None:
+        if self._closed is not None or self.ending is not None or (self.draining and not self.filling):
             return None
         book = self._book
+        book.queue.filling = self.draining
         delivery = book.take(now_s, records_max)
         if delivery is not None:
             self._starved_since_s = None
@@ -198,6 +201,11 @@ class Ledger(Generic[R]):
     def remaining(self, delivery: Delivery[R]) -> Sequence[int]:
         """The places of a delivery that are not settled and were not handed out again meanwhile."""
         return self._book.mine(delivery.ticket)
+
+    @property
+    def has_gaps(self) -> bool:
+        """True when records were never handed out that lie before others that were: only with `ByKey`."""
+        return self._book.queue.has_gaps()
 
     @property
     def drained(self) -> bool:

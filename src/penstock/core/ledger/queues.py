@@ -32,6 +32,9 @@ class Tickets(Protocol):
 class Queue(Protocol):
     """Holds what is to be handed out. ``take`` gives a ticket that was not handed out before, or one that waits."""
 
+    filling: bool
+    """True: nothing is taken that lies behind all that was taken, only what lies between."""
+
     def add(self, page: Page[Any]) -> None:
         """A page came; its records follow all others."""
 
@@ -49,6 +52,9 @@ class Queue(Protocol):
 
     def has_new(self) -> bool:
         """True when there are records that were never handed out."""
+
+    def has_gaps(self) -> bool:
+        """True when there are such records before others that were."""
 
 
 class _Fresh:
@@ -119,9 +125,10 @@ class Line:
 class PositionQueue:
     """In the order of the shard: who waits holds up all that is new."""
 
-    __slots__ = ("_fresh", "_waiting")
+    __slots__ = ("_fresh", "_waiting", "filling")
 
     def __init__(self, tickets: Tickets) -> None:
+        self.filling = False
         self._fresh = _Fresh(tickets)
         self._waiting = Line(tickets)
 
@@ -138,7 +145,7 @@ class PositionQueue:
         """The first that waits, when it is due; else what is new."""
         first = self._waiting.first()
         if first is None:
-            return self._fresh.take(records_max)
+            return None if self.filling else self._fresh.take(records_max)
         return None if first.due_s > now_s else self._waiting.take()
 
     def closed(self, ticket: Ticket) -> None:
@@ -153,13 +160,18 @@ class PositionQueue:
         """True when there are records that were never handed out."""
         return bool(self._fresh)
 
+    def has_gaps(self) -> bool:
+        """New ones are handed out in their order."""
+        return False
+
 
 class DueQueue:
     """Who is due first comes first; who waits holds up nobody."""
 
-    __slots__ = ("_fresh", "_waiting")
+    __slots__ = ("_fresh", "_waiting", "filling")
 
     def __init__(self, tickets: Tickets) -> None:
+        self.filling = False
         self._fresh = _Fresh(tickets)
         self._waiting: list[tuple[float, int, Ticket]] = []
 
@@ -176,7 +188,7 @@ class DueQueue:
         """What is due, or new."""
         if self.next_at_s() <= now_s:
             return heappop(self._waiting)[2]
-        return self._fresh.take(records_max)
+        return None if self.filling else self._fresh.take(records_max)
 
     def closed(self, ticket: Ticket) -> None:
         """Nothing waits for it."""
@@ -190,6 +202,10 @@ class DueQueue:
     def has_new(self) -> bool:
         """True when there are records that were never handed out."""
         return bool(self._fresh)
+
+    def has_gaps(self) -> bool:
+        """New ones are handed out in their order."""
+        return False
 
 
 def waits(ticket: Ticket) -> bool:

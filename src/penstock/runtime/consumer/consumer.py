@@ -288,7 +288,7 @@ class Consumer:
                     offered = [one for one in offered if not one.is_over and one is not reader]
                     offered.append(reader)
                     yield reader
-                elif not await self._more():
+                elif not await self._more(of_batches=False):
                     return
         finally:
             for reader in offered:
@@ -414,7 +414,7 @@ class Consumer:
 
     # --- parts ----------------------------------------------------------------------------------
 
-    async def _more(self, end_s: float | None = None) -> bool:
+    async def _more(self, end_s: float | None = None, *, of_batches: bool = True) -> bool:
         """Wait until there may be something to take; False: nothing more will come. Raises what ended the worker."""
         running = self._running
         if running is not None and running.done() and not running.cancelled():
@@ -425,7 +425,11 @@ class Consumer:
             return False
         self._ready.stirred.clear()
         wait_s = None if end_s is None else max(0.0, end_s - asyncio.get_running_loop().time())
-        await wait_set(self._ready.stirred, wait_s)
+        self._ready.asking += of_batches
+        try:
+            await wait_set(self._ready.stirred, wait_s)
+        finally:
+            self._ready.asking -= of_batches
         return True
 
     def _on_reader(self, reader: ShardReader) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.errors import ShardStoppedError
 from penstock.runtime.consumer.lifecycle import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from penstock.core.feeding.pages import ChildShard
     from penstock.core.leases.tenure import Loss
@@ -49,6 +50,10 @@ class ReaderHooks:
         self.batches_delivered = 0
         self.let_go: Callable[[], None] | None = None
         """Gives the shard back, to whoever comes for it; set by whoever holds it."""
+        self.asking = 0
+        """Callers that wait for records of this shard."""
+        self.is_asked: Callable[[], bool] = lambda: False
+        """True when somebody waits for records of any shard."""
         self.on_stir: Callable[[ShardReader], None] | None = None
         """Called when there may be something to take, or the reader is over."""
         self.on_left: Callable[[ShardReader], None] | None = None
@@ -63,6 +68,15 @@ class ReaderHooks:
         """Awaited when all records of a shard that has ended are settled, before it is stored as ended."""
         self.on_over: Callable[[ShardReader], None] | None = None
         """Called once, when nothing more is handed out."""
+
+    @contextlib.contextmanager
+    def asks(self) -> Iterator[None]:
+        """Somebody waits for records of this shard meanwhile."""
+        self.asking += 1
+        try:
+            yield
+        finally:
+            self.asking -= 1
 
 
 def stopped(stream: str, shard_id: str, ending: Ending) -> ShardStoppedError:

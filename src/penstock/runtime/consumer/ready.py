@@ -20,6 +20,8 @@ class Ready:
 
     def __init__(self) -> None:
         self.stirred = asyncio.Event()
+        self.asking = 0
+        """Callers that wait for records of whichever shard."""
         self.held: dict[ShardReader, None] = {}
         self.records_before = 0
         """Handed out by shards that are held no more."""
@@ -34,6 +36,7 @@ class Ready:
         """A shard is held from now on; its records are not offered before `add`."""
         self.held[reader] = None
         reader.on_stir = self._stir_held
+        reader.is_asked = lambda: self.asking > 0
         reader.on_left = self.offer
 
     def add(self, reader: ShardReader) -> None:

@@ -165,7 +165,8 @@ class ShardReader(ReaderHooks):
                 return batch
             if self.checkpoint_max is not None and self.ledger.safe.is_end:
                 return None
-            await self._pause(None)
+            with self.asks():
+                await self._pause(None)
         if self.failure is not None:
             raise self.failure
         return None
@@ -331,7 +332,7 @@ class ShardReader(ReaderHooks):
         """Hand out no more; wait until what is out is settled, letters are written, and nothing is pending. False when
         the deadline came first.
         """
-        self.ledger.draining = True
+        self.ledger.draining = self.ledger.filling = True
         end_s = self._loop.time() + deadline_s
         if self.before_leaving is not None:
             with contextlib.suppress(TimeoutError):
@@ -343,7 +344,8 @@ class ShardReader(ReaderHooks):
 
     @property
     def _is_drained(self) -> bool:  # once it is over, what is out counts for nothing any more
-        return self.is_over or (self.ledger.drained and self._phases.idle)
+        gaps = self.ledger.has_gaps and not self.paused and (self.asking or self.is_asked())
+        return self.is_over or (self.ledger.drained and self._phases.idle and not gaps)
 
     def resume(self) -> None:
         """Hand out again, after a drain that came to nothing."""
@@ -354,7 +356,7 @@ class ShardReader(ReaderHooks):
 
     def hand_over(self) -> None:
         """The lease is about to go: tell the keeper the last checkpoint. Nothing more is handed out."""
-        self.ledger.draining = True
+        self.ledger.draining, self.ledger.filling = True, False
         self._tell(self._checkpoints.riding(self._checkpointable))
 
     def _begin_anew(self, after: Checkpoint, order: OrderPolicy | None) -> None:
@@ -364,7 +366,7 @@ class ShardReader(ReaderHooks):
         self._settled_before += former.settled_records
         former.close("the shard is read from another place on (seek)")
         self.ledger = self._new_ledger(after, self._order)
-        self.ledger.draining = former.draining
+        self.ledger.draining, self.ledger.filling = former.draining, former.filling
         self._bury()
         self._on_settled()
 
