@@ -22,6 +22,7 @@ from penstock.runtime.consumer.settings import WorkerSettings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from penstock.kclpy.processor_process import ProcessorProcess
     from penstock.local import LocalKinesis
     from penstock.ports import LeaseTable
     from penstock.runtime.consumer.shard_reader import ShardReader
@@ -74,6 +75,7 @@ class Running:
 
     consumer: Consumer
     readers: list[ShardReader]
+    processes: list[ProcessorProcess]
     said: list[str]
     events: list[Any]
     task: asyncio.Task[None]
@@ -96,9 +98,15 @@ class Running:
 
 
 class NotesReaders(Daemon):
-    """Keeps the shards that it was given."""
+    """Keeps the shards that it was given, and the processes that it has started."""
 
     readers: list[ShardReader]
+    processes: list[ProcessorProcess]
+
+    async def _start(self) -> ProcessorProcess:
+        process = await super()._start()
+        self.processes.append(process)
+        return process
 
     async def _serve(self, reader: ShardReader) -> None:
         self.readers.append(reader)
@@ -150,9 +158,10 @@ async def running(
     readers: list[ShardReader] = []
     daemon = NotesReaders(settings, said.append)
     daemon.readers = readers
+    daemon.processes = processes = []
     task = asyncio.create_task(daemon.run(consumer, stop))
     try:
-        yield Running(consumer, readers, said, events, task, stop)
+        yield Running(consumer, readers, processes, said, events, task, stop)
         if not task.done():
             stop.set()
             async with asyncio.timeout(DEADLINE_S):

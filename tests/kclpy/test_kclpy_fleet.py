@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from kclpy_kit import STREAM, Journal, running
 
 from penstock.stores.memory import MemoryLeaseTable
@@ -45,3 +48,36 @@ async def test_a_worker_that_comes_gets_its_share_and_one_that_goes_leaves_all(
             await second.until(lambda: len(journal.datas()) >= 120)
     assert Counter(journal.datas()) == Counter(wanted)
     assert len(journal.lines("shutdown_requested")) == len(journal.lines("lease_lost")) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "seed"), [("V1", 1), ("V2", 2), ("V3", 3)])
+async def test_processors_that_are_killed_at_any_time_lose_nothing_and_keep_the_order(
+    local: LocalKinesis, kinesis: Any, journal: Journal, shape: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    wanted: list[str] = []
+    async with running(local, MemoryLeaseTable(), f"shapes:{shape}") as worker:
+        for step in range(25):
+            wanted += put(kinesis, len(wanted), len(wanted) + 8)
+            if step in (8, 16):
+                shards = kinesis.list_shards(StreamName=STREAM)["Shards"]
+                newest = max(shards, key=lambda shard: shard["ShardId"])
+                first, last = (int(newest["HashKeyRange"][name]) for name in ("StartingHashKey", "EndingHashKey"))
+                kinesis.split_shard(
+                    StreamName=STREAM, ShardToSplit=newest["ShardId"], NewStartingHashKey=str((first + last) // 2)
+                )
+            await asyncio.sleep(chance.random() * 0.1)
+            for process in worker.processes:
+                if not process.exited.done() and chance.random() < 0.3:
+                    process._signal("kill")
+        await worker.until(lambda: set(journal.datas()) == set(wanted))
+        assert any("by signal 9" in line for line in worker.said)
+    seen: set[tuple[str, int, int]] = set()
+    newest_of: dict[str, tuple[int, int]] = {}
+    for note in journal.lines("record"):
+        place = (int(note["number"]), note["sub"])
+        if (note["shard"], *place) not in seen:
+            assert place > newest_of.get(note["shard"], (0, 0))
+            newest_of[note["shard"]] = place
+            seen.add((note["shard"], *place))
