@@ -22,7 +22,7 @@ from penstock.core.aggregation import encode_aggregate
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.leases import Checkpoint, Done, LeaseRow
 from penstock.core.leases.writes import take
-from penstock.errors import DataLossError, OptionError, PenstockError
+from penstock.errors import AccessDeniedError, DataLossError, OptionError, PenstockError
 from penstock.events import CheckpointTrimmed
 from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault
@@ -209,7 +209,12 @@ def test_a_consumer_goes_on_where_the_query_stood_and_the_query_where_the_consum
     everything(query, got, theirs)
     assert not [event for event in events if isinstance(event, CheckpointTrimmed)]
     query.stream.put(25)
-    everything(query, got, theirs, query.start().read(25))
+    got += query.start().read(25)
+    query.stop()  # at the tip: the last record that was done is known, and all of it
+    query.stream.put(5)
+    more, events = consume(query, 5)
+    everything(query, got, theirs, more)
+    assert not [event for event in events if isinstance(event, CheckpointTrimmed)]
 
 
 def test_a_worker_that_lives_is_refused_beside_the_query(query: Query) -> None:
@@ -386,3 +391,14 @@ def test_a_lease_that_cannot_be_read_is_no_lease_that_is_not_there(query: Query)
     asyncio.run(spoil())
     with pytest.raises(PenstockError, match="cannot be read as leases"):
         query.start().batch()
+
+
+def test_a_table_that_cannot_be_read_at_the_start_is_told(query: Query) -> None:
+    """A query that does not know where to begin does not begin."""
+    fault = query.stream.local.faults.add(Fault(how="access_denied", operation="Scan"))
+    try:
+        with pytest.raises(AccessDeniedError) as caught:
+            query.start().batch()
+    finally:
+        fault.clear()
+    assert any(query.application in note for note in caught.value.__notes__)
