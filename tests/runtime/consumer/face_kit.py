@@ -24,7 +24,7 @@ def wire(local: LocalKinesis) -> WireSettings:
 def settings(**given: Any) -> WorkerSettings:
     return WorkerSettings(
         **{
-            "failover_s": 2.0,
+            "failover_s": 20.0,  # a busy machine is no dead one
             "look_interval_s": 0.1,
             "wait_interval_s": 0.02,
             "start_at": StartAt.TRIM_HORIZON,
