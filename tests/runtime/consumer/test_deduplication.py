@@ -210,6 +210,25 @@ async def test_the_tail_of_a_parent_belongs_to_the_window_of_its_child(local: Lo
     assert known[child].keys == 2
 
 
+async def test_what_came_before_a_start_at_the_tip_has_no_twins(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, b"a", key="k")
+    kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_ID, NewStartingHashKey=str(2**127))
+    leases, got = MemoryLeaseTable(), []
+    chosen = {"deduplicate": EACH, "start_at": StartAt.LATEST}
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **chosen) as consumer:
+
+        async def handle(batch: Any) -> None:
+            got.extend(record.data for record in batch)
+
+        running = asyncio.create_task(consumer.run(handle))
+        while b"a" not in got:  # put again until the tip is known, and then at least once more
+            put(kinesis, b"a", b"%d" % len(got), key="k")
+            await asyncio.sleep(0.05)
+        await consumer.close()
+        await running
+    assert got.count(b"a") == 1
+
+
 async def test_what_was_dropped_for_its_hash_key_has_no_twins(local: LocalKinesis, kinesis: Any) -> None:
     """Nobody got it, so who reads the window again must not take what comes later for its duplicate."""
     kinesis.create_stream(StreamName="two", ShardCount=2)

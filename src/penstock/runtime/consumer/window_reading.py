@@ -11,6 +11,7 @@ import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.dedupe import DedupeWindow, Rebuild
 from penstock.core.ledger.resuming import behind
 from penstock.errors import NotFoundError, PenstockError
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.cursor import Taken
     from penstock.core.leases import LeaseRow
-    from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.ledger.dedupe import Deduplicate
     from penstock.events import LedgerEvent
     from penstock.model import Record, Shard
@@ -71,7 +71,10 @@ class WindowRead:
         self._shards = 0
         self.on_whole: Callable[[], None] = _nothing
         """Called once, when the window is known."""
-        if not (row.checkpoint.is_position or row.parents):  # nothing of the stream was handed out before
+        # Where the application began at the tip, or at a time, nothing before it was handed out; at a shard's beginning
+        # only its ancestors' records may have been.
+        began = row.checkpoint == Checkpoint.TRIM_HORIZON and row.parents
+        if not (row.checkpoint.is_position or began):
             self.forget()
 
     # --- what is known --------------------------------------------------------------------------
@@ -165,9 +168,7 @@ class WindowRead:
             if until.is_position:
                 own = self._row.first_hash_key, self._row.last_hash_key
                 await self._read(self.shard_id, own, since, until)
-            # Where the application began at the tip, or at a time, nothing before it was handed out.
-            if until.is_position or self._row.parents:
-                await self._read_ancestors(since)
+            await self._read_ancestors(since)
         except Exception as error:  # raised where the shard's pages are asked for
             self._failure = error
             self._known.set()
