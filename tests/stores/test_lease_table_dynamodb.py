@@ -16,6 +16,8 @@ from lease_kit import CREDENTIALS, at, done
 from penstock.aws.attribute_values import plain, plain_item, typed, typed_item
 from penstock.aws.lease_table import OWNER_INDEX, DynamoLeaseTable, LeaseTableOptions
 from penstock.aws.settings import WireSettings
+from penstock.core.assignment.fleet import Coordination, Place
+from penstock.core.assignment.kcl_rows import metrics_row
 from penstock.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.core.leases.steps import claim, step
@@ -117,6 +119,39 @@ async def test_a_new_table_has_the_index(opened: Callable[..., DynamoLeaseTable]
     await table.create(LeaseRow(key="a", owner="w1"))
     assert await table.owned_keys("w1") == ["a"]
     assert await table.owned_keys("w2") == []
+
+
+async def test_what_a_kcl_30_keeps_in_tables_of_its_own(
+    opened: Callable[..., DynamoLeaseTable], client: Any, name: str
+) -> None:
+    """Its worker makes one table after the other."""
+    table = opened()
+    await table.ensure()
+    assert await table.coordination() is None
+    for suffix, key in (("CoordinatorState", "key"), ("WorkerMetricStats", "wid")):
+        client.create_table(
+            TableName=f"{name}-{suffix}",
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        if key == "key":
+            migration = {"key": {"S": "Migration3.0"}, "cv": {"S": "CLIENT_VERSION_3X"}, "mts": {"N": "1"}}
+            client.put_item(TableName=f"{name}-{suffix}", Item=migration)
+            assert await table.coordination() == Coordination(client_version="CLIENT_VERSION_3X")
+    assert await table.show_metrics(Place.OWN_TABLES, metrics_row(Place.OWN_TABLES, "w1", 7.0, (50.0,))) == Done(None)
+    (row,) = client.scan(TableName=f"{name}-WorkerMetricStats")["Items"]
+    assert (row["wid"], row["lut"], row["sts"]) == (
+        {"S": "w1"},
+        {"N": "7"},
+        {"M": {"C": {"L": [{"N": "50.000000"}]}}},
+    )
+    assert await table.coordination() == Coordination(
+        client_version="CLIENT_VERSION_3X", updated_epoch_s={"w1": 7}, show_cpu=frozenset({"w1"})
+    )
+    assert await table.withdraw_metrics(Place.OWN_TABLES, "w1") == Done(None)
+    assert client.scan(TableName=f"{name}-WorkerMetricStats")["Items"] == []
+    assert (await table.scan()).foreign == {}, "nothing beside the leases, where older workers would break"
 
 
 async def test_an_index_is_added_to_a_table_that_is_there(

@@ -204,16 +204,19 @@ class DynamoLeaseTable:
         """See `penstock.ports.SharedWithKcl`. Tables that may not be read count as none: who keeps leases in them has
         to allow it.
         """
-        try:
-            states, metrics = await asyncio.gather(
-                self._client.scan(self._coordinator, consistent=True),
-                self._client.scan(self._metrics, consistent=False),
-            )
-        except (NotFoundError, AccessDeniedError):
+        states, metrics = await asyncio.gather(self._all(self._coordinator), self._all(self._metrics))
+        if states is None and metrics is None:
             return None
         return coordination(
-            {str(one.get(COORDINATOR_KEY)): one for one in states}, {str(one.get(METRICS_KEY)): one for one in metrics}
+            {str(one.get(COORDINATOR_KEY)): one for one in states or ()},
+            {str(one.get(METRICS_KEY)): one for one in metrics or ()},
         )
+
+    async def _all(self, table: str) -> list[dict[str, Any]] | None:
+        try:
+            return await self._client.scan(table, consistent=False)
+        except (NotFoundError, AccessDeniedError):
+            return None
 
     async def show_metrics(self, place: Place, row: Mapping[str, Any]) -> Outcome:
         """See `penstock.ports.SharedWithKcl`."""
