@@ -51,8 +51,8 @@ class Daemon:
     async def run(self, consumer: Consumer, stop: asyncio.Event) -> None:
         """Until ``stop`` is set; the consumer is started, and closed in the end: its shards are handed over.
 
-        Raises what ended the consumer, and ProcessorGoneError when a processor ends before one has ever answered: then
-        the program is at fault.
+        Raises what ended the consumer, and ProcessorGoneError when a processor ends by itself before one has ever
+        answered: then the program is at fault.
         """
         sessions: set[asyncio.Task[None]] = set()
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -107,7 +107,7 @@ class Daemon:
             await session.run()
             grace_s = self._settings.stop_s
         except ProcessorGoneError as error:
-            if not self._works:
+            if not (self._works or error.killed):
                 raise ProcessorGoneError(f"{error}, before it answered anything: what it wrote says why") from error
             if _is_over(reader):
                 self._say(f"{reader.shard_id}, which is not ours any more: {error}")

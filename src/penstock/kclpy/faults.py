@@ -10,6 +10,11 @@ class ProcessorGoneError(PenstockError):
 
     retryable = True
 
+    def __init__(self, message: str, *, killed: bool = False) -> None:
+        self.killed = killed
+        """By a signal: that says nothing of the program."""
+        super().__init__(message)
+
 
 class ProcessorRaisedError(PenstockError):
     """A processor raised; it has shown its traceback itself."""

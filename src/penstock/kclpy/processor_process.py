@@ -102,7 +102,7 @@ class ProcessorProcess:
             return ProcessorGoneError("the processor's process has closed its socket")
         status = self.exited.result()
         how = f"with status {status}" if status >= 0 else f"by signal {-status}"
-        return ProcessorGoneError(f"the processor's process has ended {how}")
+        return ProcessorGoneError(f"the processor's process has ended {how}", killed=status < 0)
 
     async def close(self, grace_s: float) -> None:
         """Close the socket, by which the processor's loop ends, and see to it that the process does."""
