@@ -76,6 +76,8 @@ class Fleet:
         self.application = f"fleet-{next(_applications)}"
         self.log = Log(folder / self.application)
         self.running: list[subprocess.Popen[bytes]] = []
+        """Those that were not asked to stop."""
+        self._started: list[subprocess.Popen[bytes]] = []
         self._numbers = count(1)
         self._kinesis, self._dynamodb = kinesis, dynamodb
         self._stream = stream
@@ -96,6 +98,7 @@ class Fleet:
         process = subprocess.Popen(command, cwd=ROOT)
         self.names[process.pid] = number
         self.running.append(process)
+        self._started.append(process)
         return process
 
     def ask_to_stop(self, process: subprocess.Popen[bytes]) -> None:
@@ -141,7 +144,7 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in [*self.running, *([self._producer] if self._producer is not None else [])]:
+        for process in [*self._started, *([self._producer] if self._producer is not None else [])]:
             if process.poll() is None:
                 process.kill()
             process.communicate()
