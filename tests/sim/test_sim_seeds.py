@@ -78,6 +78,13 @@ def test_a_crash_repeats_what_was_not_stored_and_nothing_is_lost() -> None:
     assert report.duplicates > 0
 
 
+def test_settling_through_the_last_record_counts() -> None:
+    faults = (Join(at_s=8.0), Leave(at_s=14.0, worker=0))
+    report = Simulator(FaultPlan(workers=1, shards=2, duration_s=20.0, program="only_the_last", faults=faults)).run()
+    assert report.ok, report
+    assert report.duplicates == 0
+
+
 def test_a_program_of_ones_own_is_judged_too() -> None:
     async def settles_nothing(consumer: object, process: object) -> None:
         async for _batch in consumer:  # type: ignore[attr-defined]

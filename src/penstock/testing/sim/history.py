@@ -225,6 +225,11 @@ class History:
         if counts:
             self.shards[shard_id].settled.update(positions)
 
+    def handed_out(self, shard_id: str, token: int, last: Position) -> list[Position]:
+        """What a tenure has handed out, up to and with a position."""
+        found = self.shards[shard_id].delivered.items()
+        return [position for position, by in found if by == token and position <= last]
+
     def lease_lost(self, who: str, worker_id: str, key: str, token: int) -> None:
         """A process believes that another has its lease."""
         self.note("lost", who, key, token)

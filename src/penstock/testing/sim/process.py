@@ -79,6 +79,12 @@ def recorded_batches(process: Process) -> type[Batch[Any]]:
         def ack(self, *indices: int) -> bool:
             return tell(self, _positions(self, indices), super().ack(*indices))
 
+        def settle_through(self, record: Any) -> bool:
+            index = record if isinstance(record, int) else list(self.records).index(record)
+            last = _positions(self, (index,))[0]
+            positions = process.history.handed_out(self.shard_id, self.token, last)
+            return tell(self, positions, super().settle_through(record))
+
         def skip(self, *indices: int, reason: str = "skipped") -> bool:
             return tell(self, _positions(self, indices), super().skip(*indices, reason=reason))
 

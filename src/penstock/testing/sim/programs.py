@@ -77,10 +77,18 @@ async def leaves_early(consumer: Consumer, process: Process) -> None:
             return
 
 
+async def only_the_last(consumer: Consumer, process: Process) -> None:
+    """Settles through the last record of each batch."""
+    async for batch in consumer:
+        await asyncio.sleep(process.handling_s())
+        batch.settle_through(len(batch) - 1)
+
+
 PROGRAMS = {
     "batches": batches,
     "shards": shards,
     "run": run,
     "any_order": any_order,
     "leaves_early": leaves_early,
+    "only_the_last": only_the_last,
 }
