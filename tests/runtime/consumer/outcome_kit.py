@@ -44,7 +44,7 @@ def consumer_of(
         leases=leases,
         settings=WorkerSettings(
             **{
-                "failover_s": 2.0,
+                "failover_s": 10.0,
                 "look_interval_s": 0.1,
                 "wait_interval_s": 0.02,
                 "drain_deadline_s": 5.0,

@@ -240,7 +240,7 @@ async def test_ends_with_an_error_of_the_stream(local: LocalKinesis, kinesis: An
 async def test_ends_with_a_lost_lease_which_is_told_once(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"0", b"1", b"2")
     leases, events = MemoryLeaseTable(), []
-    chosen = {"failover_s": 0.6, "look_interval_s": 0.1, "cadence": Prompt()}
+    chosen = {"failover_s": 2.0, "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         batch = await first_of(consumer)
         await checkpoint_reaches(leases, numbers[0])

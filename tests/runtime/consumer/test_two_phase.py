@@ -55,7 +55,7 @@ async def test_a_prepared_checkpoint_is_stored_as_pending_and_becomes_one_by_its
 async def test_riding_checkpoints_hold_still_while_one_is_pending(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"0", b"1")
     table = MemoryLeaseTable()
-    async with asyncio.timeout(DEADLINE_S), reading(local, table, failover_s=0.4, cadence=Prompt()) as one:
+    async with asyncio.timeout(DEADLINE_S), reading(local, table, failover_s=1.5, cadence=Prompt()) as one:
         batch = await one.reader.next_batch()
         assert batch is not None
         prepared = await batch.prepare(index=0)
@@ -155,7 +155,7 @@ async def test_the_next_owner_may_keep_it_and_decide_later(local: LocalKinesis, 
     async with asyncio.timeout(DEADLINE_S):
         await leave_pending(local, table)
         chosen = {"on_pending": lambda pending: PendingChoice.KEEP}
-        async with reading(local, table, "worker-2", failover_s=0.6, cadence=Prompt(), **chosen) as two:
+        async with reading(local, table, "worker-2", failover_s=60, cadence=Prompt(), **chosen) as two:
             pending = two.reader.pending
             assert pending is not None
             assert (pending.position, pending.state) == (Position(numbers[1]), b"state")
@@ -186,7 +186,7 @@ async def test_a_choice_that_raises_loses_nothing(local: LocalKinesis, kinesis: 
 async def test_a_shard_that_is_lost_meanwhile_is_told_to_who_prepares(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, b"0")
     table = MemoryLeaseTable()
-    async with asyncio.timeout(DEADLINE_S), reading(local, table, failover_s=0.4) as one:
+    async with asyncio.timeout(DEADLINE_S), reading(local, table, failover_s=1.5) as one:
         batch = await one.reader.next_batch()
         assert batch is not None
         assert isinstance(await table.write(writes.take(await lease_of(table), "thief")), Done)
