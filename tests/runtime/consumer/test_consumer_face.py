@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from penstock import (
     OptionError,
     Position,
     Retry,
+    ShardReader,
     ShardReadError,
     StartAt,
     Unordered,
@@ -523,6 +526,40 @@ async def test_a_shard_that_is_left_is_offered_anew(local: LocalKinesis, kinesis
         batch = await anext(aiter(again))
         assert [record.data for record in batch] == [b"more"]
         batch.ack()
+
+
+@pytest.mark.parametrize("way", ["batches", "run"])
+async def test_nothing_is_kept_of_shards_that_have_gone(local: LocalKinesis, kinesis: Any, way: str) -> None:
+    table = MemoryLeaseTable()
+
+    async def take(batch: Batch[Any]) -> None:
+        pass
+
+    async def read(consumer: Consumer) -> None:
+        if way == "run":
+            await consumer.run(take)
+        else:
+            async for batch in consumer:
+                batch.ack()
+
+    seen: list[weakref.ref[ShardReader]] = []
+    async with consumer_of(local, table) as one:
+        reading = asyncio.create_task(read(one))
+        for start in (0, 20, 40):
+            async with consumer_of(local, table) as other:
+                other_reading = asyncio.create_task(read(other))
+                await until(lambda other=other: len(one.statistics().shards) == len(other.statistics().shards) == 1)
+                put(kinesis, range(start, start + 20))
+            await other_reading
+            await until(lambda: len(one.statistics().shards) == 2)
+            seen += map(weakref.ref, one._ready.held)
+        gc.collect()
+        there = {reader for found in seen if (reader := found()) is not None}
+        assert len(seen) == 6
+        assert [reader.over_because for reader in there if reader.is_over] == []
+        assert len(there) == 2
+        await one.close()
+        await reading
 
 
 # --- numbers ----------------------------------------------------------------------------------------

@@ -135,9 +135,12 @@ class Consumer:
             found = source_for(given, self._wire if isinstance(given, str) else None)
             source = CountedSource(found, self._source_calls)
             self._streams[source.stream] = OpenStream(source, self.settings, gate, rng=self._rng, on_event=self._tell)
-        for stream in self._streams.values():
-            await stream.open(self.settings.fan_out_consumer or self.application)
+        name = self.settings.fan_out_consumer or self.application
+        await asyncio.gather(*(stream.open(name) for stream in self._streams.values()))
         self._check_keys(self.settings.ledger.order)
+        for stream in self._streams.values():
+            if stream.facts.ignores_keys:
+                self._tell(KeysIgnored(stream.name))
         leases = self._leases
         if leases is None or isinstance(leases, LeaseTableOptions):
             leases = lease_table_for(self.application, self._wire, leases, failover_s=self.settings.failover_s)
@@ -454,8 +457,6 @@ class Consumer:
                 f"by_key: {', '.join(ignoring)} spreads records over its shards whatever their partition keys "
                 "(record distribution AUTO), so a key has no order there: use unordered(), or another stream"
             )
-        for name in ignoring:
-            self._tell(KeysIgnored(name))
 
     def _tell(self, event: Any) -> None:
         self._events[type(event).__name__] += 1

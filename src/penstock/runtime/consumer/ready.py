@@ -26,8 +26,7 @@ class Ready:
         self.records_before = 0
         """Handed out by shards that are held no more."""
         self.batches_before = 0
-        self._turns: deque[ShardReader] = deque()
-        self._has_turn: set[ShardReader] = set()
+        self._turns: dict[ShardReader, None] = {}  # in their order
         self._unread: dict[ShardReader, None] = {}
         self._failures: deque[BaseException] = deque(maxlen=FAILURES_MAX)  # of shards, whose own iterations raise them
         self._errors: deque[BaseException] = deque(maxlen=FAILURES_MAX)
@@ -55,8 +54,8 @@ class Ready:
         """The next batch of whichever shard has one. Raises what ended the reading of a shard, once each."""
         self._raise()
         while self._turns:
-            reader = self._turns.popleft()
-            self._has_turn.discard(reader)
+            reader = next(iter(self._turns))
+            del self._turns[reader]
             batch = reader.take(records_max)
             if batch is not None:
                 self._stir(reader)  # its turn comes again after the others'
@@ -73,12 +72,10 @@ class Ready:
         """A shard that nobody iterates. Raises what is not the failure of one shard."""
         if self._errors:
             raise self._errors.popleft()
-        while self._unread:
-            reader = next(iter(self._unread))
+        reader = next(iter(self._unread), None)
+        if reader is not None:
             del self._unread[reader]
-            if not reader.is_over or reader.failure is not None:
-                return reader
-        return None
+        return reader
 
     def take_back(self) -> None:
         """Whoever read all of them has left: what is out is handed out again."""
@@ -94,14 +91,16 @@ class Ready:
     def _stir(self, reader: ShardReader) -> None:
         if reader.is_over:
             self._stir_held(reader)
-        elif reader not in self._has_turn:
-            self._has_turn.add(reader)
-            self._turns.append(reader)
+        else:
+            self._turns.setdefault(reader)
         self.stirred.set()
 
     def _stir_held(self, reader: ShardReader) -> None:
         if reader.is_over and reader in self.held:
             del self.held[reader]
+            # Whoever asks in the other way never comes across it: it would be kept with all that it holds.
+            self._turns.pop(reader, None)
+            self._unread.pop(reader, None)
             self.records_before += reader.records_delivered
             self.batches_before += reader.batches_delivered
             if reader.failure is not None:
