@@ -19,7 +19,7 @@ test-all: dev ## the tests, those that take long, and a smoke run on each PySpar
 	@$(PYTEST) $(ARGS)
 	@$(RUN) python scripts/pyspark_matrix.py
 
-interop: dev ## real KCL workers beside ours, on one lease table (under 20 minutes; needs Maven and Java 17)
+interop: dev ## real KCL workers beside ours, on one lease table (about 20 minutes; needs Maven and Java 17)
 	@$(RUN) python -m pytest -q interop/fleets $(ARGS)
 
 sim: dev ## whole consumers in virtual time, under faults; SEEDS=2000 runs so many, ARGS="--seed 21" one again

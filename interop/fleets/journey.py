@@ -39,6 +39,8 @@ KCL_REPORT_S = 10.0
 """How often workers show themselves to a KCL 3.x leader; 30 s by default."""
 KCL_3_SETTINGS: dict[str, object] = {
     "lease.workerUtilizationAwareAssignmentConfig.workerMetricsReporterFreqInMillis": int(KCL_REPORT_S * 1000),
+    # Each round of the leader balances; each third by default.
+    "lease.workerUtilizationAwareAssignmentConfig.varianceBalancingFrequency": 1,
     # For how long a dead leader's lock is respected, and how often a living one renews it: 120 s and 30 s by default.
     "lease.dynamoDbLockBasedLeaderLeaseDurationInMillis": 20_000,
     "lease.dynamoDbLockBasedLeaderHeartbeatPeriodInMillis": 5000,
