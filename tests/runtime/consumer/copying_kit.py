@@ -95,9 +95,9 @@ class Copiers:
 
     def stop(self, process: subprocess.Popen[bytes]) -> None:
         """As a deploy does."""
-        self.running.remove(process)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=DEADLINE_S)
+        self.running.remove(process)  # only now: who does not end is killed when all is over
         assert process.returncode == 0
 
     def close(self) -> None:
