@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "interop" / "fleets"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stores"))
+# Behind all others: there is a conftest.py too.
+sys.path += [
+    str(Path(__file__).resolve().parents[at] / folder) for at, folder in ((2, "interop/fleets"), (1, "stores"))
+]
 
 from account import Account, Move
 from watching import TableWatch
