@@ -418,6 +418,13 @@ async def test_all_faults_of_the_arguments_are_told_at_once() -> None:
         Unordered(slots_max=0)
 
 
+async def test_one_stream_by_two_names_is_refused(local: LocalKinesis, kinesis: Any) -> None:
+    arn = kinesis.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamARN"]
+    with pytest.raises(OptionError, match="comes twice, by different names"):
+        async with consumer_of(local, MemoryLeaseTable(), stream=[STREAM, arn]):
+            raise AssertionError("not reached")
+
+
 async def test_leases_in_a_table_of_another_name(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, range(3))
     options = LeaseTableOptions(table="billing-leases", tags={"team": "billing"}, wire=wire(local))

@@ -137,6 +137,9 @@ class Consumer:
             self._streams[source.stream] = OpenStream(source, self.settings, gate, rng=self._rng, on_event=self._tell)
         name = self.settings.fan_out_consumer or self.application
         await asyncio.gather(*(stream.open(name) for stream in self._streams.values()))
+        for arn, count in Counter(stream.facts.arn for stream in self._streams.values()).items():
+            if count > 1:
+                raise OptionError(f"stream: {arn} comes twice, by different names")
         self._check_keys(self.settings.ledger.order)
         for stream in self._streams.values():
             if stream.facts.ignores_keys:
