@@ -55,6 +55,8 @@ class ShardStory:
     owner: str | None = None
     owner_counter: int = 0
     """Whom the row names, and the counter by which it began to."""
+    born: bool = False
+    """It has, or had, a lease."""
     ended: bool = False
     """That it is done was stored once."""
     stored: dict[int, Checkpoint] = field(default_factory=dict)
@@ -131,6 +133,7 @@ class History:
         story = self.shards.get(key)
         if story is None or row is None:
             return
+        story.born = True
         if row.actual_owner != story.owner:
             self.moves.append((self._clock(), key, row.actual_owner))
             story.owner, story.owner_counter = row.actual_owner, row.counter
@@ -154,6 +157,8 @@ class History:
             story.ended, covered = True, len(story.positions)
             if not story.closed:
                 self.fault("a shard that is open is stored as ended", key)
+            for child in self._unborn(key):
+                self.fault("an end before the children have leases", f"{key} is stored as ended, {child} has none")
         else:
             covered = 0
         if covered > done:
@@ -162,6 +167,14 @@ class History:
                 "a checkpoint ahead of settlement",
                 f"{key} at {_short(checkpoint)}, while {missing} is not settled ({covered - done} records)",
             )
+
+    def _unborn(self, key: str) -> list[str]:
+        """Children without a lease; one that waits for a parent that has none itself is not among them."""
+        return [
+            child
+            for child, story in self.shards.items()
+            if key in story.parents and not story.born and all(self.shards[one].born for one in story.parents)
+        ]
 
     # --- the processes --------------------------------------------------------------------------
 
