@@ -441,8 +441,9 @@ class LeaseUpkeepFailed(msgspec.Struct, frozen=True, gc=False):
 WorkerEvent: TypeAlias = FleetChanged | LeaseUpkeepFailed
 """What sharing shards with other workers tells."""
 
+
 class ShardBegun(msgspec.Struct, frozen=True, gc=False):
-    """This consumer reads a shard from now on."""
+    """A shard that the consumer reads from now on."""
 
     stream: str
     shard_id: str
@@ -453,7 +454,7 @@ class ShardBegun(msgspec.Struct, frozen=True, gc=False):
 
 
 class ShardLeft(msgspec.Struct, frozen=True, gc=False):
-    """This consumer reads a shard no more."""
+    """A shard that the consumer reads no more."""
 
     stream: str
     shard_id: str

@@ -34,7 +34,7 @@ class Routes:
         self.known: dict[str, int] = {}
         """The numbers of lanes by partition key, as far as they are remembered."""
         self.same: dict[str, str] = {}
-        """The same keys by themselves: of equal keys one object stays in the processor's cache, found by its address."""
+        """The same keys by themselves: of equal keys one object is in the processor's cache, found by its address."""
         self.lanes = [*lanes, elsewhere]
         taking = () if shards is None else shards.shards
         self._firsts = [_hash_bytes(shard.first_hash_key) for shard in taking]
