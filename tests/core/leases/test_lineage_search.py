@@ -30,7 +30,7 @@ def search(*, parent: int, child: int, faults: int = 0, ends: int = 0, **rules: 
 @pytest.mark.parametrize(
     "bounds",
     [
-        {"parent": 2, "child": 1},
+        pytest.param({"parent": 2, "child": 1}, marks=pytest.mark.slow),
         pytest.param({"parent": 3, "child": 1}, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
         pytest.param({"parent": 2, "child": 1, "faults": 1}, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
