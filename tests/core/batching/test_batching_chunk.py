@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_stream import Result
 
-from penstock.core.batching import Written
 from penstock.core.batching.chunk import ALL, RECORD_OVERHEAD_BYTES
+from penstock.model import PutResult
 
 
 def test_what_is_settled_frees_its_part_of_the_bound_and_the_last_the_rest():
     chunk = make_chunk([("a", b"1"), ("b", b"22"), ("c", b"333")])
     assert chunk.held_bytes == 3 * (1 + RECORD_OVERHEAD_BYTES) + 6
-    outcome = Written("shard", 1, 1, False)
+    outcome = PutResult("shard", 1, None, 1, False)
     first = chunk.settle(range(2), outcome)
     assert first == chunk.held_bytes * 2 // 3
     assert first + chunk.settle([2], outcome) == chunk.held_bytes
@@ -35,7 +35,7 @@ def test_what_becomes_free_sums_up_to_what_was_held(records, data_bytes, rng):
 def test_each_record_has_its_own_outcome_or_shares_one():
     chunk = make_chunk([("k", b"")] * 5)
     chunk.settle_each(range(1, 3), [Result("s", "1"), Result("s", "2")])
-    chunk.settle((4,), Written("s", 3, 1, False))
+    chunk.settle((4,), PutResult("s", 3, None, 1, False))
     assert [found and found.sequence_number for found in chunk.outcomes] == [None, 1, 2, None, 3]
     assert [chunk.is_settled(index) for index in range(5)] == [False, True, True, False, True]
     assert not chunk.is_settled(ALL)
@@ -47,11 +47,11 @@ def test_whoever_waits_for_a_record_or_for_all_is_called_when_it_is_settled():
     chunk.on_done = heard.append
     for index in (0, 2, ALL):
         chunk.when_settled(index, lambda index=index: heard.append(index))
-    chunk.settle(range(1), Written("s", 1, 1, False))
+    chunk.settle(range(1), PutResult("s", 1, None, 1, False))
     assert heard == [0]
     chunk.when_settled(0, lambda: heard.append("at once"))
     assert heard == [0, "at once"]
-    chunk.settle([1, 2], Written("s", 2, 1, False))
+    chunk.settle([1, 2], PutResult("s", 2, None, 1, False))
     assert heard == [0, "at once", 2, ALL, chunk]
     chunk.when_settled(ALL, lambda: heard.append("all"))
     assert heard[-1] == "all"

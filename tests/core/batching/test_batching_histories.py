@@ -12,7 +12,7 @@ from histories import fates, histories, puts, sizes, times
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from producing_checks import check, results_of
-from simulated_producing import Fate, History, Producing, Put, Reshard
+from simulated_producing import Fate, History, Producing, Put, Reshard, Withdrawal
 
 from penstock.model import PutResult
 
@@ -72,6 +72,33 @@ def test_all_is_written_once_the_service_is_well_again(aggregate, ordered):
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_what_can_not_be_written_is_told(trouble, aggregate, ordered):
     live(histories(aggregate=aggregate, ordered=ordered, **TROUBLES[trouble]), 18, checked)
+
+
+def test_a_large_record_does_not_take_the_place_of_a_small_one_that_was_withdrawn():
+    """Found by chance: the small one was measured, and the one behind it taken, over the request's bound."""
+    written_in_the_end(
+        History(
+            paced=False,
+            shard_count=1,
+            linger_s=0.0,
+            requests_in_flight_max=1,
+            request_records_max=5,
+            request_bytes_max=4000,
+            aggregate_bytes_max=60,
+            puts=(
+                Put(0.0, (("a", 0), ("a", 0), ("a", 250), ("a", 3900), ("a", 0), ("a", 3900))),
+                Put(0.0, (("a", 0),)),
+            ),
+            fates=(
+                Fate("answered", back_s=1.5, broken=0.3),
+                Fate("throttled"),
+                Fate("throttled", back_s=0.3),
+                Fate("answered", back_s=0.3),
+            ),
+            withdrawals=(Withdrawal(at_s=2.0, put=0, index=4),),
+            aggregate=True,
+        )
+    )
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from batching_kit import make_chunk
 from simulated_stream import Result
 
-from penstock.core.batching import NotWritten, Written
+from penstock.core.batching import NotWritten
 from penstock.core.batching.outcomes import outcomes_of
 from penstock.errors import RecordExpiredError
 from penstock.model import PutResult
@@ -20,19 +20,19 @@ def test_the_answer_itself_stands_for_what_was_taken_at_once():
 
 def test_records_of_an_aggregate_are_numbered_by_their_place_in_it():
     chunk = make_chunk([("k", b"")] * 9)
-    chunk.settle((3, 5, 8), Written("shard", 17, 2, True, first_sub=10))
+    chunk.settle((3, 5, 8), PutResult("shard", 17, 10, 2, True))
     assert [chunk.outcomes[index].sub_sequence_number for index in (3, 5, 8)] == [10, 11, 12]
     assert chunk.outcomes[5] == PutResult("shard", 17, 11, 2, True)
     assert chunk.outcomes[4] is None
 
 
 def test_records_on_their_own_have_no_number():
-    assert list(outcomes_of(Written("shard", 17, 2, False), 2)) == [PutResult("shard", 17, None, 2, False)] * 2
+    assert list(outcomes_of(PutResult("shard", 17, None, 2, False), 2)) == [PutResult("shard", 17, None, 2, False)] * 2
 
 
 def test_outcomes_of_a_stretch_and_of_scattered_records_stand_where_they_belong():
     chunk = make_chunk([("k", b"")] * 5)
-    chunk.settle(range(1, 3), Written("shard", 1, 1, False, first_sub=0))
+    chunk.settle(range(1, 3), PutResult("shard", 1, 0, 1, False))
     chunk.settle((0,), LATE)
     chunk.settle_each(range(3, 5), [Result("shard", "2"), Result("shard", "3")])
     assert chunk.outcomes == [

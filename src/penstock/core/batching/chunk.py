@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.batching.outcomes import outcomes_of
@@ -9,13 +10,17 @@ from penstock.core.batching.outcomes import outcomes_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.core.batching.outcomes import Fate, NotWritten, Outcome, Written
+    from penstock.core.batching.outcomes import Fate, NotWritten, Outcome
+    from penstock.model import PutResult
 
 RECORD_OVERHEAD_BYTES = 256
 """What a waiting record takes beside its data and key: the objects and list places that keep track of it."""
 
 ALL = -1
 """The waiters for the whole chunk stand under this index."""
+
+
+_MAKING = Lock()  # two threads that ask first must not each make a list
 
 
 class Chunk:
@@ -55,8 +60,8 @@ class Chunk:
         """The producer that took the records."""
         self.told: list[Outcome | None] = []
         """Outcomes as far as somebody asked for them; ``outcomes`` brings it up to date."""
-        self._fates: list[tuple[Sequence[int], Fate]] = []
-        self._unfolded = 0  # how many of the fates are in ``told``
+        self._fates: list[Any] = []  # indices and their fate, by turns: what is kept long is few objects
+        self._unfolded = 0  # how many of these are in ``told``
         self.unsettled = 1
         self.taken = 0
         """How many were put into a load so far, at least once."""
@@ -73,7 +78,6 @@ class Chunk:
         """All its records are in: so many, and what they take of the buffer's bound."""
         self.records = self.unsettled = records
         self.held_bytes = self._bytes_left = held_bytes
-        self.told = [None] * records
 
     @property
     def mean_payload_bytes(self) -> float:
@@ -83,26 +87,32 @@ class Chunk:
     @property
     def outcomes(self) -> list[Outcome | None]:
         """What became of each record so far, by index. A thread may ask while another one settles."""
-        fates, told = self._fates, self.told
+        fates = self._fates
+        if len(self.told) < self.records:
+            with _MAKING:
+                if len(self.told) < self.records:
+                    self.told = [None] * self.records
+        told = self.told
         while (number := self._unfolded) < len(fates):
-            indices, fate = fates[number]
+            indices: Sequence[int] = fates[number]
+            fate: Fate = fates[number + 1]
             outcomes = outcomes_of(fate, len(indices))
             if isinstance(indices, range):
                 told[indices.start : indices.stop] = outcomes
             else:
                 for index, outcome in zip(indices, outcomes, strict=True):
                     told[index] = outcome
-            self._unfolded = number + 1  # after the deed: two threads may both do it, but neither sees a gap
+            self._unfolded = number + 2  # after the deed: two threads may both do it, but neither sees a gap
         return told
 
-    def settle(self, indices: Sequence[int], fate: Written | NotWritten) -> int:
+    def settle(self, indices: Sequence[int], fate: PutResult | NotWritten) -> int:
         """All these records share this fate. Returns the bytes of the buffer's bound that are free again."""
-        self._fates.append((indices, fate))
+        self._fates += (indices, fate)
         return self._settled(indices)
 
     def settle_each(self, indices: Sequence[int], results: Fate) -> int:
         """As ``settle``, with a result for each."""
-        self._fates.append((indices, results))
+        self._fates += (indices, results)
         return self._settled(indices)
 
     def when_settled(self, index: int, callback: Callable[[], None]) -> None:
@@ -120,7 +130,7 @@ class Chunk:
         """True if the record (with ``ALL``: every one) has its outcome."""
         if index == ALL:
             return self.unsettled == 0
-        return index < len(self.told) and self.outcomes[index] is not None
+        return index < self.records and self.outcomes[index] is not None
 
     def _settled(self, indices: Sequence[int]) -> int:
         self.unsettled -= len(indices)

@@ -296,9 +296,17 @@ class Lane:
                 self._count(self.held[key][0])
 
     def next_bytes(self) -> int:
-        """The size of the next record as an entry."""
-        run = self.held[next(iter(self.ready))][0] if self.ready else self.runs[0]
-        return run.record_bytes(run.at) if len(run) else 0
+        """The size of the next record as an entry; 0 if all that waited was withdrawn."""
+        if self.ready:
+            run = self.held[next(iter(self.ready))][0]
+            return run.record_bytes(run.at) if len(run) else 0
+        while self.runs:
+            run = self.runs[0]
+            self._drop_withdrawn(run)  # else the one behind it, which may be large, goes for a small one
+            if len(run):
+                return run.record_bytes(run.at)
+            self.runs.popleft()
+        return 0
 
     def part_of(self, load: Load, runs: list[Run]) -> Load:
         """Some records of a load that was sent, each an entry, as a load that went through the same."""

@@ -38,30 +38,6 @@ class EntryResult(Protocol):
         """As PutRecords answers it."""
 
 
-class Written(NamedTuple):
-    """User records of one chunk that were written as, or in, one Kinesis record."""
-
-    shard_id: str
-    sequence_number: int
-    attempts: int
-    doubtful: bool
-    """True if they may be in the stream twice."""
-    first_sub: int | None = None
-    """Inside of an aggregate: the sub-sequence number of the first of them; None for a record on its own."""
-
-    def results(self, count: int) -> Iterator[PutResult]:
-        """The results of so many records that stand one behind the other."""
-        subs: Iterable[int | None] = repeat(None) if self.first_sub is None else numbers_from(self.first_sub)
-        return map(
-            PutResult,
-            repeat(self.shard_id, count),
-            repeat(self.sequence_number),
-            subs,
-            repeat(self.attempts),
-            repeat(self.doubtful),
-        )
-
-
 class NotWritten(NamedTuple):
     """User records that are not known to be written."""
 
@@ -86,16 +62,17 @@ class NotWritten(NamedTuple):
 Outcome = PutResult | NotWritten
 """Of one record."""
 
-Fate = Written | NotWritten | Sequence[EntryResult] | list[PutResult]
-"""Of records that were settled together. ``EntryResult``s stand for records that were put on their own and taken at the
-first attempt: the usual case.
+Fate = PutResult | NotWritten | Sequence[EntryResult] | list[PutResult]
+"""Of records that were settled together. One ``PutResult`` is that of the first of them, where all were written as, or
+in, one Kinesis record. ``EntryResult``s stand for records that were put on their own and taken at the first attempt:
+the usual case.
 """
 
 
 def outcomes_of(fate: Fate, count: int) -> Iterable[Outcome]:
     """The outcome of each of so many records that share a fate."""
-    if isinstance(fate, Written):
-        return fate.results(count)
+    if isinstance(fate, PutResult):
+        return _behind(fate, count)
     if isinstance(fate, NotWritten):
         return repeat(fate, count)
     return [
@@ -104,3 +81,17 @@ def outcomes_of(fate: Fate, count: int) -> Iterable[Outcome]:
         else PutResult(entry.shard_id or "", int(entry.sequence_number or 0), None, 1, False)
         for entry in fate
     ]
+
+
+def _behind(first: PutResult, count: int) -> Iterator[PutResult]:
+    """The results of so many records that stand one behind the other."""
+    sub = first.sub_sequence_number
+    subs: Iterable[int | None] = repeat(None) if sub is None else numbers_from(sub)
+    return map(
+        PutResult,
+        repeat(first.shard_id, count),
+        repeat(first.sequence_number),
+        subs,
+        repeat(first.attempts),
+        repeat(first.duplicates_possible),
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.batching.lane import remember
 from penstock.core.batching.lanes import holds_all
-from penstock.core.batching.outcomes import NotWritten, Written
+from penstock.core.batching.outcomes import NotWritten
 from penstock.core.batching.requests import chosen_runs
 from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 from penstock.model import PutResult
@@ -107,7 +107,7 @@ class Settling:
         sub, number = 0, int(result.sequence_number or 0)
         for run in load.runs:
             attempts, doubtful = load.history_of(run)
-            fate = Written(shard_id, number, attempts, doubtful, sub if framed else None)
+            fate = PutResult(shard_id, number, sub if framed else None, attempts, doubtful)
             self._watch.settled(run, shard_id, len(run.keys), attempts, doubtful, now_s)
             self._on_room(run.chunk.settle(run.indices, fate))
             sub += len(run.keys)
