@@ -22,15 +22,15 @@ from bench._producing import resident_bytes, wire
 from penstock.core.ledger.checkpoints import Prompt, Riding
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.settings import WorkerSettings
 from penstock.runtime.feeds import FanOutTimes
+from penstock.runtime.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
     from penstock.model import Record
-    from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.shard.batch import Batch
 
 FAILOVER_S = 10.0
 

@@ -23,7 +23,7 @@ from bench.local import call, put_requests
 from bench.wire import BUSY_MAX, set_environment
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.testing import LocalKinesis
 

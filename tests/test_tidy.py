@@ -115,7 +115,14 @@ def spark_sees_little_of_runtime(importer: str, imported: str) -> bool:
     """The source borrows the loop thread and, for the sink, the producer's send loop; never the consumer."""
     if not (within(importer, "penstock.spark") and within(imported, "penstock.runtime")):
         return True
-    return not within(imported, "penstock.runtime.consumer") and not within(imported, "penstock.runtime.worker")
+    return not any(within(imported, f"penstock.runtime.{part}") for part in ("consumer", "worker", "shard"))
+
+
+def a_shard_knows_no_worker_and_a_worker_no_consumer(importer: str, imported: str) -> bool:
+    """One shard in its tenure, a worker with its shards, the consumer that people use: each sees what is below it."""
+    if within(importer, "penstock.runtime.shard"):
+        return not within(imported, "penstock.runtime.worker") and not within(imported, "penstock.runtime.consumer")
+    return not (within(importer, "penstock.runtime.worker") and within(imported, "penstock.runtime.consumer"))
 
 
 def telemetry_sees_only_events(importer: str, imported: str) -> bool:
@@ -171,6 +178,7 @@ def parts_below_see_no_part_above(importer: str, imported: str) -> bool:
         botocore_stays_under_aws,
         pyspark_stays_under_spark,
         spark_sees_little_of_runtime,
+        a_shard_knows_no_worker_and_a_worker_no_consumer,
         telemetry_sees_only_events,
         nothing_sees_the_faces,
         nothing_but_the_command_sees_kclpy,

@@ -16,10 +16,10 @@ from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.shard.shard_reader import ShardReader
 
 
 def say(event: str, **more: Any) -> None:

@@ -59,26 +59,27 @@ if TYPE_CHECKING:
     )
     from penstock.model import OutRecord, OutsidePolicy, Position, PutResult, Record, Shard, StartAt, StreamName
     from penstock.options import ProducerOptions
-    from penstock.runtime.consumer.batch import Batch
     from penstock.runtime.consumer.collecting import Collection, collect
     from penstock.runtime.consumer.consumer import Consumer
-    from penstock.runtime.consumer.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
     from penstock.runtime.consumer.delivered import Delivered
     from penstock.runtime.consumer.driving import OneByOne, Unordered, by_key, unordered
-    from penstock.runtime.consumer.lifecycle import AssignedShard, Origin
-    from penstock.runtime.consumer.settings import WorkerSettings
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.consumer.lifecycle import AssignedShard
     from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
     from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered
-    from penstock.runtime.consumer.two_phase import FoundPending, PendingCheckpoint, PendingChoice
-    from penstock.runtime.consumer.values import HandOut, Unreadable
+    from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
     from penstock.runtime.feeds.fan_out import FanOutTimes
     from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
     from penstock.runtime.producer import Producer
     from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.shard.batch import Batch
+    from penstock.runtime.shard.origin import Origin
+    from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.runtime.shard.two_phase import FoundPending, PendingCheckpoint, PendingChoice
+    from penstock.runtime.shard.values import HandOut, Unreadable
     from penstock.runtime.sync_consumer import SyncConsumer, SyncShard
     from penstock.runtime.sync_producer import SyncProducer
     from penstock.runtime.unwritten import Unwritten
+    from penstock.runtime.worker.settings import WorkerSettings
     from penstock.stores.memory import MemoryLeaseTable
     from penstock.stores.postgres import PostgresLeaseTable
     from penstock.stores.sqlite import SqliteLeaseTable
@@ -209,17 +210,18 @@ _HOMES = (
     "penstock.core.feeding.poll_pace",
     "penstock.core.assignment.strategies",
     "penstock.runtime.feeds.fan_out",
-    "penstock.runtime.consumer.settings",
-    "penstock.runtime.consumer.values",
+    "penstock.runtime.worker.settings",
+    "penstock.runtime.shard.values",
+    "penstock.runtime.shard.origin",
     "penstock.runtime.consumer.lifecycle",
     "penstock.runtime.consumer.statistics",
-    "penstock.runtime.consumer.batch",
+    "penstock.runtime.shard.batch",
     "penstock.runtime.consumer.delivered",
     "penstock.runtime.consumer.driving",
-    "penstock.runtime.consumer.dead_letters",
-    "penstock.runtime.consumer.two_phase",
+    "penstock.runtime.dead_letters.destinations",
+    "penstock.runtime.shard.two_phase",
     "penstock.runtime.consumer.collecting",
-    "penstock.runtime.consumer.shard_reader",
+    "penstock.runtime.shard.shard_reader",
     "penstock.runtime.consumer.consumer",
     "penstock.runtime.sync_consumer",
     "penstock.telemetry.log",

@@ -38,11 +38,12 @@ from penstock.core.ledger.settings import (
 )
 from penstock.reference import aside, attribute_docs, plain, renewed_with, shown, struct_table, table
 from penstock.runtime.consumer.driving import OneByOne, Unordered
-from penstock.runtime.consumer.lifecycle import AssignedShard, Callbacks, Origin
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.consumer.lifecycle import AssignedShard, Callbacks
 from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
-from penstock.runtime.consumer.values import HandOut
 from penstock.runtime.feeds.fan_out import FanOutTimes
+from penstock.runtime.shard.origin import Origin
+from penstock.runtime.shard.values import HandOut
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.telemetry.log import LINES
 
 if TYPE_CHECKING:
@@ -50,15 +51,15 @@ if TYPE_CHECKING:
 
 CONSTANTS = {
     "penstock.runtime.consumer.consumer": "consumer",
-    "penstock.runtime.consumer.worker": "consumer",
-    "penstock.runtime.consumer.presence": "membership",
-    "penstock.runtime.consumer.sight": "leases",
-    "penstock.runtime.consumer.shard_leases": "leases",
-    "penstock.runtime.consumer.shard_reader": "shards",
+    "penstock.runtime.worker.worker": "consumer",
+    "penstock.runtime.worker.presence": "membership",
+    "penstock.runtime.worker.sight": "leases",
+    "penstock.runtime.worker.shard_leases": "leases",
+    "penstock.runtime.shard.shard_reader": "shards",
     "penstock.runtime.consumer.ready": "consumer",
-    "penstock.runtime.consumer.burying": "dead letters",
-    "penstock.runtime.consumer.window_reading": "deduplication",
-    "penstock.runtime.consumer.kcl_watch": "beside the KCL",
+    "penstock.runtime.dead_letters.burying": "dead letters",
+    "penstock.runtime.shard.window_reading": "deduplication",
+    "penstock.runtime.worker.kcl_watch": "beside the KCL",
     "penstock.runtime.sync_consumer": "threads",
     "penstock.runtime.feeds.polling": "polling",
     "penstock.runtime.feeds.fan_out": "fan-out",

@@ -17,7 +17,7 @@ from penstock.kclpy.daemon import Daemon, DaemonSettings
 from penstock.kclpy.session import SessionSettings
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.kclpy.processor_process import ProcessorProcess
     from penstock.local import LocalKinesis
     from penstock.ports import LeaseTable
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.shard.shard_reader import ShardReader
 
 PROGRAMS = Path(__file__).parent / "programs"
 STREAM = "orders"

@@ -10,7 +10,7 @@ from penstock.core.leases.steps import claim
 from penstock.core.leases.tenure import Fenced, State
 from penstock.core.leases.times import LeaseTimes
 from penstock.runtime.clock import NAP_S, SteadyClock
-from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.stores.memory import MemoryLeaseTable
 
 

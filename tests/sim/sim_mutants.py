@@ -13,10 +13,11 @@ from penstock.core.leases.membership import Members
 from penstock.core.leases.tenure import State, Tenure
 from penstock.core.ledger.ledger import Ledger
 from penstock.model import Position
-from penstock.runtime.consumer import fetching, worker
-from penstock.runtime.consumer.batch import Batch
-from penstock.runtime.consumer.shard_reader import ShardReader
-from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+from penstock.runtime.shard import fetching
+from penstock.runtime.shard.batch import Batch
+from penstock.runtime.shard.shard_reader import ShardReader
+from penstock.runtime.shard.tenure_keeper import TenureKeeper
+from penstock.runtime.worker import worker
 from penstock.testing.sim.plan import Cut, Join, Leave, Noise, Pause, Service, Split
 from penstock.testing.sim.table import TableConnection
 

@@ -28,7 +28,7 @@ from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.model import Position, StartAt, StreamName
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.spark.leases import LeasesInUseError
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ import pytest
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.model import OutRecord, Position
-from penstock.runtime.consumer.dead_letters import DeadLettersTo, DeadLettersToFile
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import TestConsumer, UnsettledError, VirtualLoop, passing, records_of_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.ledger.letter import Letter
-    from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.shard.batch import Batch
 
 SHARD = "shardId-000000000000"
 

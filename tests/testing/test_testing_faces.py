@@ -11,9 +11,9 @@ import pytest
 
 from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Retry, Stop
 from penstock.errors import ShardStoppedError
-from penstock.runtime.consumer.dead_letters import DeadLettersTo
 from penstock.runtime.consumer.driving import by_key, unordered
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.dead_letters.destinations import DeadLettersTo
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import SyncTestConsumer, TestConsumer, UnsettledError
 
 SHARD = "shardId-000000000000"

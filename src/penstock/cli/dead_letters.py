@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from penstock.core.ledger.letter import Letter
-    from penstock.runtime.consumer.replaying import BadLetter, Replayed, Target
+    from penstock.runtime.dead_letters.replaying import BadLetter, Replayed, Target
 
 SHOWN_MAX = 10
 """Of each kind of complaint."""
@@ -120,7 +120,7 @@ async def _list(
 async def _replay(
     file: Path | None, stream: str | None, to: str | None, call: str | None, left: Path | None, wire: WireSettings
 ) -> Replayed:
-    from penstock.runtime.consumer.replaying import ToCallable, ToStream, replay
+    from penstock.runtime.dead_letters.replaying import ToCallable, ToStream, replay
     from penstock.runtime.producer import Producer
 
     async with contextlib.AsyncExitStack() as stack:
@@ -144,7 +144,7 @@ async def _replay(
 async def _letters(
     file: Path | None, stream: str | None, wire: WireSettings
 ) -> AsyncIterator[AsyncIterator[Letter | BadLetter]]:
-    from penstock.runtime.consumer.replaying import letters_of_file, letters_of_stream
+    from penstock.runtime.dead_letters.replaying import letters_of_file, letters_of_stream
 
     if (file is None) == (stream is None):
         raise typer.BadParameter("name a file of dead letters, or a stream with --from")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.runtime.consumer.consumer import Consumer
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.shard.shard_reader import ShardReader
 
 
 @dataclass(frozen=True, kw_only=True)

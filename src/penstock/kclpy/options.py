@@ -16,8 +16,8 @@ from penstock.kclpy.daemon import DaemonSettings
 from penstock.kclpy.known_properties import remarks_on
 from penstock.kclpy.session import OnError, SessionSettings
 from penstock.model import StartAt
-from penstock.runtime.consumer.settings import WorkerSettings
 from penstock.runtime.feeds.fan_out import FanOutTimes
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.wiring import LeaseTableOptions, WireSettings
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from penstock.kclpy.processor_process import ProcessorProcess
     from penstock.model import Record
-    from penstock.runtime.consumer.batch import Batch
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.shard.batch import Batch
+    from penstock.runtime.shard.shard_reader import ShardReader
 
 
 class OnError(StrEnum):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from penstock.ports import LeaseTable, RecordSource
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import AssignedShard, Located
-    from penstock.runtime.consumer.settings import WorkerSettings
-    from penstock.runtime.consumer.shard_reader import ShardReader
     from penstock.runtime.consumer.statistics import ConsumerStatistics
+    from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.runtime.worker.settings import WorkerSettings
     from penstock.wiring import LeaseTableOptions, WireSettings
 
 R = TypeVar("R")

@@ -15,8 +15,8 @@ from penstock.core.ledger.checkpoints import Prompt
 from penstock.events import BatchFailed, RecordsSkipped
 from penstock.model import Position, Record, StartAt
 from penstock.runtime.consumer.consumer import Consumer, new_worker_id
-from penstock.runtime.consumer.dead_letters import DeadLettersTo
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.dead_letters.destinations import DeadLettersTo
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.testing.elsewhere import OTHER, THIEF, Whereabouts
 from penstock.testing.memory_stream import MemoryStream
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.core.ledger.letter import Letter
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.testing.memory_stream import Put
     from penstock.testing.records import Given
 

@@ -22,12 +22,12 @@ from penstock.core.feeding.poll_pace import PollTimes
 from penstock.model import OutRecord, StartAt
 from penstock.options import ProducerOptions
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.settings import WorkerSettings
 from penstock.runtime.producer import Producer
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
-    from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.shard.batch import Batch
 
 STREAM = "orders"
 SCHEMA = """

@@ -15,7 +15,7 @@ from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.ledger.dedupe import Deduplicate
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.sqlite import SqliteLeaseTable
 
 

@@ -14,10 +14,10 @@ from penstock.core.feeding.cursor import FeedCursor
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.feeding.user_records import ShardView
 from penstock.model import HASH_KEY_MAX, StartAt, StreamName
-from penstock.runtime.consumer.settings import WorkerSettings
-from penstock.runtime.consumer.stream_part import StreamPart, shard_id_of
-from penstock.runtime.consumer.worker import Worker
 from penstock.runtime.feeds import PollingFeed
+from penstock.runtime.worker.settings import WorkerSettings
+from penstock.runtime.worker.stream_part import StreamPart, shard_id_of
+from penstock.runtime.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
     from penstock.local import LocalKinesis
     from penstock.ports import LeaseTable
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.shard.shard_reader import ShardReader
 
 STREAM = "orders"
 POLL = PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)

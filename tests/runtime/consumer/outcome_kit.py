@@ -11,7 +11,7 @@ from penstock.aws.settings import Credentials, WireSettings
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,9 @@ from penstock.core.leases.steps import claim
 from penstock.core.leases.times import LeaseTimes
 from penstock.core.ledger.settings import LedgerSettings
 from penstock.model import HASH_KEY_MAX, StreamName
-from penstock.runtime.consumer.shard_reader import ShardReader
-from penstock.runtime.consumer.tenure_keeper import TenureKeeper
 from penstock.runtime.feeds import PollingFeed
+from penstock.runtime.shard.shard_reader import ShardReader
+from penstock.runtime.shard.tenure_keeper import TenureKeeper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

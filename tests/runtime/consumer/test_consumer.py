@@ -15,16 +15,16 @@ from penstock.errors import NotFoundError
 from penstock.local import LocalKinesis
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.dead_letters import DeadLettersTo
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds import FanOutTimes
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.core.ledger.letter import Letter
-    from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.shard.batch import Batch
 
 SHARDS = 4
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from fleet_kit import STREAM, Fleet
 
 from penstock.local import LocalKinesis
-from penstock.runtime.consumer.warming import WarmUp
+from penstock.runtime.worker.warming import WarmUp
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
     import pytest
 
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.shard.shard_reader import ShardReader
 
 SHARDS = 4
 

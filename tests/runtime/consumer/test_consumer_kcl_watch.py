@@ -11,8 +11,8 @@ from penstock.core.assignment.fleet import Fleet, Place
 from penstock.core.assignment.kcl_rows import metrics_row
 from penstock.core.leases import Done, Outcome, Unknown
 from penstock.errors import UnavailableError
-from penstock.runtime.consumer.kcl_watch import LOOK_INTERVAL_S, KclWatch
-from penstock.runtime.consumer.processors import busy_percent
+from penstock.runtime.worker.kcl_watch import LOOK_INTERVAL_S, KclWatch
+from penstock.runtime.worker.processors import busy_percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,8 +18,8 @@ from penstock.events import FanOutLeft, FanOutReturned, ReadRefused
 from penstock.local import Fault, LocalKinesis
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.settings import WorkerSettings
 from penstock.runtime.feeds import FanOutTimes
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:

@@ -17,14 +17,14 @@ from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Redeliver
 from penstock.errors import NotFoundError, OptionError
 from penstock.events import DeadLetterFailed, RecordDeadLettered
 from penstock.model import Position
-from penstock.runtime.consumer.dead_letters import (
+from penstock.runtime.dead_letters.destinations import (
     DeadLettersTo,
     DeadLettersToFile,
     DeadLettersToStream,
     FileLetters,
     StreamLetters,
 )
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:

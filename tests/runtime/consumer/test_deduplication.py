@@ -30,20 +30,20 @@ from penstock.events import (
     DuplicatesLeftOut,
 )
 from penstock.model import OutsidePolicy, Position, StartAt, StreamName
-from penstock.runtime.consumer.admitting import Admission
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.dead_letters import DeadLettersTo
-from penstock.runtime.consumer.settings import WorkerSettings
 from penstock.runtime.consumer.streams import OpenStream
-from penstock.runtime.consumer.warming import WarmUp
+from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds import SubscriptionGate
+from penstock.runtime.shard.admitting import Admission
+from penstock.runtime.worker.settings import WorkerSettings
+from penstock.runtime.worker.warming import WarmUp
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from penstock.local import LocalKinesis
-    from penstock.runtime.consumer.window_reading import WindowRead
+    from penstock.runtime.shard.window_reading import WindowRead
 
 EACH = Deduplicate(key=lambda record: record.data)
 

@@ -20,7 +20,7 @@ from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis
-    from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.shard.batch import Batch
 
 COUNT = 60
 

@@ -17,8 +17,8 @@ from penstock.core.ledger.settings import ByKey, LedgerSettings
 from penstock.errors import OptionError, ShardReadError
 from penstock.events import LateSettlement, RecordsSkipped, RecordsUnsettled
 from penstock.model import Position
-from penstock.runtime.consumer.dead_letters import DeadLettersTo
-from penstock.runtime.consumer.settings import WorkerSettings
+from penstock.runtime.dead_letters.destinations import DeadLettersTo
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from penstock.core.ledger.settings import (
 from penstock.errors import ShardStoppedError
 from penstock.events import RecordsSkipped, RecordsStalled, RecordsUnsettled, ShardGivenUp
 from penstock.model import Position
-from penstock.runtime.consumer.dead_letters import DeadLettersTo
+from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from penstock.core.ledger.checkpoints import Prompt
 from penstock.errors import CheckpointError
 from penstock.events import PendingCheckpointFound
 from penstock.model import Position
-from penstock.runtime.consumer.two_phase import FoundPending, PendingChoice
+from penstock.runtime.shard.two_phase import FoundPending, PendingChoice
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:

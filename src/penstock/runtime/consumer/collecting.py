@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Hashable, Sequence
     from types import TracebackType
 
-    from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.shard.batch import Batch
 
 LOOK_INTERVAL_S = 0.2
 """While records wait it is looked so often whether a shard is about to leave, or its records count no more."""

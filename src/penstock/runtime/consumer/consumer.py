@@ -19,18 +19,18 @@ from penstock.errors import OptionError
 from penstock.events import KeysIgnored
 from penstock.model import StartAt
 from penstock.runtime.consumer.counting import CountedSource, counted_table
-from penstock.runtime.consumer.dead_letters import open_letters
 from penstock.runtime.consumer.delivered import Delivered
 from penstock.runtime.consumer.driving import OneByOne, drive, order_of
 from penstock.runtime.consumer.lifecycle import Callbacks, Lifecycle
 from penstock.runtime.consumer.ready import Ready
-from penstock.runtime.consumer.settings import WorkerSettings
 from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker, shard_statistics
 from penstock.runtime.consumer.streams import OpenStream
-from penstock.runtime.consumer.values import Values
-from penstock.runtime.consumer.worker import Worker
+from penstock.runtime.dead_letters.destinations import open_letters
 from penstock.runtime.feeds import SubscriptionGate
+from penstock.runtime.shard.values import Values
 from penstock.runtime.waiting import wait_set
+from penstock.runtime.worker.settings import WorkerSettings
+from penstock.runtime.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from penstock.core.ledger.settings import OrderPolicy
     from penstock.model import Position, Record
     from penstock.ports import LeaseTable, RecordSource
-    from penstock.runtime.consumer.batch import Batch
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import Located, Told
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.shard.batch import Batch
+    from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.wiring import LeaseTableOptions, WireSettings
 
 CLOSE_GRACE_S = 5.0

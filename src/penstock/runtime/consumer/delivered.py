@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.model import Record
-    from penstock.runtime.consumer.batch import Batch
+    from penstock.runtime.shard.batch import Batch
 
 
 class Delivered:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from penstock.core.ledger.settings import OrderPolicy
     from penstock.model import Record
-    from penstock.runtime.consumer.batch import Batch
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.shard.batch import Batch
+    from penstock.runtime.shard.shard_reader import ShardReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,32 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
 from penstock.events import ShardBegun, ShardLeft
+from penstock.runtime.shard.origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from penstock.runtime.consumer.shard_reader import ShardReader
-
-
-class Origin(Enum):
-    """How a shard came to this consumer."""
-
-    NEW = "new"
-    """Nobody has settled anything of it."""
-    CONTINUED = "continued"
-    """It was free: whoever had it has let it go."""
-    HANDED_OVER = "handed over"
-    """From a consumer that lives: it delivered until now."""
-    TAKEN = "taken"
-    """From one that fell silent: what that one had not stored comes again."""
-    KEPT = "kept"
-    """It was about to go, or its lease was in doubt, and it stays."""
+    from penstock.runtime.shard.shard_reader import ShardReader
 
 
 class Located(Protocol):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.model import Record
-    from penstock.runtime.consumer.batch import Batch
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.shard.batch import Batch
+    from penstock.runtime.shard.shard_reader import ShardReader
 
 FAILURES_MAX = 100
 """Errors of shards that wait to be raised; more are not kept."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.model import Position
-from penstock.runtime.consumer.lifecycle import Origin
+from penstock.runtime.shard.origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.checkpoint import Checkpoint
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.shard.shard_reader import ShardReader
 
 
 class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):

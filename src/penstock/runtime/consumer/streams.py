@@ -11,9 +11,9 @@ from penstock.core.leases.keys import StreamKey
 from penstock.core.leases.row import LeaseRow
 from penstock.errors import OptionError
 from penstock.model import HASH_KEY_MAX
-from penstock.runtime.consumer.stream_part import StreamPart, shard_id_of
-from penstock.runtime.consumer.window_reading import WindowRead
 from penstock.runtime.feeds import FanOutFeed, PollingFeed, SubscriptionGate
+from penstock.runtime.shard.window_reading import WindowRead
+from penstock.runtime.worker.stream_part import StreamPart, shard_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import StreamFacts
     from penstock.model import StartAt
     from penstock.ports import RecordSource
-    from penstock.runtime.consumer.settings import WorkerSettings
+    from penstock.runtime.worker.settings import WorkerSettings
 
 
 class OpenStream:

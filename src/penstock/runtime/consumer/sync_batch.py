@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.model import Position, Record
-    from penstock.runtime.consumer.batch import Batch
     from penstock.runtime.consumer.delivered import Delivered
-    from penstock.runtime.consumer.two_phase import PendingCheckpoint
     from penstock.runtime.loop_thread import LoopThread
+    from penstock.runtime.shard.batch import Batch
+    from penstock.runtime.shard.two_phase import PendingCheckpoint
 
 R = TypeVar("R")
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.leases.tenure import Loss, Lost
 from penstock.errors import PenstockError
 from penstock.model import Position
-from penstock.runtime.consumer.batch import Batch
 from penstock.runtime.consumer.consumer import Consumer
+from penstock.runtime.shard.batch import Batch
 from penstock.testing.sim.kinesis import STREAM, SimulatedSource, StreamWire, wall_clock
 from penstock.testing.sim.loop import VirtualLoop, drop
 from penstock.testing.sim.network import Link
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from penstock.core.leases.tenure import Command
-    from penstock.runtime.consumer.settings import WorkerSettings
-    from penstock.runtime.consumer.shard_reader import ShardReader
+    from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.runtime.worker.settings import WorkerSettings
     from penstock.testing.sim.history import History
     from penstock.testing.sim.kinesis import SimulatedStream
     from penstock.testing.sim.loop import VirtualTime

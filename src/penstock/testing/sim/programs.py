@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.runtime.consumer.batch import Batch
     from penstock.runtime.consumer.consumer import Consumer
+    from penstock.runtime.shard.batch import Batch
     from penstock.testing.sim.process import Process
 
 

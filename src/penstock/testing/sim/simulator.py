@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.ledger.checkpoints import Every, Prompt, Riding
 from penstock.model import StartAt
-from penstock.runtime.consumer.settings import WorkerSettings
 from penstock.runtime.feeds.fan_out import FanOutTimes
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing.sim.history import Broken, History
 from penstock.testing.sim.kinesis import SimulatedStream
 from penstock.testing.sim.loop import VirtualTime

@@ -10,7 +10,7 @@ from penstock.core.assignment.views import is_free
 from penstock.core.handoff.receiver import ReceiverCommand, ReceiverInput, ReceiverState
 from penstock.core.handoff.sides import ReceiverSide
 from penstock.core.leases.steps import claim, receive
-from penstock.runtime.consumer.warming import WarmUp
+from penstock.runtime.worker.warming import WarmUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Coroutine, Iterable, Mapping
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.steps import Result
     from penstock.ports import LeaseTable
-    from penstock.runtime.consumer.presence import Presence
-    from penstock.runtime.consumer.settings import WorkerSettings
-    from penstock.runtime.consumer.sight import Sight
-    from penstock.runtime.consumer.window_reading import WindowRead
     from penstock.runtime.feeds import PollingFeed
+    from penstock.runtime.shard.window_reading import WindowRead
+    from penstock.runtime.worker.presence import Presence
+    from penstock.runtime.worker.settings import WorkerSettings
+    from penstock.runtime.worker.sight import Sight
 
 
 class Receiving:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.checkpoints import Checkpoints
     from penstock.events import LedgerEvent
     from penstock.model import Position
-    from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+    from penstock.runtime.shard.tenure_keeper import TenureKeeper
 
     OnPending: TypeAlias = "Callable[[FoundPending], PendingChoice]"
 

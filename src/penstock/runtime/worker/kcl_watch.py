@@ -10,7 +10,7 @@ from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWa
 from penstock.core.assignment.kcl_rows import SAMPLES_MAX, beside_leases, metrics_row
 from penstock.core.leases import Done
 from penstock.errors import PenstockError
-from penstock.runtime.consumer.processors import busy_percent
+from penstock.runtime.worker.processors import busy_percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

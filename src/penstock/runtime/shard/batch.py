@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from penstock.core.ledger.page import Placed, R
 from penstock.errors import CheckpointError, OptionError
 from penstock.model import Position
-from penstock.runtime.consumer.values import datas_of
+from penstock.runtime.shard.values import datas_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.core.ledger.ledger import Ledger
     from penstock.core.ledger.ticket import Delivery
-    from penstock.runtime.consumer.two_phase import PendingCheckpoint
+    from penstock.runtime.shard.two_phase import PendingCheckpoint
 
     Prepare = Callable[[Position, bytes | None], Awaitable[PendingCheckpoint]]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.core.ledger.ledger import Ledger
     from penstock.core.ledger.ticket import DeadLetter
-    from penstock.runtime.consumer.dead_letters import LetterSink
+    from penstock.runtime.dead_letters.destinations import LetterSink
 
 AT_ONCE_MAX = 16
 """So many letters of a shard are written side by side: a failing dependency can make thousands."""

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.keys import StreamKey
     from penstock.model import Shard
-    from penstock.runtime.consumer.window_reading import WindowRead
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
+    from penstock.runtime.shard.window_reading import WindowRead
 
 
 def _as_it_is(feed: PollingFeed) -> PollingFeed | FanOutFeed:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.listing import Listing
     from penstock.core.leases.membership import WorkerRow
     from penstock.ports import LeaseTable
-    from penstock.runtime.consumer.kcl_watch import KclWatch
+    from penstock.runtime.worker.kcl_watch import KclWatch
 
 SCANS_PER_FAILOVER = 2
 SCANS_PER_FAILOVER_BESIDE_KCL = 5

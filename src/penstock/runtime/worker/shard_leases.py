@@ -12,7 +12,7 @@ from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, writes
 from penstock.core.lineage import Lineage
 from penstock.errors import PenstockError
 from penstock.model import Shard
-from penstock.runtime.consumer.stream_part import shard_id_of
+from penstock.runtime.worker.stream_part import shard_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import ChildShard
     from penstock.model import StartAt
     from penstock.ports import LeaseTable
-    from penstock.runtime.consumer.stream_part import StreamPart
+    from penstock.runtime.worker.stream_part import StreamPart
 
 RETRY_PAUSE_S = 0.2
 """A child's lease is created until it is certain that it is there: meanwhile its parent does not end."""

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.errors import ShardStoppedError
-from penstock.runtime.consumer.lifecycle import Origin
+from penstock.runtime.shard.origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Loss
     from penstock.core.ledger.endings import Ending
     from penstock.model import Record
-    from penstock.runtime.consumer.shard_reader import ShardReader
-    from penstock.runtime.consumer.values import Values
+    from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.runtime.shard.values import Values
 
 
 class ReaderHooks:

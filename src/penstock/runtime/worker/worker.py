@@ -25,15 +25,15 @@ from penstock.errors import PenstockError, ServiceError
 from penstock.events import FleetChanged, LeaseUpkeepFailed
 from penstock.ports import SharedWithKcl
 from penstock.runtime.clock import SteadyClock
-from penstock.runtime.consumer.dead_letters import open_letters
-from penstock.runtime.consumer.holding import Holding
-from penstock.runtime.consumer.kcl_watch import KclWatch
-from penstock.runtime.consumer.presence import Presence
-from penstock.runtime.consumer.receiving import Receiving
-from penstock.runtime.consumer.shard_leases import ShardLeases
-from penstock.runtime.consumer.shard_reader import ShardReader
-from penstock.runtime.consumer.sight import Sight
+from penstock.runtime.dead_letters.destinations import open_letters
+from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.waiting import wait_set
+from penstock.runtime.worker.holding import Holding
+from penstock.runtime.worker.kcl_watch import KclWatch
+from penstock.runtime.worker.presence import Presence
+from penstock.runtime.worker.receiving import Receiving
+from penstock.runtime.worker.shard_leases import ShardLeases
+from penstock.runtime.worker.sight import Sight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from penstock.core.assignment.views import LeaseView, WorkerView
     from penstock.core.leases import LeaseRow
     from penstock.ports import LeaseTable
-    from penstock.runtime.consumer.dead_letters import LetterSink
-    from penstock.runtime.consumer.settings import WorkerSettings
-    from penstock.runtime.consumer.stream_part import StreamPart
+    from penstock.runtime.dead_letters.destinations import LetterSink
     from penstock.runtime.feeds import PollingFeed
+    from penstock.runtime.worker.settings import WorkerSettings
+    from penstock.runtime.worker.stream_part import StreamPart
 
 ERROR_PAUSE_S = 0.5
 """After a round that failed as a whole (the table cannot be reached): leases are kept by their own writes meanwhile."""

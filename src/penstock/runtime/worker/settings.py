@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from penstock.model import Record
-    from penstock.runtime.consumer.dead_letters import DeadLetterChoice
-    from penstock.runtime.consumer.two_phase import OnPending
-    from penstock.runtime.consumer.values import UnreadablePolicy
+    from penstock.runtime.dead_letters.destinations import DeadLetterChoice
+    from penstock.runtime.shard.two_phase import OnPending
+    from penstock.runtime.shard.values import UnreadablePolicy
 
 MIB = 1024 * 1024
 NOTHING_GIVEN_UP = LedgerSettings(retry=Retry(tries_max=None))

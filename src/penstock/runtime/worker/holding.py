@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.assignment.fleet import Fleet
 from penstock.core.handoff.sides import OwnerSide
 from penstock.core.leases.tenure import Loss, Lost
-from penstock.runtime.consumer.admitting import Admission
-from penstock.runtime.consumer.held import HeldShard
-from penstock.runtime.consumer.lifecycle import Origin
-from penstock.runtime.consumer.shard_reader import ShardReader
-from penstock.runtime.consumer.stream_part import shard_id_of
-from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+from penstock.runtime.shard.admitting import Admission
+from penstock.runtime.shard.origin import Origin
+from penstock.runtime.shard.shard_reader import ShardReader
+from penstock.runtime.shard.tenure_keeper import TenureKeeper
+from penstock.runtime.worker.held import HeldShard
+from penstock.runtime.worker.stream_part import shard_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from penstock.core.leases.steps import Result
     from penstock.core.leases.tenure import Command
     from penstock.ports import LeaseTable
-    from penstock.runtime.consumer.dead_letters import LetterSink
-    from penstock.runtime.consumer.presence import Presence
-    from penstock.runtime.consumer.receiving import Receiving
-    from penstock.runtime.consumer.settings import WorkerSettings
-    from penstock.runtime.consumer.shard_leases import ShardLeases
-    from penstock.runtime.consumer.sight import Sight
-    from penstock.runtime.consumer.stream_part import StreamPart
+    from penstock.runtime.dead_letters.destinations import LetterSink
+    from penstock.runtime.worker.presence import Presence
+    from penstock.runtime.worker.receiving import Receiving
+    from penstock.runtime.worker.settings import WorkerSettings
+    from penstock.runtime.worker.shard_leases import ShardLeases
+    from penstock.runtime.worker.sight import Sight
+    from penstock.runtime.worker.stream_part import StreamPart
 
 
 class Holding:

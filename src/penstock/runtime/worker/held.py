@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from penstock.core.assignment.views import WorkerView
     from penstock.core.feeding.cursor import FeedCursor
     from penstock.core.leases.tenure import Command
-    from penstock.runtime.consumer.shard_reader import ShardReader
-    from penstock.runtime.consumer.tenure_keeper import TenureKeeper
+    from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.runtime.shard.tenure_keeper import TenureKeeper
 
 
 class HeldShard:

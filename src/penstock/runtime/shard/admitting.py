@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.ledger import Ledger
     from penstock.events import LedgerEvent
     from penstock.model import Record
-    from penstock.runtime.consumer.window_reading import WindowRead
+    from penstock.runtime.shard.window_reading import WindowRead
 
 
 class Admission:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.cursor import Taken
     from penstock.core.leases.checkpoint import Checkpoint
-    from penstock.runtime.consumer.window_reading import WindowRead
     from penstock.runtime.feeds import PollingFeed
+    from penstock.runtime.shard.window_reading import WindowRead
 
 
 class WarmUp:

@@ -12,13 +12,13 @@ from penstock.core.leases.tenure import Fenced, Lifted, Lost, Stored
 from penstock.core.ledger.checkpoints import Checkpoints, Riding
 from penstock.core.ledger.ledger import Ledger
 from penstock.errors import CheckpointError, PenstockError, ShardReadError
-from penstock.runtime.consumer.admitting import Admission
-from penstock.runtime.consumer.batch import Batch
-from penstock.runtime.consumer.burying import TIMEOUT_S, Burying
-from penstock.runtime.consumer.fetching import Fetching
-from penstock.runtime.consumer.reader_hooks import ReaderHooks, stopped
-from penstock.runtime.consumer.two_phase import TwoPhase, resume
-from penstock.runtime.consumer.values import StopReading
+from penstock.runtime.dead_letters.burying import TIMEOUT_S, Burying
+from penstock.runtime.shard.admitting import Admission
+from penstock.runtime.shard.batch import Batch
+from penstock.runtime.shard.fetching import Fetching
+from penstock.runtime.shard.reader_hooks import ReaderHooks, stopped
+from penstock.runtime.shard.two_phase import TwoPhase, resume
+from penstock.runtime.shard.values import StopReading
 from penstock.runtime.waiting import Alarm, wait_set
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from penstock.core.ledger.ticket import Delivery
     from penstock.events import LedgerEvent
     from penstock.model import Position, Record
-    from penstock.runtime.consumer.dead_letters import LetterSink
-    from penstock.runtime.consumer.tenure_keeper import TenureKeeper
-    from penstock.runtime.consumer.two_phase import OnPending, PendingCheckpoint
+    from penstock.runtime.dead_letters.destinations import LetterSink
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
+    from penstock.runtime.shard.tenure_keeper import TenureKeeper
+    from penstock.runtime.shard.two_phase import OnPending, PendingCheckpoint
 
 BATCH_RECORDS_MAX = 10_000
 ALARM_S_MIN = 0.01  # what is due by time is looked after at most so often

@@ -1,0 +1,1 @@
+"""One shard in one tenure: what is fetched, handed out, settled and checkpointed."""
