@@ -77,7 +77,7 @@ def test_from_an_empty_folder_to_a_pipeline_that_was_killed(
     start, start_again = [command for command in commands("penstock run") if command.endswith("&")]
     log = folder / "job.log"
     second.type(start)
-    until(lambda: "batch 0: 1,002 records" in log.read_text(), "the first batch")
+    until(lambda: log.exists() and "batch 0: 1,002 records" in log.read_text(), "the first batch")
     until(lambda: log.read_text().endswith("\n"), "the whole line of it")
     told = [line for line in log.read_text().splitlines() if line.startswith(("job orders", "batch "))]
     assert [masked(line) for line in told[:2]] == masked(shown("job orders runs")).splitlines()
