@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from penstock.core.ledger.collecting import Collected, Collector
 from penstock.core.ledger.page import R
+from penstock.runtime.shard.leaving import settle_on_leaving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Hashable, Sequence
@@ -66,14 +67,7 @@ class Collection(Generic[R]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if error is None:
-            self.ack()
-            return False
-        if not isinstance(error, Exception):  # a cancellation: the records are not to blame
-            self.nack()
-            return False
-        self.fail(error)
-        return True
+        return settle_on_leaving(self, error)
 
     def _all(self, settle: Callable[[Batch[Any], list[int]], bool]) -> bool:
         """Settle the records in each of their batches, also where one of those counts no more."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.runtime.shard.leaving import settle_on_leaving
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -87,11 +89,4 @@ class Delivered:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if error is None:
-            self.ack()
-            return False
-        if not isinstance(error, Exception):  # a cancellation: the record is not to blame
-            self.nack()
-            return False
-        self.fail(error)
-        return True
+        return settle_on_leaving(self, error)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.runtime.shard.leaving import settle_on_leaving
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
@@ -117,7 +119,7 @@ class SyncBatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        return _leave(self, error)
+        return settle_on_leaving(self, error)
 
     def _tell(self, work: Callable[[], bool]) -> bool:
         return tell(self._thread, work)
@@ -197,7 +199,7 @@ class SyncDelivered:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        return _leave(self, error)
+        return settle_on_leaving(self, error)
 
 
 class SyncPendingCheckpoint:
@@ -237,14 +239,3 @@ def tell(thread: LoopThread, work: Callable[[], bool]) -> bool:
         if not thread.is_closed:
             raise
         return False
-
-
-def _leave(settled: SyncBatch | SyncDelivered, error: BaseException | None) -> bool:
-    if error is None:
-        settled.ack()
-        return False
-    if not isinstance(error, Exception):  # an interrupt: the records are not to blame
-        settled.nack()
-        return False
-    settled.fail(error)
-    return True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from penstock.core.ledger.page import Placed, R
 from penstock.errors import CheckpointError, OptionError
 from penstock.model import Position
+from penstock.runtime.shard.leaving import settle_on_leaving
 from penstock.runtime.shard.values import datas_of
 
 if TYPE_CHECKING:
@@ -154,14 +155,7 @@ class Batch(Generic[R]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if error is None:
-            self.ack()
-            return False
-        if not isinstance(error, Exception):  # a cancellation: the records are not to blame
-            self.nack()
-            return False
-        self.fail(error)
-        return True
+        return settle_on_leaving(self, error)
 
     def _told(self, counts: bool) -> bool:
         self._on_settled()
