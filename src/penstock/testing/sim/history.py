@@ -169,11 +169,11 @@ class History:
             )
 
     def _unborn(self, key: str) -> list[str]:
-        """Children without a lease; one that waits for a parent that has none itself is not among them."""
+        """Children without a lease, of which this was the last parent: with another one to end, that one sees to it."""
         return [
             child
             for child, story in self.shards.items()
-            if key in story.parents and not story.born and all(self.shards[one].born for one in story.parents)
+            if key in story.parents and not story.born and all(self.shards[one].ended for one in story.parents)
         ]
 
     # --- the processes --------------------------------------------------------------------------
