@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.pacing import Backoff
 from penstock.errors import (
     AccessDeniedError,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.cursor import FeedCursor, Taken
     from penstock.core.feeding.pages import ReadPage
-    from penstock.core.feeding.poll_pace import PollTimes
     from penstock.events import FeedEvent
     from penstock.ports import RecordSource
 
@@ -58,6 +58,10 @@ class FanOutTimes:
 
 BUFFERED_S = 0.5
 """An event that comes sooner than this may have been on its way when it was asked for."""
+
+
+BRIDGE_INTERVAL_S = 0.21
+"""Between two polls while a subscription is waited for: where consumers subscribe, few others use the shard's calls."""
 
 
 class SubscriptionGate:
@@ -104,7 +108,11 @@ class FanOutFeed:
         self._on_event = on_event
         self._horizon_s = horizon_s
         self._backoff = Backoff(base_s=0.1, cap_s=self.times.backoff_max_s, rng=rng)
-        self._polling = PollingFeed(source, cursor, rng=rng, on_event=on_event, times=poll_times, horizon_s=horizon_s)
+        self._poll_times = poll_times or PollTimes()
+        self._bridge_times = replace(self._poll_times, interval_s=min(self._poll_times.interval_s, BRIDGE_INTERVAL_S))
+        self._polling = PollingFeed(
+            source, cursor, rng=rng, on_event=on_event, times=self._bridge_times, horizon_s=horizon_s
+        )
         self._subscription: AsyncGenerator[ReadPage, None] | None = None
         self._waiting: asyncio.Task[ReadPage] | None = None
         self._asked_s: float | None = None  # the service's time, at which the event that came last was not there yet
@@ -145,6 +153,7 @@ class FanOutFeed:
                 continue
             if self._left:
                 self._left = False
+                self._polling.pace.times = self._bridge_times
                 self._on_event(FanOutReturned(self._source.stream, self.shard_id))
             self._backoff.reset()
             self._cursor.payload_bytes += sum([len(raw.data) for raw in page.records])
@@ -244,5 +253,6 @@ class FanOutFeed:
         wait_s = self.times.return_after_s * (1 + self._rng.random())
         self._try_at_s = asyncio.get_running_loop().time() + wait_s
         self._left = True
+        self._polling.pace.times = self._poll_times
         reason = error.code if isinstance(error, ServiceError) else type(error).__name__
         self._on_event(FanOutLeft(self._source.stream, self.shard_id, reason, wait_s))
