@@ -9,11 +9,10 @@ import ast
 import dataclasses
 import importlib
 import inspect
-import logging
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,7 +35,7 @@ from penstock.core.ledger.settings import (
     Stop,
     Warn,
 )
-from penstock.reference import aside, attribute_docs, plain, renewed_with, shown, struct_table, table
+from penstock.reference import attribute_docs, events_table, plain, renewed_with, shown, struct_table, table
 from penstock.runtime.consumer.driving import OneByOne, Unordered
 from penstock.runtime.consumer.lifecycle import AssignedShard, Callbacks
 from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
@@ -44,7 +43,6 @@ from penstock.runtime.feeds.fan_out import FanOutTimes
 from penstock.runtime.shard.origin import Origin
 from penstock.runtime.shard.values import HandOut
 from penstock.runtime.worker.settings import WorkerSettings
-from penstock.telemetry.log import LINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,17 +126,9 @@ def origins_table() -> str:
     return table(("`AssignedShard.origin`", "how the shard came"), rows)
 
 
-def events_table() -> str:
-    """Every event of a consumer: what happened, its fields, and how it is logged."""
-    rows = []
-    kinds = (events.ConsumerEvent, events.WorkerEvent, events.FeedEvent, events.LedgerEvent)
-    for event in (event for kind in kinds for event in get_args(kind)):
-        about = attribute_docs(event)
-        fields = [f"`{name}`" + aside(about.get(name, "")) for name in event.__struct_fields__ if name != "stream"]
-        line = LINES[event]
-        level = logging.getLevelName(line.level) + (f", one line in {line.every_s:g} s" if line.every_s else "")
-        rows.append((f"`{event.__name__}`", plain(event.__doc__ or ""), ", ".join(fields), level))
-    return table(("event", "what happened", "fields, beside `stream`", "in the log"), rows)
+def consumer_events_table() -> str:
+    """Every event of a consumer."""
+    return events_table(events.ConsumerEvent, events.WorkerEvent, events.FeedEvent, events.LedgerEvent)
 
 
 def constants_table() -> str:
@@ -177,7 +167,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "assigned": lambda: fields_table(AssignedShard),
     "statistics": lambda: struct_table(ConsumerStatistics, set()),
     "shard statistics": lambda: struct_table(ShardStatistics, set()),
-    "events": events_table,
+    "events": consumer_events_table,
     "constants": constants_table,
 }
 

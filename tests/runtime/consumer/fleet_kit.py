@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,10 @@ from penstock.runtime.feeds import PollingFeed
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.runtime.worker.stream_part import StreamPart, shard_id_of
 from penstock.runtime.worker.worker import Worker
+from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from penstock.core.leases import LeaseRow
     from penstock.local import LocalKinesis
@@ -172,3 +174,13 @@ class Fleet:
 
     def held(self) -> dict[str, set[str]]:
         return {name: set(worker.held) for name, worker in self.workers.items()}
+
+
+@asynccontextmanager
+async def fleet_of(local: LocalKinesis, table: MemoryLeaseTable | None = None, **settings: Any) -> AsyncIterator[Fleet]:
+    fleet = Fleet(local, table or MemoryLeaseTable(), **settings)
+    try:
+        yield fleet
+        assert fleet.failures() == []
+    finally:
+        await fleet.close()

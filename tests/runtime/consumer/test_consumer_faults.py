@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from faulty_tables import FaultyTable
-from fleet_kit import STREAM, Fleet
+from fleet_kit import STREAM, Fleet, fleet_of
 
 from penstock.core.ledger.checkpoints import Prompt
 from penstock.local import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from penstock.core.leases import Outcome, Write
     from penstock.runtime.shard.shard_reader import ShardReader
@@ -29,16 +28,6 @@ SHARDS = 4
 def local() -> Iterator[LocalKinesis]:
     with LocalKinesis(streams={STREAM: SHARDS}) as service:
         yield service
-
-
-@asynccontextmanager
-async def fleet_of(local: LocalKinesis, table: MemoryLeaseTable | None = None, **settings: Any) -> AsyncIterator[Fleet]:
-    fleet = Fleet(local, table or MemoryLeaseTable(), **settings)
-    try:
-        yield fleet
-        assert fleet.failures() == []
-    finally:
-        await fleet.close()
 
 
 class Load:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_kit import STREAM, Fleet
+from fleet_kit import STREAM, Fleet, fleet_of
 
 from penstock.core.leases.writes import Kind
 from penstock.core.ledger.checkpoints import Prompt
@@ -15,7 +14,7 @@ from penstock.local import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from penstock.core.leases import Outcome, Write
 
@@ -26,16 +25,6 @@ SHARDS = 8
 def local() -> Iterator[LocalKinesis]:
     with LocalKinesis(streams={STREAM: SHARDS}) as service:
         yield service
-
-
-@asynccontextmanager
-async def fleet_of(local: LocalKinesis, table: MemoryLeaseTable | None = None, **settings: Any) -> AsyncIterator[Fleet]:
-    fleet = Fleet(local, table or MemoryLeaseTable(), **settings)
-    try:
-        yield fleet
-        assert fleet.failures() == []
-    finally:
-        await fleet.close()
 
 
 def put(kinesis: Any, start: int, stop: int) -> set[bytes]:

@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from face_kit import DEADLINE_S, STREAM, consumer_of, put
 
@@ -37,17 +36,6 @@ QUICK = LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01))
 def local() -> Iterator[LocalKinesis]:
     with LocalKinesis(streams={STREAM: 2}) as service:
         yield service
-
-
-@pytest.fixture
-def kinesis(local: LocalKinesis) -> Any:
-    return boto3.client(
-        "kinesis",
-        endpoint_url=local.endpoint_url,
-        region_name=local.region,
-        aws_access_key_id="local",
-        aws_secret_access_key="local",
-    )
 
 
 def sync_of(local: LocalKinesis, leases: Any, **given: Any) -> SyncConsumer:

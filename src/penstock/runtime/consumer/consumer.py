@@ -125,15 +125,13 @@ class Consumer:
 
     async def start(self) -> None:
         """Begin. Raises what says that it cannot work: no such stream, no permission, options that fault."""
-        from penstock.wiring import LeaseTableOptions, lease_table_for, source_for
+        from penstock.wiring import LeaseTableOptions, lease_table_for
 
         if self._running is not None or self._is_closing:
             raise RuntimeError("a consumer is started once: make another one")
         gate = SubscriptionGate(self.settings.subscriptions_per_s)
         for given in self._given:
-            # The wire may be meant for the lease table alone.
-            found = source_for(given, self._wire if isinstance(given, str) else None)
-            source = CountedSource(found, self._source_calls)
+            source = CountedSource(self._source(given), self._source_calls)
             self._streams[source.stream] = OpenStream(source, self.settings, gate, rng=self._rng, on_event=self._tell)
         name = self.settings.fan_out_consumer or self.application
         await asyncio.gather(*(stream.open(name) for stream in self._streams.values()))
@@ -196,15 +194,19 @@ class Consumer:
         """Remove what the application has registered for enhanced fan-out, from each of its streams: AWS bills it for
         as long as it is there. A consumer that still uses it polls from then on. Needs no `start`.
         """
-        from penstock.wiring import source_for
-
         for given in self._given:
-            source = source_for(given, self._wire if isinstance(given, str) else None)
+            source = self._source(given)
             try:
                 await source.deregister(self.settings.fan_out_consumer or self.application)
             finally:
                 if isinstance(given, str):
                     await source.close()
+
+    def _source(self, given: str | RecordSource) -> RecordSource:
+        """The stream itself. ``wire`` may be meant for the lease table alone."""
+        from penstock.wiring import source_for
+
+        return source_for(given, self._wire if isinstance(given, str) else None)
 
     def close_on_signals(self, *numbers: int) -> None:
         """Close when the process gets one of these signals, by default SIGTERM and SIGINT: iterations and `run` end,
