@@ -10,10 +10,10 @@ each calls itself ``me`` and whoever else ``other``, which of them does not matt
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from exploring import BrokenRuleError, explore
 from leasing import at
 
 from penstock.core.leases import Done, LeaseRow, Refused, Unknown, Write, lease_row, writes
@@ -87,10 +87,6 @@ class Table(NamedTuple):
     """Handoffs that a leader of the KCL 3.x asked for."""
 
 
-class BrokenRuleError(AssertionError):
-    """A world that must not be. The steps that lead to it are in the message."""
-
-
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How far the search goes: the counter, the last position that is settled, faults and ends on each path."""
@@ -144,20 +140,7 @@ class Search:
         self._useful: dict[tuple[int, int, bool], int] = {}
         nobody = self._workers(Worker())
         first = self._tables(Table(LeaseRow(key="a", checkpoint=at(0)))), (nobody,) * self.bounds.workers
-        came_from: dict[World, tuple[World, str] | None] = {first: None}
-        queue = deque([first])
-        while queue:
-            world = queue.popleft()
-            self.states += 1
-            try:
-                for step, after in self._moves(world):
-                    self.moves += 1
-                    if after not in came_from:
-                        self._check(after)
-                        came_from[after] = (world, step)
-                        queue.append(after)
-            except BrokenRuleError as broken:
-                raise BrokenRuleError(f"{broken}; after {_path(came_from, world)}") from None
+        explore(self, first, self._moves, self._check)
         return self
 
     def _moves(self, world: World) -> Iterator[tuple[str, World]]:
@@ -330,14 +313,6 @@ def _is_honoured(row: LeaseRow, worker: Worker) -> bool:
     if tenure.may_deliver(0) and row.actual_owner != "me":
         raise BrokenRuleError("who does not own the lease delivers")
     return writes.renew(tenure.row).allowed_on(row.attributes())
-
-
-def _path(came_from: dict[World, tuple[World, str] | None], world: World) -> str:
-    path: list[str] = []
-    while (found := came_from[world]) is not None:
-        world, step = found
-        path.append(step)
-    return ", ".join(reversed(path))
 
 
 def _applied(table: Table, under: Under) -> tuple[Table, Any]:

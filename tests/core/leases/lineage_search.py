@@ -8,11 +8,11 @@ let go of. Workers are interchangeable.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from lease_search import BrokenRuleError, Search, Table, Worker, _dead, _is_honoured
+from exploring import BrokenRuleError, explore
+from lease_search import Search, Table, Worker, _dead, _is_honoured
 from leasing import at
 
 from penstock.core.leases import Checkpoint, LeaseRow
@@ -140,20 +140,7 @@ class LineageSearch:
         self._newborn = self._rows[CHILD].begin(LeaseRow(key="a", checkpoint=Checkpoint.TRIM_HORIZON))
         nobody = (self._rows[PARENT].nobody, self._rows[CHILD].nobody)
         first = World(start, None, None, None, (nobody, nobody))
-        came_from: dict[World, tuple[World, str] | None] = {first: None}
-        queue = deque([first])
-        while queue:
-            world = queue.popleft()
-            self.states += 1
-            try:
-                for step, after in self._steps(world):
-                    self.moves += 1
-                    if after not in came_from:
-                        self._check(after)
-                        came_from[after] = (world, step)
-                        queue.append(after)
-            except BrokenRuleError as broken:
-                raise BrokenRuleError(f"{broken}; after {_path(came_from, world)}") from None
+        explore(self, first, self._steps, self._check)
         return self
 
     # --- steps ------------------------------------------------------------------------------------
@@ -272,11 +259,3 @@ def _alike(world: World) -> bool:
 
 def _order(world: World) -> tuple[object, ...]:
     return world.workers, -1 if world.parent_owner is None else world.parent_owner, world.child_owner or 0
-
-
-def _path(came_from: dict[World, tuple[World, str] | None], world: World) -> str:
-    path: list[str] = []
-    while (found := came_from[world]) is not None:
-        world, step = found
-        path.append(step)
-    return ", ".join(reversed(path))

@@ -9,7 +9,8 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lease_search import TIMES, BrokenRuleError
+from exploring import BrokenRuleError
+from lease_search import TIMES
 
 from penstock.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
 from penstock.core.leases import steps as machine

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from lease_search import Bounds, BrokenRuleError, Search
+from exploring import BrokenRuleError
+from lease_search import Bounds, Search
 from member_search import MemberSearch
 
 from penstock.core.leases import Kind, writes

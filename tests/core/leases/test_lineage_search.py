@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from lease_search import Bounds, BrokenRuleError
+from exploring import BrokenRuleError
+from lease_search import Bounds
 from lineage_search import LineageSearch
 
 from penstock.core.leases import writes

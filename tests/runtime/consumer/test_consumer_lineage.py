@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import fleet_kit
 import pytest
 from fleet_kit import STREAM, Fleet
 
@@ -16,7 +17,7 @@ from penstock.model import HASH_KEY_MAX, StartAt
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
 DAY_S = 24 * 3600
 MIDDLE = HASH_KEY_MAX // 2 + 1
@@ -29,14 +30,7 @@ def local() -> Iterator[LocalKinesis]:
         yield service
 
 
-@asynccontextmanager
-async def fleet_of(local: LocalKinesis, table: MemoryLeaseTable | None = None, **settings: Any) -> AsyncIterator[Fleet]:
-    fleet = Fleet(local, table or MemoryLeaseTable(), **{"upkeep_interval_s": 0.1, **settings})
-    try:
-        yield fleet
-        assert fleet.failures() == []
-    finally:
-        await fleet.close()
+fleet_of = partial(fleet_kit.fleet_of, upkeep_interval_s=0.1)
 
 
 class Stream:
