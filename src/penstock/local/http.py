@@ -116,13 +116,30 @@ class Answer:
 Handler = Callable[[Request], Answer | Awaitable[Answer]]
 
 
+class Served(Protocol):
+    """A client connection, as the server that stops sees it."""
+
+    def shut(self) -> None:
+        """Drop what waits and close."""
+
+
+def prepared(transport: asyncio.Transport) -> str:
+    """Set a new connection up for short answers; the client's address ("" when it is gone)."""
+    transport.set_write_buffer_limits(high=1)  # bytes; with 0 TLS pauses on an empty buffer, for ever
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""
+
+
 class HttpConnection(asyncio.Protocol):
     """One client connection: keep-alive, pipelining, chunked requests, ``Expect: 100-continue``."""
 
     def __init__(
         self,
         handler: Handler,
-        connections: set[HttpConnection],
+        connections: set[Served],
         *,
         body_bytes_max: int = REQUEST_BODY_BYTES_MAX,
     ) -> None:
@@ -153,12 +170,7 @@ class HttpConnection(asyncio.Protocol):
         self.transport = transport
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
-        transport.set_write_buffer_limits(high=1)  # bytes; with 0 TLS pauses on an empty buffer, for ever
-        connection = transport.get_extra_info("socket")
-        if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._peer = prepared(transport)
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

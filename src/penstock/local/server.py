@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from penstock.local.control import PREFIX, Control
 from penstock.local.faults import FaultPlan
 from penstock.local.faulty import FaultyKinesis
 from penstock.local.gate import TARGET_PREFIX
-from penstock.local.http import Answer, HttpConnection, Request
+from penstock.local.http import Answer, HttpConnection, Request, Served
 from penstock.local.kinesis import KinesisFace
 from penstock.local.model import KinesisModel, Limits, ModelError
 from penstock.local.neighbour_face import NeighbourFace
@@ -56,7 +57,7 @@ class LocalServer:
         self.neighbours = Neighbours(settings, answers)
         self._neighbour_face = NeighbourFace(self.neighbours, answers, self.faults, self.counters)
         self._control = Control(self, answers)
-        self._connections: set[HttpConnection] = set()
+        self._connections: set[Served] = set()
         self._server: asyncio.Server | None = None
         self._journal: Journal | None = None
         self._tls: Tls | None = None
@@ -91,18 +92,26 @@ class LocalServer:
         self._load()
         self.clock.on_advance(lambda seconds: _soon(loop, self._clock_moved, seconds))
         self._create_streams()
+        http2 = self.settings.http2 and find_spec("h2") is not None
         if self.settings.secure:
             from penstock.local.tls import Tls
 
-            self._tls = Tls(self.settings)
+            self._tls = Tls(self.settings, http2=http2)
         self._server = await loop.create_server(
-            lambda: HttpConnection(self._answer, self._connections),
+            self._new_connection(http2),
             self.settings.host,
             self.settings.port,
             backlog=LISTEN_BACKLOG,
             ssl=None if self._tls is None else self._tls.context,
         )
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def _new_connection(self, http2: bool) -> Callable[[], asyncio.Protocol]:
+        if not http2:
+            return lambda: HttpConnection(self._answer, self._connections)
+        from penstock.local.negotiation import Undecided
+
+        return lambda: Undecided(self._answer, self._connections, streams_max=self.settings.http2_streams_max)
 
     def _load(self) -> None:
         if self.settings.data is None:

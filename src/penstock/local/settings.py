@@ -10,6 +10,10 @@ DEFAULT_ACCOUNT_ID = "123456789012"
 """Also the account of the emulator that answers for DynamoDB, CloudWatch and STS."""
 
 
+HTTP2_STREAMS_MAX = 128
+"""Requests at a time on one HTTP/2 connection. AWS documents no number; RFC 9113 asks for 100 or more."""
+
+
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a local service is started with. ``port`` 0 lets the system choose one."""
 
@@ -32,6 +36,11 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     certificate: str | None = None
     """PEM, with ``key``; without, TLS uses a certificate made for this run."""
     key: str | None = None
+    http2: bool = True
+    """Speak HTTP/2 too (with h2 installed): over TLS to who asks for it (ALPN), without to who begins with its
+    preface."""
+    http2_streams_max: int = HTTP2_STREAMS_MAX
+    """Announced on each HTTP/2 connection (SETTINGS_MAX_CONCURRENT_STREAMS); more are refused (REFUSED_STREAM)."""
     clock_start_s: float | None = None
     """Where the service's clock begins, in epoch seconds; None: now."""
     clock_running: bool = True

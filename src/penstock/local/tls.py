@@ -22,8 +22,11 @@ _ADDRESSES = ("127.0.0.1", "::1")
 class Tls:
     """A server context, and the file that clients trust it by."""
 
-    def __init__(self, settings: LocalSettings) -> None:
-        """Load the certificate and key of the settings, or make a pair. Raises OSError or ssl.SSLError."""
+    def __init__(self, settings: LocalSettings, *, http2: bool = False) -> None:
+        """Load the certificate and key of the settings, or make a pair. Raises OSError or ssl.SSLError.
+
+        With ``http2`` clients may choose it (ALPN).
+        """
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if settings.certificate is not None:
             certificate, key = Path(settings.certificate), settings.key
@@ -34,7 +37,7 @@ class Tls:
             self.ca_file, key = certificate, str(key_file)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.set_alpn_protocols(["http/1.1"])
+        self.context.set_alpn_protocols(["h2", "http/1.1"] if http2 else ["http/1.1"])
         self.context.load_cert_chain(certificate, key)
 
     def close(self) -> None:

@@ -1,0 +1,397 @@
+"""HTTP/2 on one asyncio connection: many requests at a time, each on a stream of its own.
+
+The same handlers and answers as over HTTP/1.1; h2 keeps the protocol's rules and reads and makes its frames.
+Streams with something to send take turns, a frame each, as far as their windows and the socket go. What a
+connection keeps is bounded: bodies that come in by windows, what goes out by ``full`` and :meth:`drain` of
+each stream, and a client that reads nothing at all is not read from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from h2.config import H2Configuration
+from h2.connection import ConnectionState, H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
+from hyperframe.frame import GoAwayFrame
+
+from penstock.local.http import (
+    REQUEST_BODY_BYTES_MAX,
+    REQUEST_HEAD_BYTES_MAX,
+    WRITE_SLICE_BYTES,
+    Answer,
+    Ending,
+    Request,
+    prepared,
+)
+from penstock.local.http2_stream import Http2Stream
+from penstock.local.settings import HTTP2_STREAMS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from h2.events import Event
+
+    from penstock.local.http import Handler, Served
+
+STREAM_WINDOW_BYTES = 1024 * 1024
+"""What a client may send on a stream ahead of what is granted."""
+CONNECTION_WINDOW_BYTES = 64 * 1024 * 1024
+BODIES_BYTES_MAX = 64 * 1024 * 1024
+"""With so much of unfinished bodies on a connection, only the oldest is granted more than its first window."""
+UNREAD_BYTES_MAX = 1024 * 1024
+"""A client that leaves so much unread is not read from: pings and refusals are answers too, and have no window."""
+
+_FIRST_WINDOW_BYTES = 65_535  # a connection's, by RFC 9113, section 6.9.2
+_OF_ONE_CONNECTION = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"))
+_BROKEN = {Ending.RESET: ErrorCodes.INTERNAL_ERROR, Ending.CLOSE: ErrorCodes.CANCEL}
+_INTERNAL_FAILURE = Answer(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
+_TOO_LARGE = Answer(b"HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 0\r\n\r\n")
+
+
+def headers_of(head: bytes) -> list[tuple[bytes, bytes]]:
+    """The header fields of HTTP/2 for a head of HTTP/1.1, without what is said of one connection."""
+    status, *lines = head.split(b"\r\n")
+    fields = [(b":status", status[9:12])]
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        name = name.lower()
+        if colon and name not in _OF_ONE_CONNECTION:
+            fields.append((name, value.strip()))
+    return fields
+
+
+class Http2Connection(asyncio.Protocol):
+    """One client connection, after its TLS handshake or with the preface as its first bytes."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        connections: set[Served],
+        *,
+        streams_max: int = HTTP2_STREAMS_MAX,
+        body_bytes_max: int = REQUEST_BODY_BYTES_MAX,
+        bodies_bytes_max: int = BODIES_BYTES_MAX,
+    ) -> None:
+        self._handler = handler
+        self._connections = connections
+        self._streams_max = streams_max
+        self._body_bytes_max = body_bytes_max
+        self._bodies_bytes_max = bodies_bytes_max
+        self._streams: dict[int, Http2Stream] = {}  # those that are not over, the oldest first
+        self._ready: deque[Http2Stream] = deque()  # those that have something to send and no known hindrance
+        self._bodies_bytes = 0  # of requests that are not whole
+        self._ungranted_bytes = 0  # taken from the connection's window
+        self._write_paused = False
+        self._read_paused = False
+        self._leaving = False
+        self._last_stream = 0  # the last one that is served once it is leaving
+        self._actions: dict[type[Event], Callable[[Any], None]] = {
+            RequestReceived: self._on_request,
+            DataReceived: self._on_data,
+            StreamEnded: self._on_request_end,
+            StreamReset: self._on_reset,
+            WindowUpdated: self._on_window,
+            RemoteSettingsChanged: self._on_settings,
+            ConnectionTerminated: self._on_goodbye,
+        }
+
+    # --- the connection's life --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: a client has connected; the settings go out."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._peer = prepared(transport)
+        self._h2 = H2Connection(
+            H2Configuration(
+                client_side=False,
+                header_encoding=None,
+                validate_outbound_headers=False,  # they are our own
+                normalize_outbound_headers=False,
+            )
+        )
+        announced = {
+            SettingCodes.MAX_CONCURRENT_STREAMS: self._streams_max,
+            SettingCodes.MAX_HEADER_LIST_SIZE: REQUEST_HEAD_BYTES_MAX,
+            SettingCodes.INITIAL_WINDOW_SIZE: STREAM_WINDOW_BYTES,
+        }
+        self._h2.local_settings = Settings(client=False, initial_values=announced)
+        self._h2.initiate_connection()
+        # h2 would end the connection of a client that opens too many before it has seen the number: they are refused.
+        self._h2.local_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = 2**31 - 1
+        self._h2.local_settings.acknowledge()
+        self._h2.increment_flow_control_window(CONNECTION_WINDOW_BYTES - _FIRST_WINDOW_BYTES)
+        self._connections.add(self)
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio: the connection is gone, in order or not."""
+        self._connections.discard(self)
+        self._ready.clear()
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.lost()
+
+    def shut(self) -> None:
+        """Stop serving: say so, and close (answers that are on their way are cut off)."""
+        for stream in self._streams.values():
+            if stream.task is not None:
+                stream.task.cancel()
+        if not self.transport.is_closing():
+            self.go_away()
+            self.transport.abort()  # what the socket has taken still arrives
+
+    def go_away(self) -> None:
+        """Take no further requests (GOAWAY), answer those that are here, then close."""
+        if self._leaving or self.transport.is_closing():
+            return
+        self._leaving = True
+        self._last_stream = self._h2.highest_inbound_stream_id
+        self._flush()
+        # Written by hand: h2 holds a connection for closed as soon as it says goodbye.
+        self.transport.write(GoAwayFrame(0, last_stream_id=self._last_stream).serialize())
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._leaving and not self._streams:
+            self.transport.close()
+
+    # --- bytes in ---------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes have come in."""
+        transport = self.transport
+        if transport.is_closing():
+            return
+        try:
+            events = self._h2.receive_data(data)
+        except ProtocolError:
+            self._flush()  # h2 has put down why
+            transport.close()
+            return
+        for event in events:
+            action = self._actions.get(type(event))
+            if action is not None:
+                action(event)
+                if transport.is_closing():
+                    return
+        self._send_on()
+        if not self._read_paused and transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            self._read_paused = True
+            transport.pause_reading()
+
+    def _on_request(self, event: RequestReceived) -> None:
+        number = event.stream_id
+        if len(self._streams) >= self._streams_max or (self._leaving and number > self._last_stream):
+            self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+            return
+        headers = dict(event.headers or ())
+        self._streams[number] = Http2Stream(number, headers, self._make_ready)
+        if headers.get(b"expect", b"").lower() == b"100-continue":
+            self._h2.send_headers(number, [(b":status", b"100")])
+
+    def _on_data(self, event: DataReceived) -> None:
+        took = event.flow_controlled_length or 0
+        self._ungranted_bytes += took
+        if self._ungranted_bytes >= CONNECTION_WINDOW_BYTES // 2:
+            self._h2.increment_flow_control_window(self._ungranted_bytes)
+            self._ungranted_bytes = 0
+        stream = self._streams.get(event.stream_id)
+        if stream is None or stream.whole:
+            return
+        data = event.data or b""
+        stream.body.append(data)
+        stream.body_bytes += len(data)
+        stream.ungranted_bytes += took
+        self._bodies_bytes += len(data)
+        if stream.body_bytes > self._body_bytes_max:
+            self._request_is_over(stream)
+            self._respond(stream, _TOO_LARGE)
+        else:
+            self._grant(stream)
+
+    def _grant(self, stream: Http2Stream) -> None:
+        """Let the client send on, unless too much of other streams is here already."""
+        if stream.whole or stream.ungranted_bytes < STREAM_WINDOW_BYTES // 2:
+            return
+        if self._bodies_bytes < self._bodies_bytes_max or stream is self._oldest_unfinished():
+            self._h2.increment_flow_control_window(stream.ungranted_bytes, stream.number)
+            stream.ungranted_bytes = 0
+
+    def _oldest_unfinished(self) -> Http2Stream | None:
+        return next((stream for stream in self._streams.values() if not stream.whole), None)
+
+    def _request_is_over(self, stream: Http2Stream) -> None:
+        """No more of this request is waited for; others may have waited for its room."""
+        if stream.whole:
+            return
+        stream.whole = True
+        crowded = self._bodies_bytes >= self._bodies_bytes_max
+        self._bodies_bytes -= stream.body_bytes
+        stream.body_bytes = 0
+        if crowded:
+            for other in self._streams.values():
+                self._grant(other)
+
+    def _on_request_end(self, event: StreamEnded) -> None:
+        stream = self._streams.get(event.stream_id)
+        if stream is None or stream.whole:
+            return
+        stream.ended_by_client = True
+        self._request_is_over(stream)
+        self._serve(stream, stream.request(self._peer))
+
+    def _on_reset(self, event: StreamReset) -> None:
+        stream = self._streams.pop(event.stream_id, None)
+        if stream is not None:
+            self._request_is_over(stream)
+            stream.lost()
+
+    def _on_window(self, event: WindowUpdated) -> None:
+        if event.stream_id:
+            stream = self._streams.get(event.stream_id)
+            if stream is not None:
+                self._queue(stream)
+        else:
+            self._on_settings(None)
+
+    def _on_settings(self, event: RemoteSettingsChanged | None) -> None:
+        for stream in self._streams.values():
+            self._queue(stream)
+
+    def _on_goodbye(self, event: ConnectionTerminated) -> None:
+        """The client opens no more streams; what it has asked is answered."""
+        if event.error_code or not self._streams:
+            self._flush()
+            self.transport.close()
+            return
+        self._h2.state_machine.state = ConnectionState.CLIENT_OPEN  # h2 would send nothing more
+        self.go_away()
+
+    # --- answers out ------------------------------------------------------------------------------
+
+    def _serve(self, stream: Http2Stream, request: Request) -> None:
+        try:
+            answer = self._handler(request)
+        except Exception as fault:
+            self._report(fault)
+            answer = _INTERNAL_FAILURE
+        if type(answer) is Answer and answer.stream is None:
+            self._respond(stream, answer)
+        else:
+            stream.task = self._loop.create_task(self._serve_later(stream, answer))
+
+    async def _serve_later(self, stream: Http2Stream, answer: Answer | Awaitable[Answer]) -> None:
+        try:
+            ready = answer if isinstance(answer, Answer) else await answer
+            if ready.stream is not None:
+                if not stream.closed:
+                    self._h2.send_headers(stream.number, headers_of(ready.head))
+                await ready.stream(stream)
+                ready = Answer(b"", ending=ready.ending)
+        except Exception as fault:
+            self._report(fault)
+            ready = Answer(b"", ending=Ending.RESET)  # the client must not take a broken answer for a whole one
+        stream.task = None
+        self._respond(stream, ready)
+        self._send_on()
+
+    def _report(self, fault: Exception) -> None:
+        self._loop.call_exception_handler(
+            {"message": "the local service failed on a request", "exception": fault, "protocol": self}
+        )
+
+    def _respond(self, stream: Http2Stream, answer: Answer) -> None:
+        """Queue a whole answer."""
+        if stream.closed:
+            return
+        if answer.head:
+            self._h2.send_headers(stream.number, headers_of(answer.head))
+        stream.answer(answer)
+        self._queue(stream)
+
+    def _queue(self, stream: Http2Stream) -> None:
+        if not stream.queued and stream.has_something:
+            stream.queued = True
+            self._ready.append(stream)
+
+    def _make_ready(self, stream: Http2Stream) -> None:
+        """A stream was given something to send."""
+        self._queue(stream)
+        self._send_on()
+
+    def _send_on(self) -> None:
+        """Send what there is, a frame of each stream in turn, until the windows are used up or the socket is full."""
+        ready = self._ready
+        while True:
+            room = WRITE_SLICE_BYTES
+            while ready and room > 0 and not self._write_paused:
+                room -= self._send_frame(ready.popleft())
+            self._flush()
+            if self._write_paused or not ready:
+                break
+        self._close_if_done()
+
+    def _send_frame(self, stream: Http2Stream) -> int:
+        """One frame of a stream, or its end; the bytes sent. A stream without window waits for its update."""
+        stream.queued = False
+        if stream.closed:
+            return 0
+        h2, data = self._h2, memoryview(b"")
+        if stream.out:
+            room = min(h2.local_flow_control_window(stream.number), h2.max_outbound_frame_size)
+            if room <= 0:
+                return 0
+            data = stream.take(room)
+        ends = not stream.out and stream.ending is Ending.KEEP
+        if data or ends:
+            h2.send_data(stream.number, data, end_stream=ends)
+        if stream.out:
+            self._queue(stream)
+        elif stream.ending is None:
+            stream.wake()
+        else:
+            self._over(stream)
+        return len(data)
+
+    def _over(self, stream: Http2Stream) -> None:
+        """The answer is out, or as much of it as was to go out."""
+        if stream.ending is not Ending.KEEP:
+            self._h2.reset_stream(stream.number, _BROKEN[stream.ending or Ending.RESET])
+        elif not stream.ended_by_client:  # it is still sending: nobody reads it
+            self._h2.reset_stream(stream.number, ErrorCodes.NO_ERROR)
+        self._streams.pop(stream.number, None)
+        self._request_is_over(stream)
+        stream.over()
+
+    def _flush(self) -> None:
+        data = self._h2.data_to_send()
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def pause_writing(self) -> None:
+        """asyncio: the socket takes no more for now."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """asyncio: all that was written is with the socket."""
+        self._write_paused = False
+        if self._read_paused and not self.transport.is_closing():
+            self._read_paused = False
+            self.transport.resume_reading()
+        self._send_on()
