@@ -373,12 +373,12 @@ class ReadFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckpointTrimmed(msgspec.Struct, frozen=True, gc=False):
-    """A shard's checkpoint is older than the stream's retention. Reading goes on at the oldest record that is left."""
+    """How far a shard was read is older than the stream's retention. Reading goes on at the oldest record left."""
 
     stream: str
     shard_id: str
     position: Position
-    """The checkpoint."""
+    """The checkpoint; or the last record that came, of a reader who was cut off for longer than the retention."""
     resumes_at: Position | None
     """None while there is no record."""
     surely_nothing_lost: bool

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shard_log import FIRST, ShardLog
 
 from penstock.core.aggregation.writer import encode_aggregate
-from penstock.core.feeding.cursor import EMPTY_PAGES_MAX, SERVICE_CLOCK_S, FeedCursor, Taken
+from penstock.core.feeding.cursor import EMPTY_PAGES_MAX, SERVICE_CLOCK_S, TRIM_MARGIN_S, FeedCursor, Taken
 from penstock.core.feeding.pages import ReadPage
 from penstock.core.feeding.user_records import ShardView
 from penstock.core.leases.checkpoint import Checkpoint
@@ -283,3 +283,136 @@ def test_the_latest_goes_on_where_it_was_looked_at_last():
     assert fresh.start(NOW_S) == IteratorAt.latest()
     fresh.take(page(behind_ms=0), asked_s=NOW_S + 0.5)
     assert fresh.read_until_s == NOW_S, "not before it began, though clocks may differ by more"
+
+
+# --- retention that overtakes a reader ----------------------------------------------------------------
+
+
+def read_of(log: ShardLog, cursor: FeedCursor, *, now_s: float, retention_s: float = 100.0) -> list[Taken]:
+    """Ask anew, and read up to the tip, as the service's clock shows ``now_s``."""
+    horizon_s = now_s - retention_s
+    log.trimmed = sum(raw.approximate_arrival_timestamp < horizon_s for raw in log.raws)
+    log.behind_ms = int(retention_s * 1000)
+    taken: list[Taken] = []
+    iterator = None
+    for _ in range(PAGES_MAX):
+        iterator = iterator or log.iterator(cursor.start(now_s, horizon_s=horizon_s))
+        page = log.read(iterator, 3)
+        found = cursor.take(page, horizon_s=horizon_s, asked_s=now_s)
+        iterator = None if found is None else page.next_iterator
+        if found is not None:
+            taken.append(found)
+            if not found.millis_behind_latest and not page.records:
+                return taken
+    raise AssertionError("the tip is not reached")
+
+
+def told(taken: list[Taken]) -> list[tuple[Position, Position | None, bool]]:
+    return [tuple(one.trimmed) for one in taken if one.trimmed is not None]
+
+
+@pytest.mark.parametrize("after", [Checkpoint.TRIM_HORIZON, Checkpoint.at(at(1))])
+def test_a_reader_who_was_cut_off_for_longer_than_the_retention_is_told_and_goes_on_at_the_oldest(
+    after: Checkpoint,
+) -> None:
+    log, _ = numbered(6)
+    cursor = FeedCursor(SHARD, after)
+    assert datas(read_of(log, cursor, now_s=50.0))[-1] == b"5"
+    log.put(b"lost", at_s=60.0)
+    log.put(b"left", at_s=300.0)
+    taken = read_of(log, cursor, now_s=310.0)
+    assert datas(taken) == [b"left"]
+    assert told(taken) == [(at(5), at(7), False)]
+    assert told(read_of(log, cursor, now_s=311.0)) == [], "once"
+
+
+def test_one_who_was_cut_off_while_the_shard_was_silent_hears_no_alarm() -> None:
+    log, _ = numbered(6)
+    cursor = FeedCursor(SHARD, Checkpoint.at(at(1)))
+    for now_s in (50.0, 120.0, 200.0, 290.0, 370.0):  # its last record is trimmed meanwhile
+        assert told(read_of(log, cursor, now_s=now_s)) == []
+    log.put(b"new", at_s=371.0)
+    taken = read_of(log, cursor, now_s=460.0)
+    assert (datas(taken), told(taken)) == ([b"new"], [])
+
+
+def test_a_shard_that_was_silent_since_its_checkpoint_is_told_of_once_however_long_it_stays_so() -> None:
+    log, _ = numbered(3)
+    cursor = FeedCursor(SHARD, Checkpoint.at(at(2)), read_until_s=900.0)
+    assert told(read_of(log, cursor, now_s=990.0)) == [(at(2), None, True)]
+    assert told(read_of(log, cursor, now_s=1080.0)) == []
+    log.put(b"new", at_s=1081.0)
+    taken = read_of(log, cursor, now_s=1150.0)
+    assert (datas(taken), told(taken)) == ([b"new"], [])
+
+
+def test_what_was_read_just_before_the_retention_lets_go_of_it_comes_once() -> None:
+    log = ShardLog()
+    log.put(aggregate(b"0", b"1"), b"2", aggregate(b"3", b"4"), at_s=50.0)
+    cursor = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON)
+    assert datas(read_of(log, cursor, now_s=60.0)) == [b"0", b"1", b"2", b"3", b"4"]
+    log.put(b"5", at_s=61.0)
+    taken = read_of(log, cursor, now_s=50.0 + 100.0 - TRIM_MARGIN_S / 2)
+    assert (datas(taken), told(taken)) == ([b"5"], [])
+
+
+def test_an_iterator_that_retention_has_overtaken_is_left() -> None:
+    """As far behind as the retention is long, and empty: nothing would ever come (a clock that jumped, say)."""
+    log, _ = numbered(6)
+    cursor = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON)
+    read_of(log, cursor, now_s=50.0)
+    assert cursor.start(50.0).type == "AFTER_SEQUENCE_NUMBER"
+    empty = ReadPage((), 100_000, "nowhere")
+    assert cursor.take(ReadPage((), 99_000, "next"), horizon_s=0.0, asked_s=400.0) is not None, "only far behind"
+    assert cursor.take(empty, horizon_s=300.0, asked_s=400.0) is None
+    assert cursor.start(400.0, horizon_s=300.0) == IteratorAt.trim_horizon()
+    found = cursor.take(empty, horizon_s=300.0, asked_s=400.0)
+    assert found is not None, "the oldest may be far behind, with empty pages on the way"
+    assert found.trimmed is None
+
+
+@pytest.mark.parametrize(
+    ("after", "goes_on", "position"),
+    [
+        (Checkpoint.TRIM_HORIZON, IteratorAt.trim_horizon(), Position(FIRST + 90)),
+        (Checkpoint.LATEST, IteratorAt.at_timestamp(NOW_S), Position(FIRST + 90)),
+        (Checkpoint.at(at(0)), IteratorAt.trim_horizon(), at(0)),
+    ],
+)
+def test_a_subscription_that_brought_nothing_but_how_far_it_was(
+    after: Checkpoint, goes_on: IteratorAt, position: Position
+) -> None:
+    cursor = FeedCursor(SHARD, after)
+    cursor.start(NOW_S)
+    cursor.continues_at(str(FIRST + 90), service_now_s=NOW_S + 10)
+    cursor.take(ReadPage((), 0, continuation=str(FIRST + 90)), horizon_s=0.0, asked_s=NOW_S + 5)
+    if not after.is_position:
+        assert cursor.start(NOW_S + 20, horizon_s=NOW_S - 80) == IteratorAt.after_sequence(FIRST + 90)
+    later_s = NOW_S + 500
+    assert cursor.start(later_s, horizon_s=later_s - 100) == goes_on
+    log = ShardLog()
+    log.put(b"lost?", b"left", at_s=later_s - 50)
+    log.trimmed = 1
+    taken = cursor.take(log.read("1", 3), horizon_s=later_s - 100, asked_s=later_s)
+    assert taken is not None
+    assert told([taken]) == [(position, at(1), False)]
+
+
+def test_a_shard_that_is_gone_while_it_is_read_tells_how_far_it_was_read() -> None:
+    log, _ = numbered(6)
+    cursor = FeedCursor(SHARD, Checkpoint.at(at(1)), read_until_s=1.0)
+    read_of(log, cursor, now_s=50.0)
+    assert told([cursor.gone(horizon_s=300.0)]) == [(at(5), None, False)]
+    silent = FeedCursor(SHARD, Checkpoint.at(at(1)))
+    read_of(log, silent, now_s=50.0)
+    assert told([silent.gone(horizon_s=40.0)]) == []
+
+
+def test_a_number_that_the_service_refuses_while_the_shard_is_read() -> None:
+    log, _ = numbered(6)
+    cursor = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON)
+    read_of(log, cursor, now_s=50.0)
+    assert cursor.start(60.0).sequence_number == at(5).sequence_number
+    assert cursor.refused()
+    assert cursor.start(60.0) == IteratorAt.trim_horizon()
+    assert not cursor.refused()

@@ -57,6 +57,7 @@ def fan_out(
     events: list[FeedEvent],
     after: Checkpoint = Checkpoint.TRIM_HORIZON,
     times: FanOutTimes = FAN_OUT,
+    **options: Any,
 ) -> FanOutFeed:
     return FanOutFeed(
         source,
@@ -67,6 +68,7 @@ def fan_out(
         on_event=events.append,
         times=times,
         poll_times=POLL,
+        **options,
     )
 
 

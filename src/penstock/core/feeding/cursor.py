@@ -2,7 +2,11 @@
 
 - A stored position is opened *at* its record, which then comes again and is left out (or the rest of an aggregate is
   not). So it is seen whether it is still there: AWS does not say that a position is trimmed, an iterator there gives
-  empty pages for ever. Where nothing comes, reading starts anew at the oldest that is left.
+  empty pages for ever, as far behind as the retention is long. Where nothing comes, reading starts anew at the oldest
+  that is left.
+- Retention can also overtake a reader who was cut off for long, or a shard that is silent. So a number is asked for
+  again only while its record is younger than the retention; then too reading goes on at the oldest, and what was read
+  before is left out.
 - LATEST, asked for again because an iterator expired before any record came, would pass over what came meanwhile: it is
   asked for by the time of the first call then.
 - TRIM_HORIZON, asked for again, gives what was read before again: from the first record on, the last one read counts.
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
 
 SERVICE_CLOCK_S = 2.0
 """How far the service's time, as its answers tell it, may be ahead of what it is."""
+
+TRIM_MARGIN_S = 60.0
+"""A record is not counted on any more so long before the retention lets go of it."""
 
 EMPTY_PAGES_MAX = 4
 """So many empty pages in a row where a certain record should come first: it is looked for from the oldest one on."""
@@ -90,22 +97,39 @@ class FeedCursor:
             self._timestamp_s = read_until_s
         self._last: int | None = None  # the last Kinesis record that came
         self._continuation: int | None = None
+        self._reached_s: float | None = None  # when those arrived (epoch seconds)
+        self._end: Position | None = None  # all that was taken ends there
+        self._by_number = False  # it was asked for at a number, or behind one
         self._awaits_done = self._done is not None  # it is asked for the stored record, which has not come again yet
         self._is_past = self._done is None  # what comes is behind the stored record
         self._empty_pages = 0
         self._was_trimmed: Position | None = None  # it was noticed, and is told with what comes next
+        self._was_stored = True  # that is a checkpoint, not what was read since
 
     @property
     def shard_id(self) -> str:
         """The shard that is read."""
         return self._shard.shard_id
 
-    def continues_at(self, sequence_number: str | None) -> None:
-        """A subscription's event: the next one goes on behind this number, which may be beyond the last record."""
+    def continues_at(self, sequence_number: str | None, *, service_now_s: float | None = None) -> None:
+        """A subscription's event: the next one goes on behind this number, which may be beyond the last record.
+        ``service_now_s`` is the service's time (epoch seconds) when it came.
+        """
         self._continuation = None if sequence_number is None else int(sequence_number)
+        if self._last is None:
+            self._reached_s = service_now_s
 
-    def start(self, service_now_s: float) -> IteratorAt:
-        """Where to ask. ``service_now_s`` is the service's time, epoch seconds."""
+    def start(self, service_now_s: float, *, horizon_s: float | None = None) -> IteratorAt:
+        """Where to ask. ``service_now_s`` is the service's time, epoch seconds; ``horizon_s`` the oldest arrival time
+        that the stream's retention covers, if it is known.
+        """
+        if horizon_s is not None and self._reached_s is not None and self._reached_s <= horizon_s + TRIM_MARGIN_S:
+            self._begin_anew()
+        at = self._start(service_now_s)
+        self._by_number = at.sequence_number is not None
+        return at
+
+    def _start(self, service_now_s: float) -> IteratorAt:
         if self._continuation is not None and not self._awaits_done:
             return IteratorAt.after_sequence(max(self._continuation, self._last or 0))
         if self._last is not None:
@@ -124,8 +148,8 @@ class FeedCursor:
         return IteratorAt.trim_horizon()
 
     def refused(self) -> bool:
-        """The service refused the stored sequence number (some do when it is trimmed). True: `start` names another."""
-        if not self._awaits_done or self._last is not None:
+        """The service refused the sequence number (some do when it is trimmed). True: `start` names another place."""
+        if not self._by_number:
             return False
         self._begin_anew()
         return True
@@ -140,7 +164,7 @@ class FeedCursor:
         """
         raws = page.records
         if not raws:
-            if self._gone(page):
+            if self._gone(page) or self._leads_nowhere(page, horizon_s, asked_s):
                 self._begin_anew()
                 return None
             taken = self._taken(Opened(UserRecords(self._shard, ())), None, page, horizon_s)
@@ -154,7 +178,9 @@ class FeedCursor:
         self._awaits_done = False
         self._is_past = self._is_past or bool(raws)
         self._last = int(page.records[-1].sequence_number)
+        self._reached_s = page.records[-1].approximate_arrival_timestamp
         ends_at = _end_of(raws, found.records)
+        self._end = ends_at or self._end
         if done is not None and ends_at is not None and ends_at <= done:
             ends_at = None
         taken = self._taken(found, ends_at, page, horizon_s)
@@ -164,8 +190,9 @@ class FeedCursor:
     def gone(self, *, horizon_s: float | None = None) -> Taken:
         """The shard is in no listing any more: its last record is older than the retention. So it has ended."""
         trimmed = None
-        if self._done is not None:
-            trimmed = Trimmed(self._done, None, self._is_covered(horizon_s))
+        self._begin_anew()
+        if self._was_trimmed is not None and (self._was_stored or not self._is_covered(horizon_s)):
+            trimmed = Trimmed(self._was_trimmed, None, self._is_covered(horizon_s))
         nothing = UserRecords(self._shard, ())
         return Taken(nothing, None, None, ended=True, children=(), outside=0, dropped=0, trimmed=trimmed)
 
@@ -202,19 +229,37 @@ class FeedCursor:
         self._empty_pages += 1
         return page.is_last or self._empty_pages >= EMPTY_PAGES_MAX
 
+    def _leads_nowhere(self, page: ReadPage, horizon_s: float | None, asked_s: float | None) -> bool:
+        """True when an empty page is from before the retention: its number is trimmed, and nothing will ever come."""
+        behind_ms = page.millis_behind_latest
+        if not self._by_number or not behind_ms or horizon_s is None or asked_s is None:
+            return False
+        return not page.is_last and asked_s - behind_ms / 1000 <= horizon_s + SERVICE_CLOCK_S
+
     def _begin_anew(self) -> None:
-        """Search from the oldest record on. Should the stored one be there after all, what is up to it is left out."""
-        self._was_trimmed = self._done
-        self._awaits_done, self._word = False, Checkpoint.TRIM_HORIZON
-        self._continuation = None
+        """Search from the oldest record on. Should the last one be there after all, what is up to it is left out."""
+        if self._is_past:  # the checkpoint counts no more: much was read since
+            self._was_stored, self._settled_until_s = False, self.read_until_s
+            if self._end is not None:
+                self._done, self._is_past = self._end, False
+        # Where nothing was read yet there is only the place up to which a subscription found nothing.
+        place = None if self._continuation is None else Position(self._continuation)
+        self._was_trimmed = place if self._done is None else self._done
+        if self._done is not None:
+            self._word = Checkpoint.TRIM_HORIZON
+        self._awaits_done = self._by_number = False
+        self._continuation = self._last = self._reached_s = None
         self._empty_pages = 0
 
     def _taken(self, found: Opened, ends_at: Position | None, page: ReadPage, horizon_s: float | None) -> Taken:
         trimmed, records = None, found.records
         if self._was_trimmed is not None and (page.records or page.is_last or page.millis_behind_latest == 0):
             resumes_at = records.position(0) if len(records) else None
-            trimmed = Trimmed(self._was_trimmed, resumes_at, self._is_covered(horizon_s))
+            is_covered = self._is_covered(horizon_s)
+            if self._was_stored or not is_covered:  # that a shard is silent while it is read is no news
+                trimmed = Trimmed(self._was_trimmed, resumes_at, is_covered)
             self._was_trimmed = None
+            self._is_past = self._is_past or not page.records  # the shard is empty: whatever comes is new
         return Taken(
             records,
             ends_at,

@@ -16,6 +16,7 @@ from penstock.core.pacing import Backoff
 from penstock.errors import (
     AccessDeniedError,
     InUseError,
+    InvalidArgumentError,
     NotFoundError,
     PenstockError,
     ServiceError,
@@ -192,7 +193,7 @@ class FanOutFeed:
         except StopAsyncIteration:
             self._subscription = None  # AWS has ended it
             return None
-        self._cursor.continues_at(page.continuation)
+        self._cursor.continues_at(page.continuation, service_now_s=self._source.now_s)
         return page
 
     async def _event(self, subscription: AsyncGenerator[ReadPage, None]) -> ReadPage:
@@ -211,7 +212,7 @@ class FanOutFeed:
             if now_s < self._try_at_s:
                 return False
         self._has_turn = False
-        at = self._cursor.start(self._source.now_s)
+        at = self._cursor.start(self._source.now_s, horizon_s=self._horizon_s())
         self._polling.forget_iterator()
         self._subscribed_s = now_s
         self._renew_at_s = now_s + times.renew_after_s - self._rng.uniform(0, times.renew_jitter_s)
@@ -232,6 +233,8 @@ class FanOutFeed:
     async def _failed(self, error: PenstockError) -> None:
         """Poll until the next try, or for a while. Raises what does not pass."""
         await self._unsubscribe()
+        if isinstance(error, InvalidArgumentError) and self._cursor.refused():
+            return
         if not isinstance(error, InUseError | ThrottledError | UnavailableError | TransportError):
             if not isinstance(error, NotFoundError | AccessDeniedError):
                 raise error

@@ -132,7 +132,7 @@ class PollingFeed:
     async def _ask(self) -> str:
         source, cursor = self._source, self.cursor
         try:
-            return await source.iterator(cursor.shard_id, cursor.start(source.now_s))
+            return await source.iterator(cursor.shard_id, cursor.start(source.now_s, horizon_s=self._horizon_s()))
         except InvalidArgumentError:
             if not cursor.refused():
                 raise

@@ -1,0 +1,100 @@
+"""Retention that overtakes a reader in the middle of a shard: noticed, told, and read on at the oldest record."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from feeding_kit import DEADLINE_S, SHARD_ID, STREAM, fan_out, polling, read, source_of
+
+from penstock.events import CheckpointTrimmed
+from penstock.local import Fault
+from penstock.model import Position
+
+if TYPE_CHECKING:
+    from penstock.aws.record_source import KinesisSource
+    from penstock.events import FeedEvent
+    from penstock.local import LocalKinesis
+    from penstock.runtime.feeds import FanOutFeed, PollingFeed
+
+RETENTION_S = 24 * 3600.0
+FEEDS = pytest.mark.parametrize("how", ["polling", "fan_out"])
+
+
+def put(kinesis: Any, data: bytes) -> int:
+    return int(kinesis.put_record(StreamName=STREAM, PartitionKey="k", Data=data)["SequenceNumber"])
+
+
+async def opened(how: str, source: KinesisSource, events: list[FeedEvent]) -> PollingFeed | FanOutFeed:
+    def horizon_s() -> float:
+        return source.now_s - RETENTION_S
+
+    if how == "polling":
+        return polling(source, events, horizon_s=horizon_s)
+    return fan_out(source, await source.register("billing"), events, horizon_s=horizon_s)
+
+
+def trimmed(events: list[FeedEvent]) -> list[CheckpointTrimmed]:
+    return [event for event in events if isinstance(event, CheckpointTrimmed)]
+
+
+@FEEDS
+async def test_a_reader_who_is_cut_off_for_longer_than_the_retention(
+    local: LocalKinesis, kinesis: Any, how: str
+) -> None:
+    last = put(kinesis, b"read")
+    events: list[FeedEvent] = []
+    async with source_of(local) as source:
+        feed = await opened(how, source, events)
+        assert await read(feed, 1) == [b"read"]
+        await feed.close()  # nothing more is pushed
+        put(kinesis, b"lost")
+        local.clock.advance(30 * 3600)
+        left = put(kinesis, b"left")
+        assert await read(feed, 1) == [b"left"]
+        put(kinesis, b"next")
+        assert await read(feed, 1) == [b"next"]
+        await feed.close()
+    assert trimmed(events) == [CheckpointTrimmed(STREAM, SHARD_ID, Position(last), Position(left), False)]
+
+
+@FEEDS
+async def test_a_shard_that_is_silent_for_longer_than_the_retention(
+    local: LocalKinesis, kinesis: Any, how: str
+) -> None:
+    put(kinesis, b"0")
+    events: list[FeedEvent] = []
+    async with source_of(local) as source:
+        feed = await opened(how, source, events)
+        assert await read(feed, 1) == [b"0"]
+        for _ in range(4):
+            local.clock.advance(10 * 3600)
+            until_s = local.clock.now() - 60
+            async with asyncio.timeout(DEADLINE_S):
+                while (feed.cursor.read_until_s or 0.0) < until_s:
+                    assert len((await feed.next()).records) == 0
+        put(kinesis, b"1")
+        assert await read(feed, 1) == [b"1"]
+        await feed.close()
+    assert trimmed(events) == []
+
+
+@FEEDS
+async def test_a_number_that_the_service_refuses(local: LocalKinesis, kinesis: Any, how: str) -> None:
+    """Some services answer a trimmed number with an error."""
+    put(kinesis, b"read")
+    events: list[FeedEvent] = []
+    async with source_of(local) as source:
+        feed = await opened(how, source, events)
+        assert await read(feed, 1) == [b"read"]
+        await feed.close()
+        put(kinesis, b"next")
+        operation = "GetShardIterator" if how == "polling" else "SubscribeToShard"
+        refusal = Fault(how="error", operation=operation, code="InvalidArgumentException", count=1)
+        local.faults.add(refusal)
+        if how == "polling":
+            local.faults.add(Fault(how="expired_iterator", operation="GetRecords", count=1))
+        assert await read(feed, 1) == [b"next"], "the last record is there yet: nothing comes twice"
+        await feed.close()
+    assert trimmed(events) == []
