@@ -38,8 +38,8 @@ _PASSING = ("08", "40", "53", "55", "57", "58", "25006")
 """Beginnings of SQLSTATE after which repeating makes sense: connection, rollback, resources, locks, operator, system,
 and a server that only reads, as after a failover. Whether a write was made is unknown (PostgreSQL, Appendix A).
 """
-_RACES = ("23505", "42P07", "42710")
-"""What CREATE TABLE IF NOT EXISTS answers to whoever comes at the same time as another."""
+_RACES = ("23505", "42P07", "42710", "42701")
+"""What CREATE TABLE IF NOT EXISTS, or ADD COLUMN, answers to whoever comes at the same time as another."""
 _KINDS: dict[str, type[ServiceError]] = {
     "42P01": NotFoundError,
     "3D000": NotFoundError,
@@ -81,6 +81,23 @@ class PostgresLeaseTable:
                 if fault.code not in _RACES:
                     raise
                 await self._read(Statement(text, []))  # the other has made it by now
+        for text in await self._additions():
+            try:
+                await self._read(Statement(text, []))
+            except AccessDeniedError as fault:
+                raise AccessDeniedError(
+                    fault.code,
+                    f"{fault.service_message}; an earlier version made the table: its owner has to run {text}",
+                    operation="PostgreSQL",
+                ) from fault
+            except ServiceError as fault:
+                if fault.code not in _RACES:
+                    raise
+
+    async def _additions(self) -> list[str]:
+        # Asked for first: adding what is there would still wait for every reader of the table.
+        found = [await self._read(statement) for statement in self._statements.columns()]
+        return self._statements.additions([{row["name"] for row in rows} for rows in found])
 
     async def create(self, row: LeaseRow) -> Outcome:
         """See `penstock.ports.LeaseTable`."""

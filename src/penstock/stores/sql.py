@@ -17,7 +17,7 @@ from penstock.core.leases import row as names
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from penstock.core.leases import LeaseRow, Write
     from penstock.core.leases.membership import WorkerRow
@@ -86,13 +86,22 @@ class Dialect(NamedTuple):
     """A parameter's place: ``?``, or ``$`` that is followed by its number."""
     same: str
     """Equality that holds between two NULLs."""
+    columns_of: str
+    """Asks for the names of a table's columns; the table is a parameter."""
 
 
-SQLITE = Dialect({TEXT: "TEXT", NUMBER: "INTEGER", REAL: "REAL", BYTES: "BLOB", TEXTS: "TEXT"}, "?", "IS")
+SQLITE = Dialect(
+    {TEXT: "TEXT", NUMBER: "INTEGER", REAL: "REAL", BYTES: "BLOB", TEXTS: "TEXT"},
+    "?",
+    "IS",
+    "SELECT name FROM pragma_table_info(?)",
+)
 POSTGRES = Dialect(
     {TEXT: "TEXT", NUMBER: "BIGINT", REAL: "DOUBLE PRECISION", BYTES: "BYTEA", TEXTS: "TEXT"},
     "$",
     "IS NOT DISTINCT FROM",
+    "SELECT attname AS name FROM pg_attribute WHERE attrelid = to_regclass(quote_ident($1))"
+    " AND attnum > 0 AND NOT attisdropped",
 )
 
 
@@ -112,15 +121,35 @@ class Statements:
                 f"{table!r} cannot name a lease table: a letter, then letters, digits, '_', '.' or '-', "
                 f"{_NAME_CHARS_MAX} at most"
             )
-        self._leases = f'"{table}"'
-        self._workers = f'"{table}-Workers"'
+        self._tables = ((table, LEASE_COLUMNS), (f"{table}-Workers", WORKER_COLUMNS))
+        self._leases, self._workers = [f'"{name}"' for name, _ in self._tables]
         self._dialect = dialect
 
     # The texts are put together from the names of columns and tables, never from values.
 
     def make(self) -> list[str]:
         """Make both tables unless they are there."""
-        return [self._make(self._leases, LEASE_COLUMNS), self._make(self._workers, WORKER_COLUMNS)]
+        return [self._make(f'"{name}"', columns) for name, columns in self._tables]
+
+    def columns(self) -> list[Statement]:
+        """Ask for the columns of both tables, as ``name``."""
+        return [Statement(self._dialect.columns_of, [name]) for name, _ in self._tables]
+
+    def additions(self, found: Sequence[Collection[str]]) -> list[str]:
+        """Add what both tables lack, by the columns that they have: an earlier version may have made them.
+
+        Raises OptionError for a table that is none of ours.
+        """
+        texts = []
+        for (table, columns), there in zip(self._tables, found, strict=True):
+            lacking = [column for column in columns.values() if column.name not in there]
+            if wrong := [column.name for column in lacking if column.required]:
+                raise OptionError(f"the table {table} has no column {wrong[0]}: it holds no leases; name another table")
+            texts += [
+                f'ALTER TABLE "{table}" ADD COLUMN {column.name} {self._dialect.types[column.kind]}'
+                for column in lacking
+            ]
+        return texts
 
     def create(self, row: LeaseRow) -> Statement:
         """Add a lease; returns it, or nothing if the key is there."""

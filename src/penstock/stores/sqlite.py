@@ -67,6 +67,8 @@ class SqliteLeaseTable:
         def make() -> None:
             for text in self._statements.make():
                 self._opened().execute(text)
+            if self._additions():
+                self._add_columns()
 
         # Who opens a new file while another turns its log on is refused without a wait.
         deadline_s = time.monotonic() + self._busy_timeout_s
@@ -146,6 +148,21 @@ class SqliteLeaseTable:
                 raise
             self._connection = connection
         return self._connection
+
+    def _additions(self) -> list[str]:
+        found = [self._all(statement) for statement in self._statements.columns()]
+        return self._statements.additions([{row["name"] for row in rows} for rows in found])
+
+    def _add_columns(self) -> None:
+        connection = self._opened()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for text in self._additions():  # others may have been first
+                connection.execute(text)
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
 
     def _all(self, statement: Statement) -> list[Any]:
         # All rows are fetched: a statement that returns rows has done its work only then.
