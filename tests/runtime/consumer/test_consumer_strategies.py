@@ -1,4 +1,4 @@
-"""Who reads what, by choice, with real workers: lists, a function of the user's, by what is read; and rows of others."""
+"""Who reads what, by choice, with real workers: lists, a function of the user's, by throughput; and rows of others."""
 
 from __future__ import annotations
 

@@ -1,0 +1,90 @@
+"""A child whose parents are read by two workers begins when the last of them ends: at once, whoever that was."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+
+from penstock import Fixed, MemoryLeaseTable, StartAt
+from penstock.local import LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.timeout(DEADLINE_S)
+
+LEFT, RIGHT, CHILD = (f"shardId-{number:012d}" for number in range(3))
+NOBODY_LOOKS_S = 50 * DEADLINE_S
+"""A failover time at which nothing in this test happens by an interval: not a scan of the leases, nor an audit."""
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: 2}) as service:
+        yield service
+
+
+class Reader:
+    """A consumer that settles at once, or holds what it got of a shard until it is let go on."""
+
+    def __init__(self, consumer: Any, told: list[tuple[str, str, bytes]], holds: str | None) -> None:
+        self.consumer = consumer
+        self.let_go = asyncio.Event()
+        if holds is None:
+            self.let_go.set()
+        self._told = told
+        self._task = asyncio.create_task(consumer.run(self._handle))
+
+    async def _handle(self, batch: Any) -> None:
+        for record in batch:
+            self._told.append((self.consumer.worker_id, batch.shard_id, record.data))
+        await self.let_go.wait()
+
+    async def close(self) -> None:
+        await self.consumer.close()
+        await self._task
+
+
+@pytest.mark.parametrize("child_of", ["first", "last"], ids=["child-for-who-ended-first", "child-for-who-ended-last"])
+@pytest.mark.parametrize("start_at", [StartAt.TRIM_HORIZON, StartAt.LATEST], ids=["oldest", "latest"])
+async def test_a_child_begins_when_the_last_of_its_parents_ends_on_another_worker(
+    local: LocalKinesis, kinesis: Any, child_of: str, start_at: StartAt
+) -> None:
+    """All of the child is read, wherever the application begins in shards that nobody knows."""
+    table, told = MemoryLeaseTable(), list[tuple[str, str, bytes]]()
+    lists = {"first": [LEFT], "last": [RIGHT]}
+    lists[child_of] = [*lists[child_of], CHILD]
+    chosen = {
+        "strategy": Fixed(lists), "failover_s": NOBODY_LOOKS_S, "upkeep_interval_s": NOBODY_LOOKS_S,
+        "start_at": start_at,
+    }  # fmt: skip
+    async with (
+        consumer_of(local, table, worker_id="first", **chosen) as first,
+        consumer_of(local, table, worker_id="last", **chosen) as last,
+    ):
+        readers = Reader(first, told, None), Reader(last, told, RIGHT)
+        await until(lambda: [held(first), held(last)] == [[LEFT], [RIGHT]])
+        await until(lambda: all(one.statistics().shards[0].millis_behind_latest is not None for one in (first, last)))
+        before = put(kinesis, range(10))
+        await until(lambda: {data for *_, data in told} == set(before))
+        kinesis.merge_shards(StreamName=STREAM, ShardToMerge=LEFT, AdjacentShardToMerge=RIGHT)
+        after = put(kinesis, range(10, 20))
+        rows: dict[str, Any] = {}
+        while not (LEFT in rows and rows[LEFT].ended):
+            rows = {row.key: row for row in (await table.scan()).rows}
+            await asyncio.sleep(0.01)
+        assert not rows[RIGHT].ended
+        assert CHILD not in {shard_id for _, shard_id, _ in told}
+        readers[1].let_go.set()
+        await until(lambda: {data for *_, data in told} == {*before, *after})
+        assert len(told) == 20
+        assert {data for _, shard_id, data in told if shard_id == CHILD} == set(after)
+        for reader in readers:
+            await reader.close()
+
+
+def held(consumer: Any) -> list[str]:
+    return [shard.shard_id for shard in consumer.statistics().shards]
