@@ -187,6 +187,8 @@ class BatchFailed(msgspec.Struct, frozen=True, gc=False):
     """Again, Halve, or what the policy's end is: DeadLetters, Skip, Stop, GiveUp."""
     delay_s: float
     """Before the next try."""
+    error_at: str = "not raised"
+    """File and line of the handler, and of the deepest call below it."""
 
 
 class RecordDeadLettered(msgspec.Struct, frozen=True, gc=False):
@@ -208,6 +210,7 @@ class DeadLetterFailed(msgspec.Struct, frozen=True, gc=False):
     shard_id: str
     position: Position
     error_type: str
+    """With the service's code, or what the system said of a file."""
     tries: int
     delay_s: float
 
@@ -370,6 +373,8 @@ class ReadFailed(msgspec.Struct, frozen=True, gc=False):
     error_code: str
     """AWS's code, or the error's class when no answer came."""
     retry_in_s: float
+    reason: str
+    """In full."""
 
 
 class CheckpointTrimmed(msgspec.Struct, frozen=True, gc=False):
@@ -411,18 +416,20 @@ class FanOutReturned(msgspec.Struct, frozen=True, gc=False):
     shard_id: str
 
 
+def _table_of(event: FleetChanged | LeaseUpkeepFailed | LeaseTableFailed) -> str:
+    """Where lines of a log begin: a lease table stands for all streams of its application."""
+    return event.table
+
+
 class FleetChanged(msgspec.Struct, frozen=True, gc=False):
     """A consumer finds itself among other workers than before: from now on their rules hold."""
 
     table: str
-    """The lease table. It stands for all streams of the application."""
+    """The lease table."""
     fleet: str
     """alone, kcl 2.x or kcl 3.x."""
 
-    @property
-    def stream(self) -> str:
-        """Where lines of a log begin."""
-        return self.table
+    stream = property(_table_of)
 
 
 class LeaseUpkeepFailed(msgspec.Struct, frozen=True, gc=False):
@@ -432,13 +439,24 @@ class LeaseUpkeepFailed(msgspec.Struct, frozen=True, gc=False):
     reason: str
     retry_in_s: float
 
-    @property
-    def stream(self) -> str:
-        """Where lines of a log begin."""
-        return self.table
+    stream = property(_table_of)
 
 
-WorkerEvent: TypeAlias = FleetChanged | LeaseUpkeepFailed
+class LeaseTableFailed(msgspec.Struct, frozen=True, gc=False):
+    """A call to the lease table failed, or got no answer. It is tried again; what it was for waits."""
+
+    table: str
+    call: str
+    """As `penstock.ports.LeaseTable` names it: ``write`` and ``create`` are of leases."""
+    error_code: str
+    """AWS's code, or the error's class."""
+    reason: str
+    """In full."""
+
+    stream = property(_table_of)
+
+
+WorkerEvent: TypeAlias = FleetChanged | LeaseUpkeepFailed | LeaseTableFailed
 """What sharing shards with other workers tells."""
 
 

@@ -93,9 +93,12 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "what is done: Warn",
     ),
     (
-        events.BatchFailed("orders", "s-1", Position(7), 10, 2, "ValueError", "Halve", 0.25),
+        events.BatchFailed(
+            "orders", "s-1", Position(7), 10, 2, "ValueError", "Halve", 0.25, "billing.py:41, client.py:905"
+        ),
         logging.WARNING,
-        "orders: s-1: the handler failed for 10 records from 7/0 on, attempt 2: ValueError; next: Halve in 0.2 s",
+        "orders: s-1: the handler failed for 10 records from 7/0 on, attempt 2: ValueError (billing.py:41, "
+        "client.py:905); next: Halve in 0.2 s",
     ),
     (
         events.RecordDeadLettered("orders", "s-1", Position(7, 3), None, 5, "ValueError"),
@@ -145,9 +148,9 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "orders: s-1: a read was refused for the shard's limits; 2.5 calls/s are left, the next in 0.3 s",
     ),
     (
-        events.ReadFailed("orders", "s-1", "InternalFailure", 0.5),
+        events.ReadFailed("orders", "s-1", "InternalFailure", 0.5, "GetRecords: InternalFailure: no message"),
         logging.WARNING,
-        "orders: s-1: a read failed (InternalFailure), and is tried again in 0.5 s",
+        "orders: s-1: a read failed, and is tried again in 0.5 s: GetRecords: InternalFailure: no message",
     ),
     (
         events.CheckpointTrimmed("orders", "s-1", Position(7), Position(90), False),
@@ -170,7 +173,13 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.LeaseUpkeepFailed("billing", "AccessDeniedException", 60.0),
         logging.WARNING,
-        "billing: leases could not be cleaned up (AccessDeniedException), tried again in 60 s",
+        "billing: leases could not be made or cleaned up (AccessDeniedException), tried again in 60 s",
+    ),
+    (
+        events.LeaseTableFailed("billing", "write", "AccessDeniedException", "UpdateItem: AccessDeniedException: no"),
+        logging.WARNING,
+        "billing: a call to the lease table failed (write), and is tried again; shards whose leases are not renewed in "
+        "time are let go: UpdateItem: AccessDeniedException: no",
     ),
     (
         events.DedupeWindowRebuilding("orders", "s-1", waits=True),

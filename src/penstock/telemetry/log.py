@@ -1,9 +1,9 @@
 """Events as lines of a log: which event is worth which level, and what the line says.
 
 The table `LINES` is all there is to know. What happens often is held back: of one kind, one line in a while, which says
-how many events it stands for. A kind is an event type, a stream and an error code; not a shard, or a stream of a
-thousand hot shards would still flood the log. What is held back is written with the next event of any kind after that
-while; the exact numbers are in the metrics.
+how many events it stands for. A kind is an event type, a stream and an error's code or class; not a shard, or a stream
+of a thousand hot shards would still flood the log. What is held back is written with the next event of any kind after
+that while; the exact numbers are in the metrics.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ LINES: dict[type, Line] = {
     ),
     events.BatchFailed: Line(
         WARNING, "{shard_id}: the handler failed for {records} records from {position} on, attempt {attempt}: "
-        "{error_type}; next: {next_step} in {delay_s:.1f} s", every_s=10,
+        "{error_type} ({error_at}); next: {next_step} in {delay_s:.1f} s", every_s=10,
     ),
     events.RecordDeadLettered: Line(
         WARNING, "{shard_id}: the record at {position} is a dead letter after {attempts} attempts ({error_type})",
@@ -130,7 +130,7 @@ LINES: dict[type, Line] = {
         "{retry_in_s:.1f} s",
     ),
     events.ReadFailed: Line(
-        WARNING, "{shard_id}: a read failed ({error_code}), and is tried again in {retry_in_s:.1f} s", every_s=10
+        WARNING, "{shard_id}: a read failed, and is tried again in {retry_in_s:.1f} s: {reason}", every_s=10
     ),
     events.CheckpointTrimmed: Line(
         ERROR, "{shard_id}: the checkpoint {position} is older than the retention; reading goes on at {resumes_at} "
@@ -152,7 +152,11 @@ LINES: dict[type, Line] = {
     events.FanOutReturned: Line(INFO, "{shard_id} is read by subscription again", every_s=10),
     events.FleetChanged: Line(INFO, "the workers beside this one are: {fleet}"),
     events.LeaseUpkeepFailed: Line(
-        WARNING, "leases could not be cleaned up ({reason}), tried again in {retry_in_s:.0f} s"
+        WARNING, "leases could not be made or cleaned up ({reason}), tried again in {retry_in_s:.0f} s"
+    ),
+    events.LeaseTableFailed: Line(
+        WARNING, "a call to the lease table failed ({call}), and is tried again; shards whose leases are not renewed "
+        "in time are let go: {reason}", every_s=30,
     ),
 }  # fmt: skip
 
@@ -206,7 +210,7 @@ class _EventLog:
         if not line.every_s:
             self._write(line, event)
             return
-        kind = (type(event), event.stream, getattr(event, "error_code", None))
+        kind = (type(event), event.stream, getattr(event, "error_code", None) or getattr(event, "error_type", None))
         held = self._held.get(kind)
         if held is None:
             if len(self._held) < KINDS_MAX:

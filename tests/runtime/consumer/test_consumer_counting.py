@@ -17,9 +17,9 @@ async def test_a_table_that_kcl_workers_can_reach_is_still_known_as_one() -> Non
     )
     table = DynamoLeaseTable("leases", settings)
     assert isinstance(table, SharedWithKcl)
-    assert isinstance(counted_table(table, Counter()), SharedWithKcl)
+    assert isinstance(counted_table(table, Counter(), lambda event: None), SharedWithKcl)
     await table.close()
 
 
 def test_beside_a_table_that_they_cannot_reach_none_are_looked_for() -> None:
-    assert not isinstance(counted_table(MemoryLeaseTable(), Counter()), SharedWithKcl)
+    assert not isinstance(counted_table(MemoryLeaseTable(), Counter(), lambda event: None), SharedWithKcl)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from penstock import events
+from penstock.errors import PutError, ServiceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 POSITIONS_TOLD_MAX = 20
 """An event names so many records."""
 ADVICE = "settle every record, or call settle_through(record), which settles it and all before it"
+
+CALLERS = ("penstock", "concurrent", "asyncio")
+"""Packages that call handlers: where the handler begins is behind them."""
 
 
 class Teller:
@@ -42,11 +48,8 @@ class Teller:
         """A handler raised."""
         position, kind = ticket.page.position(places[0]), type(error).__name__
         name, delay_s = step.told
-        self._on_event(
-            events.BatchFailed(
-                self._stream, self._shard_id, position, len(places), ticket.attempt, kind, name, delay_s
-            )
-        )  # fmt: skip
+        what = position, len(places), ticket.attempt, kind, name, delay_s, raised_at(error)
+        self._on_event(events.BatchFailed(self._stream, self._shard_id, *what))
 
     def buried(self, letter: DeadLetter[Any]) -> None:
         """A dead letter is written."""
@@ -55,7 +58,7 @@ class Teller:
 
     def not_buried(self, letter: DeadLetter[Any], error: BaseException, delay_s: float) -> None:
         """A dead letter could not be written."""
-        what = letter.position, type(error).__name__, letter.tries, delay_s
+        what = letter.position, named(error), letter.tries, delay_s
         self._on_event(events.DeadLetterFailed(self._stream, self._shard_id, *what))
 
     def skipped(self, first: Position, last: Position, records: int, reason: str) -> None:
@@ -82,3 +85,24 @@ class Teller:
         """Nothing more is handed out."""
         why = reason if error is None else f"{reason}: {type(error).__name__}"
         self._on_event(events.ShardGivenUp(self._stream, self._shard_id, action, why, cool_down_s))
+
+
+def named(error: BaseException) -> str:
+    """An error's class, with what may be told of its message: a service's code, what the system says of a file."""
+    name = type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        return f"{name}: {error.strerror}"
+    if isinstance(error, ServiceError):
+        return f"{name}: {error.code}"
+    return f"{name}: {error.reason}" if isinstance(error, PutError) and error.reason else name
+
+
+def raised_at(error: BaseException) -> str:
+    """``billing.py:41, client.py:905``: the handler's own line, and the deepest one below it, where a user's error may
+    have its data in the message, and is not told.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    while frames and frames[0][0].f_globals.get("__name__", "").partition(".")[0] in CALLERS:
+        del frames[0]
+    places = [f"{PurePath(frame.f_code.co_filename).name}:{line}" for frame, line in frames]
+    return ", ".join(dict.fromkeys(places[:1] + places[-1:])) or "not raised"

@@ -31,6 +31,7 @@ from penstock.runtime.shard.values import Values
 from penstock.runtime.waiting import wait_set
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.runtime.worker.worker import Worker
+from penstock.telemetry.log import log_events
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -86,7 +87,7 @@ class Consumer:
         name, made if it is not there; LeaseTableOptions name another and say how it is made; or a LeaseTable, which
         stays open. ``worker_id`` is unique among all that live; by default it is made up. ``deserializer`` makes
         `Batch.values` of the records' data. The callbacks are awaited (`Callbacks`); ``on_event`` is called with every
-        event, and returns at once. Raises OptionError.
+        event, and returns at once; by default events are lines of the log ``penstock``. Raises OptionError.
         """
         self.application = application
         self.worker_id = worker_id or new_worker_id()
@@ -97,7 +98,7 @@ class Consumer:
         self._wire = wire
         self._leases = leases
         self._deserializer = deserializer
-        self._on_event = on_event
+        self._on_event = on_event or log_events()
         self._rng = rng or random.Random()
         self._order: OrderPolicy | None = None
         self._ready = Ready()
@@ -148,7 +149,7 @@ class Consumer:
             self._own_table = leases
         self._worker = Worker(
             self.worker_id,
-            counted_table(leases, self._table_calls),
+            counted_table(leases, self._table_calls, self._tell),
             self.settings,
             streams=[stream.part(of_several=self._of_several) for stream in self._streams.values()],
             rng=self._rng,
@@ -465,8 +466,6 @@ class Consumer:
 
     def _tell(self, event: Any) -> None:
         self._events[type(event).__name__] += 1
-        if self._on_event is None:
-            return
         try:
             self._on_event(event)
         except Exception as error:

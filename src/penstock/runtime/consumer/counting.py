@@ -1,14 +1,17 @@
-"""Sources and lease tables that count what is asked of them."""
+"""Sources and lease tables that count what is asked of them; and tell of a table that fails."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.core.leases import Unknown
+from penstock.errors import PenstockError, ServiceError
+from penstock.events import LeaseTableFailed
 from penstock.ports import SharedWithKcl
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from penstock.core.assignment.fleet import Coordination, Place
     from penstock.core.feeding.pages import ReadPage, StreamFacts
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from penstock.core.leases.membership import WorkerRow
     from penstock.model import IteratorAt, Shard
     from penstock.ports import LeaseTable, RecordSource
+
+T = TypeVar("T")
 
 
 class CountedSource:
@@ -77,11 +82,14 @@ class CountedSource:
 
 
 class CountedTable:
-    """A `penstock.ports.LeaseTable`; ``calls`` counts by what the call is named there."""
+    """A `penstock.ports.LeaseTable`; ``calls`` counts by what the call is named there. What fails and is tried again by
+    the worker, in silence, is told.
+    """
 
-    def __init__(self, table: LeaseTable, calls: Counter[str]) -> None:
+    def __init__(self, table: LeaseTable, calls: Counter[str], on_event: Callable[[Any], None]) -> None:
         self._table = table
         self._calls = calls
+        self._on_event = on_event
 
     @property
     def name(self) -> str:
@@ -95,75 +103,91 @@ class CountedTable:
 
     async def create(self, row: LeaseRow) -> Outcome:
         """Counted."""
-        self._calls["create"] += 1
-        return await self._table.create(row)
+        return await self._write("create", self._table.create(row))
 
     async def write(self, write: Write) -> Outcome:
         """Counted."""
-        self._calls["write"] += 1
-        return await self._table.write(write)
+        return await self._write("write", self._table.write(write))
 
     async def get(self, key: str) -> LeaseRow | None:
         """Counted."""
-        self._calls["get"] += 1
-        return await self._table.get(key)
+        return await self._read("get", self._table.get(key))
 
     async def scan(self, *, consistent: bool = False) -> Listing:
         """Counted."""
-        self._calls["scan"] += 1
-        return await self._table.scan(consistent=consistent)
+        return await self._read("scan", self._table.scan(consistent=consistent))
 
     async def put_worker(self, row: WorkerRow) -> Outcome:
         """Counted."""
-        self._calls["put_worker"] += 1
-        return await self._table.put_worker(row)
+        return await self._write("put_worker", self._table.put_worker(row))
 
     async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
         """Counted."""
-        self._calls["workers"] += 1
-        return await self._table.workers(consistent=consistent)
+        return await self._read("workers", self._table.workers(consistent=consistent))
 
     async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
         """Counted."""
-        self._calls["delete_worker"] += 1
-        return await self._table.delete_worker(worker_id, counter=counter)
+        return await self._write("delete_worker", self._table.delete_worker(worker_id, counter=counter))
 
     async def close(self) -> None:
         """Close the table."""
         await self._table.close()
 
+    async def _read(self, call: str, answer: Awaitable[T]) -> T:
+        self._calls[call] += 1
+        try:
+            return await answer
+        except PenstockError as error:
+            if error.retryable:  # what is not ends the worker, and is raised
+                self._failed(call, error)
+            raise
+
+    async def _write(self, call: str, answer: Awaitable[Outcome]) -> Outcome:
+        self._calls[call] += 1
+        try:
+            outcome = await answer
+        except Exception as error:
+            self._failed(call, error)
+            raise
+        if isinstance(outcome, Unknown):
+            self._on_event(LeaseTableFailed(self.name, call, outcome.reason, outcome.reason))
+        return outcome
+
+    def _failed(self, call: str, error: Exception) -> None:
+        code = error.code if isinstance(error, ServiceError) else type(error).__name__
+        reason = str(error) if isinstance(error, PenstockError) else code
+        self._on_event(LeaseTableFailed(self.name, call, code, reason))
+
 
 class CountedSharedTable(CountedTable):
     """The same of one that is a `penstock.ports.SharedWithKcl` too."""
 
-    def __init__(self, table: LeaseTable, shared: SharedWithKcl, calls: Counter[str]) -> None:
+    def __init__(
+        self, table: LeaseTable, shared: SharedWithKcl, calls: Counter[str], on_event: Callable[[Any], None]
+    ) -> None:
         """``shared`` is the same table."""
-        super().__init__(table, calls)
+        super().__init__(table, calls, on_event)
         self._shared = shared
 
     async def coordination(self) -> Coordination | None:
         """Counted."""
-        self._calls["coordination"] += 1
-        return await self._shared.coordination()
+        return await self._read("coordination", self._shared.coordination())
 
     async def show_metrics(self, place: Place, row: Mapping[str, Any]) -> Outcome:
         """Counted."""
-        self._calls["show_metrics"] += 1
-        return await self._shared.show_metrics(place, row)
+        return await self._write("show_metrics", self._shared.show_metrics(place, row))
 
     async def withdraw_metrics(self, place: Place, worker_id: str) -> Outcome:
         """Counted."""
-        self._calls["withdraw_metrics"] += 1
-        return await self._shared.withdraw_metrics(place, worker_id)
+        return await self._write("withdraw_metrics", self._shared.withdraw_metrics(place, worker_id))
 
     async def owned_keys(self, worker_id: str) -> list[str] | None:
         """Counted."""
-        self._calls["owned_keys"] += 1
-        return await self._shared.owned_keys(worker_id)
+        return await self._read("owned_keys", self._shared.owned_keys(worker_id))
 
 
-def counted_table(table: LeaseTable, calls: Counter[str]) -> CountedTable:
+def counted_table(table: LeaseTable, calls: Counter[str], on_event: Callable[[Any], None]) -> CountedTable:
     """A table that counts, and can do what the other can: a worker looks for KCL workers where there may be any."""
     if isinstance(table, SharedWithKcl):
-        return CountedSharedTable(table, table, calls)
-    return CountedTable(table, calls)
+        return CountedSharedTable(table, table, calls, on_event)
+    return CountedTable(table, calls, on_event)

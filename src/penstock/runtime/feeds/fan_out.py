@@ -249,7 +249,7 @@ class FanOutFeed:
         if isinstance(error, InUseError):
             wait_s = max(wait_s, self.times.again_after_s * (1 + self._rng.random() / 2))
         self._try_at_s = asyncio.get_running_loop().time() + wait_s
-        self._on_event(ReadFailed(self._source.stream, self.shard_id, code, wait_s))
+        self._on_event(ReadFailed(self._source.stream, self.shard_id, code, wait_s, str(error)))
 
     def _poll(self, error: PenstockError) -> None:
         self._backoff.reset()

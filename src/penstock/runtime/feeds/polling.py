@@ -83,7 +83,8 @@ class PollingFeed:
             except (UnavailableError, TransportError) as error:
                 self.pace.failed(now_s := loop.time())
                 code = error.code if isinstance(error, ServiceError) else type(error).__name__
-                self._on_event(ReadFailed(self._source.stream, self.shard_id, code, self.pace.wait_s(now_s)))
+                wait_s = self.pace.wait_s(now_s)
+                self._on_event(ReadFailed(self._source.stream, self.shard_id, code, wait_s, str(error)))
             else:
                 if taken is not None:
                     tell(self._source.stream, self.shard_id, taken, self._on_event)

@@ -1,0 +1,123 @@
+"""What an operator reads when something is wrong: what, where, what follows; once; and nothing of the data."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+from faulty_tables import FaultyTable
+
+from penstock import LedgerSettings, MemoryLeaseTable, Retry
+from penstock.core.leases import LeaseRow, Outcome, Write
+from penstock.errors import AccessDeniedError
+from penstock.events import BatchFailed, LeaseTableFailed
+from penstock.local import LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.timeout(DEADLINE_S)
+SECRET = b"the card number"
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: 1}) as service:
+        yield service
+
+
+def of(events: list[Any], kind: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+class NoWrites(MemoryLeaseTable):
+    """Whose policy has forgotten UpdateItem."""
+
+    denied = True
+
+    async def write(self, write: Write) -> Outcome:
+        if not self.denied:
+            return await super().write(write)
+        raise AccessDeniedError("AccessDeniedException", "not authorized: UpdateItem", operation="UpdateItem")
+
+
+async def test_a_lease_table_that_may_not_be_written_is_told_with_what_is_missing(local: LocalKinesis) -> None:
+    events: list[Any] = []
+    table = NoWrites()
+    async with consumer_of(local, table, on_event=events.append, failover_s=5.0):
+        await until(lambda: of(events, LeaseTableFailed))
+        table.denied = False
+    told = of(events, LeaseTableFailed)[0]
+    assert (told.table, told.call, told.error_code) == (table.name, "write", "AccessDeniedException")
+    assert "not authorized: UpdateItem" in told.reason
+
+
+async def test_a_lease_table_that_does_not_answer_is_told_and_afterwards_all_goes_on(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    events: list[Any] = []
+    table = FaultyTable(MemoryLeaseTable())
+    async with consumer_of(local, table, on_event=events.append) as consumer:
+        await until(lambda: consumer.statistics().shards)
+        table.is_cut = True
+        await until(lambda: "workers" in {event.call for event in of(events, LeaseTableFailed)})
+        table.is_cut = False
+        wanted = put(kinesis, range(5))
+        got = [record.data for batch in await consumer.getmany() for record in batch]
+        while len(got) < len(wanted):
+            got += [record.data for batch in await consumer.getmany() for record in batch]
+    assert got == wanted
+
+
+async def test_a_table_that_works_is_not_told(local: LocalKinesis) -> None:
+    events: list[Any] = []
+    table = MemoryLeaseTable()
+    await table.create(LeaseRow(key="shardId-000000000000", counter=4))
+    async with consumer_of(local, table, on_event=events.append) as consumer:
+        await until(lambda: consumer.statistics().shards)
+    assert of(events, LeaseTableFailed) == []
+
+
+async def test_a_handler_that_fails_is_told_by_its_own_line_and_without_its_message(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    events: list[Any] = []
+
+    async def handle(batch: Any) -> None:
+        if not of(events, BatchFailed):
+            int(bytes(batch.records[0].data))
+
+    quick = LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01))
+    async with consumer_of(local, MemoryLeaseTable(), on_event=events.append, ledger=quick) as consumer:
+        put(kinesis, [SECRET], key=lambda _: "a key")
+
+        async def end() -> None:
+            await until(lambda: consumer.statistics().shards and consumer.statistics().shards[0].settled)
+            await consumer.close()
+
+        ending = asyncio.create_task(end())
+        await consumer.run(handle)
+        await ending
+    (failed,) = of(events, BatchFailed)
+    line = handle.__code__.co_firstlineno + 2
+    assert (failed.error_type, failed.error_at) == ("ValueError", f"test_consumer_told.py:{line}")
+
+
+async def test_what_is_told_is_logged_when_nobody_else_listens(
+    local: LocalKinesis, kinesis: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(kinesis, [SECRET], key=lambda _: "a key")
+    caplog.set_level(logging.INFO, logger="penstock")
+    async with consumer_of(local, MemoryLeaseTable()) as consumer:
+        async for batch in consumer:
+            async with batch:
+                raise ValueError(SECRET.decode())
+            break
+    lines = [record.getMessage() for record in caplog.records if record.name == "penstock"]
+    (failed,) = [line for line in lines if "the handler failed" in line]
+    assert failed.startswith("orders: shardId-000000000000: the handler failed for 1 records from 4")
+    assert "ValueError (test_consumer_told.py:" in failed
+    assert not any("card" in line or "a key" in line for line in lines)
