@@ -42,6 +42,8 @@ class Reply:
     raw: bytes | None = None
     then: str = "keep"
     """``keep`` the connection, ``close`` or ``reset`` it, or be ``silent``: leave it open and say no more."""
+    cut: int | None = None
+    """Say no more than so many bytes of the body, below 0 not even a head."""
 
     def encoded(self) -> bytes:
         if self.raw is not None:
@@ -49,7 +51,9 @@ class Reply:
         lines = [f"HTTP/1.1 {self.status} Some Reason"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         lines += [f"Content-Length: {len(self.body)}", "", ""]
-        return "\r\n".join(lines).encode() + self.body
+        if self.cut is not None and self.cut < 0:
+            return b""
+        return "\r\n".join(lines).encode() + self.body[: self.cut]
 
 
 def fault(code: str, message: str = "no", status: int = 400, **headers: str) -> Reply:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import ipaddress
 import os
+import ssl
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,3 +42,42 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 async def server() -> AsyncIterator[ScriptedServer]:
     async with ScriptedServer() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "penstock tests")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    folder = tmp_path_factory.mktemp("tls")
+    trusted, private = folder / "ca.pem", folder / "key.pem"
+    trusted.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return trusted, private
+
+
+@pytest.fixture
+def authority(certificate_files: tuple[Path, Path]) -> tuple[Path, ssl.SSLContext]:
+    """The file to trust, and a server's context."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate_files)
+    return certificate_files[0], context

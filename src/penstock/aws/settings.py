@@ -4,11 +4,16 @@ pickled.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from penstock.errors import OptionError
 
 MIB = 1024 * 1024
+HTTP2 = ("off", "subscriptions", "all")
+WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 64 * 1024, 2**31 - 1
+"""From HTTP/2's own window without a setting to its largest (RFC 9113, 6.9)."""
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -63,6 +68,23 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
     that does not understand it (some emulators) is noticed, and gets JSON.
     """
 
+    http2: Literal["off", "subscriptions", "all"] = "off"
+    """What goes by HTTP/2, many requests over one connection: SubscribeToShard, or ``"all"`` requests. Needs
+    ``pip install 'penstock[http2]'``. A service that does not choose it (ALPN) is asked by HTTP/1.1.
+    """
+    http2_cleartext: bool = False
+    """Speak HTTP/2 also without TLS, to an ``http://`` endpoint that is known to understand it and not behind a proxy.
+    Otherwise such an endpoint is asked by HTTP/1.1.
+    """
+    http2_window_bytes: int = MIB
+    """Of each answer that arrives in parts so much may wait to be taken; then the service holds that one back."""
+    http2_streams_max: int = 100
+    """Requests at a time over one HTTP/2 connection, if the service does not allow fewer. Further ones open another."""
+    http2_ping_interval_s: float = 10.0
+    """An HTTP/2 connection with requests under way that was silent for so long is asked for a sign of life."""
+    http2_ping_timeout_s: float = 10.0
+    """It is given up when none comes within this time: all its requests fail."""
+
     def __post_init__(self) -> None:
         faults = [
             f"{name} must be more than 0"
@@ -72,9 +94,16 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "attempt_timeout_s",
                 "connections_max",
                 "answer_bytes_max",
+                "http2_streams_max",
+                "http2_ping_interval_s",
+                "http2_ping_timeout_s",
             )
             if getattr(self, name) <= 0
         ]
+        if self.http2 not in HTTP2:
+            faults.append(f"http2 must be one of {', '.join(map(repr, HTTP2))}, not {self.http2!r}")
+        if not WINDOW_BYTES_MIN <= self.http2_window_bytes <= WINDOW_BYTES_MAX:
+            faults.append(f"http2_window_bytes must lie between {WINDOW_BYTES_MIN} and {WINDOW_BYTES_MAX}")
         faults += [
             f"{name} must begin with http:// or https://"
             for name in ("endpoint_url", "sts_endpoint_url")

@@ -11,21 +11,28 @@ import ssl
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from penstock.aws.http.connection import Answer, BrokenError, Limits, TooLongError
+from penstock.aws.http.dialing import Dialer, Origin, Proxy, TunnelRefusedError
+from penstock.aws.http.exchange import Answer, BrokenError, Limits, NotProcessedError, Request, TooLongError
 from penstock.aws.http.messages import BadAnswerError
-from penstock.aws.http.pool import Origin, Pool, Proxy, TunnelRefusedError
+from penstock.aws.http.pool import Pool
 from penstock.errors import OptionError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from penstock.aws.http.connection import Connection
+    from penstock.aws.http.multiplexed import MultiplexedConnection
+    from penstock.aws.http.sharing import SharedPool
     from penstock.aws.settings import WireSettings
 
 __all__ = ["Answer", "HttpTransport", "StaleConnectionError"]
 
 TARGETS_MAX = 4096
 """URLs whose origin and proxy are remembered."""
+UNPROCESSED_REPEATS_MAX = 3
+"""So often a request is sent again at once that the service says it did nothing about."""
+
+FAULTS = (OSError, BrokenError, NotProcessedError, TooLongError, BadAnswerError, TunnelRefusedError)
 
 
 class StaleConnectionError(TransportError):
@@ -36,10 +43,11 @@ class StaleConnectionError(TransportError):
 
 
 class _Target(NamedTuple):
-    """Where requests for one URL go, and how their heads begin."""
+    """Where requests for one URL go, what their first line names, and the headers that all of them have."""
 
     origin: Origin
-    head: str
+    path: str
+    headers: Mapping[str, str]
 
 
 class HttpTransport:
@@ -51,12 +59,9 @@ class HttpTransport:
         self._user_agent = user_agent
         self._targets: dict[str, _Target] = {}
         self._limits = Limits(settings.answer_bytes_max, settings.read_timeout_s, settings.attempt_timeout_s)
-        self._pool = Pool(
-            in_use_max=settings.connections_max,
-            keepalive_s=settings.keepalive_s,
-            connect_timeout_s=settings.connect_timeout_s,
-            tls=self._tls,
-        )
+        self._dialer = Dialer(connect_timeout_s=settings.connect_timeout_s, tls=self._tls)
+        self._pool = Pool(self._dialer, in_use_max=settings.connections_max, keepalive_s=settings.keepalive_s)
+        self._shared = None if settings.http2 == "off" else _shared_pool(settings, self._dialer, self._pool)
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, operation: str) -> Answer:
         """Send one POST and read its answer whole, whatever its status. Redirects are not followed.
@@ -65,17 +70,23 @@ class HttpTransport:
         if no whole answer comes.
         """
         target = self._targets.get(url) or self._find_target(url)
-        connection = None
-        try:
-            connection = await self._pool.take(target.origin)
-            return await connection.request(_head(target, headers, body), body, self._limits)
-        except (OSError, BrokenError, TooLongError, BadAnswerError, TunnelRefusedError) as error:
-            fault = self._fault(error, operation, url, connection)
-            fault.sent = connection is not None
-            raise fault from error
-        finally:
-            if connection is not None:
-                self._pool.give_back(target.origin, connection)
+        request = Request(target.path, {**target.headers, **headers}, body)
+        repeats = UNPROCESSED_REPEATS_MAX
+        while True:
+            connection = None
+            try:
+                connection = await self._take(target.origin, streamed=False)
+                return await connection.request(request, self._limits)
+            except FAULTS as error:
+                if isinstance(error, NotProcessedError) and repeats:
+                    repeats -= 1
+                    continue
+                fault = self._fault(error, operation, url, connection)
+                fault.sent = connection is not None and not isinstance(error, NotProcessedError)
+                raise fault from error
+            finally:
+                if connection is not None:
+                    self._give_back(target.origin, connection)
 
     async def stream(
         self, url: str, headers: Mapping[str, str], body: bytes, *, operation: str
@@ -87,25 +98,53 @@ class HttpTransport:
         drop the connection.
         """
         target = self._targets.get(url) or self._find_target(url)
+        request = Request(target.path, {**target.headers, **headers}, body)
         limits = self._limits._replace(whole_s=None)
-        connection = None
-        try:
-            connection = await self._pool.take(target.origin)
-            parts = connection.stream(_head(target, headers, body), body, limits)
-            async with contextlib.aclosing(parts):
-                async for part in parts:
-                    yield part
-        except (OSError, BrokenError, TooLongError, BadAnswerError, TunnelRefusedError) as error:
-            raise self._fault(error, operation, url, connection) from error
-        finally:
-            if connection is not None:
-                self._pool.give_back(target.origin, connection)
+        repeats = UNPROCESSED_REPEATS_MAX
+        while True:
+            connection = None
+            try:
+                connection = await self._take(target.origin, streamed=True)
+                async with contextlib.aclosing(connection.stream(request, limits)) as parts:
+                    async for part in parts:
+                        yield part
+                return
+            except FAULTS as error:
+                if isinstance(error, NotProcessedError) and repeats:  # no part can have come
+                    repeats -= 1
+                    continue
+                raise self._fault(error, operation, url, connection) from error
+            finally:
+                if connection is not None:
+                    self._give_back(target.origin, connection)
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._pool.close()
+        self._pool.close()
+        if self._shared is not None:
+            self._shared.close()
+        await self._dialer.close()
 
-    def _fault(self, error: Exception, operation: str, url: str, connection: Connection | None) -> TransportError:
+    async def _take(self, origin: Origin, *, streamed: bool) -> Connection | MultiplexedConnection:
+        if self._shared is not None and (streamed or self._settings.http2 == "all") and self._may_share(origin):
+            shared = await self._shared.take(origin)
+            if shared is not None:
+                return shared
+        return await self._pool.take(origin)
+
+    def _may_share(self, origin: Origin) -> bool:
+        return origin.tls or (self._settings.http2_cleartext and origin.proxy is None)
+
+    def _give_back(self, origin: Origin, connection: Connection | MultiplexedConnection) -> None:
+        if connection.is_shared:
+            assert self._shared is not None
+            self._shared.give_back(connection)
+        else:
+            self._pool.give_back(origin, connection)
+
+    def _fault(
+        self, error: Exception, operation: str, url: str, connection: Connection | MultiplexedConnection | None
+    ) -> TransportError:
         where = f"{operation} at {url}"
         if isinstance(error, ssl.SSLCertVerificationError):
             fault = TransportError(
@@ -133,12 +172,12 @@ class HttpTransport:
         proxy = Proxy.from_url(proxy_url) if proxy_url is not None else None
         origin = Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls, proxy)
         path = url if proxy is not None and not tls else parts.path or "/"
-        head = f"POST {path} HTTP/1.1\r\nuser-agent: {self._user_agent}\r\n"
+        headers = {"user-agent": self._user_agent}
         if proxy is not None and not tls and proxy.authorization is not None:
-            head += f"proxy-authorization: {proxy.authorization}\r\n"
+            headers["proxy-authorization"] = proxy.authorization
         if len(self._targets) >= TARGETS_MAX:
             self._targets.clear()
-        self._targets[url] = target = _Target(origin, head)
+        self._targets[url] = target = _Target(origin, path, headers)
         return target
 
     def _tls(self) -> ssl.SSLContext:
@@ -149,9 +188,27 @@ class HttpTransport:
         return context
 
 
-def _head(target: _Target, headers: Mapping[str, str], body: bytes) -> bytes:
-    lines = "\r\n".join([f"{name}: {value}" for name, value in headers.items()])
-    return f"{target.head}{lines}\r\ncontent-length: {len(body)}\r\n\r\n".encode("latin-1")
+def _shared_pool(settings: WireSettings, dialer: Dialer, pool: Pool) -> SharedPool:
+    try:
+        from penstock.aws.http.multiplexed import Multiplexing
+        from penstock.aws.http.sharing import SharedPool
+    except ModuleNotFoundError as fault:
+        raise OptionError(
+            f"HTTP/2 (http2={settings.http2!r}) needs the package h2: pip install 'penstock[http2]'"
+        ) from fault
+    options = Multiplexing(
+        window_bytes=settings.http2_window_bytes,
+        streams_max=settings.http2_streams_max,
+        ping_interval_s=settings.http2_ping_interval_s,
+        ping_timeout_s=settings.http2_ping_timeout_s,
+    )
+    return SharedPool(
+        dialer,
+        options,
+        connections_max=settings.connections_max,
+        keepalive_s=settings.keepalive_s,
+        on_http1=pool.keep,
+    )
 
 
 def tls_context(ca_bundle: str | None) -> ssl.SSLContext:

@@ -6,10 +6,9 @@ A body of known length is received straight into the buffer that is handed out.
 from __future__ import annotations
 
 import asyncio
-import select
-from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, cast
 
+from penstock.aws.http.exchange import Answer, BrokenError, Exchange, Limits, Request, TooLongError, let_in
 from penstock.aws.http.messages import BadAnswerError, Head, content_length, framing, parse_head
 
 if TYPE_CHECKING:
@@ -24,47 +23,14 @@ JOIN_BYTES_MAX = 64 * 1024
 """A request's body up to this size leaves in one write with its head."""
 COPY_BYTES_MAX = 64 * 1024
 """Bodies up to this size are handed out as bytes, larger ones as the bytearray they were received into."""
-LOOP_TURNS = 2
-"""After so many turns the event loop has handled what was waiting in a socket: one to see it, one to read it."""
 WAITING_BYTES_MAX = 1024 * 1024
 """The connection is not read while this much of a stream waits to be taken."""
 
 
-class Answer(NamedTuple):
-    """A whole answer. Header names are lower-case.
-
-    A large body is in truth the bytearray it was received into, which reads as bytes do: a copy of 15 MB is spared.
-    """
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class Limits(NamedTuple):
-    """Of one exchange: the answer's size, the longest silence, and the time of the whole (None: not
-    bounded).
-    """
-
-    bytes_max: int
-    silence_s: float
-    whole_s: float | None = None
-
-
-class BrokenError(Exception):
-    """The connection ended before the answer did. ``heard`` is True if a byte of the answer had come."""
-
-    def __init__(self, reason: str, *, heard: bool) -> None:
-        super().__init__(reason)
-        self.heard = heard
-
-
-class TooLongError(Exception):
-    """The answer is longer than the limits allow."""
-
-
 class Connection(asyncio.BufferedProtocol):
     """Made by ``loop.create_connection``; owned by a pool, which lends it to one caller at a time."""
+
+    is_shared: Literal[False] = False
 
     def __init__(self) -> None:
         self.exchanges = 0
@@ -80,13 +46,12 @@ class Connection(asyncio.BufferedProtocol):
         self._target = self._scratch
         self._filled = 0
         self._exchange: _Exchange | None = None
-        self._poll: select.poll | None = None
 
     # --- for the pool and its callers ---
 
-    async def request(self, head: bytes, body: bytes, limits: Limits) -> Answer:
+    async def request(self, request: Request, limits: Limits) -> Answer:
         """Send a request and wait for its whole answer."""
-        exchange = self._begin(head, body, limits, streamed=False)
+        exchange = self._begin(_head(request), request.body, limits, streamed=False)
         try:
             return await exchange.answer
         finally:
@@ -101,18 +66,18 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._end(exchange)
 
-    async def begin_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Go on in TLS, through a tunnel that was granted."""
+    async def begin_tls(self, context: ssl.SSLContext, host: str, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
+        """Go on in TLS, through a tunnel that was granted, as ``protocol``."""
         assert self._transport is not None
         self.exchanges = 0
-        self._transport = cast(
+        return cast(
             "asyncio.Transport",
-            await self._loop.start_tls(self._transport, self, context, server_hostname=host),
+            await self._loop.start_tls(self._transport, protocol, context, server_hostname=host),
         )
 
-    async def stream(self, head: bytes, body: bytes, limits: Limits) -> AsyncGenerator[Answer, None]:
+    async def stream(self, request: Request, limits: Limits) -> AsyncGenerator[Answer, None]:
         """Send a request; yield an `Answer` without a body when the head is there, then one for each part."""
-        exchange = self._begin(head, body, limits, streamed=True)
+        exchange = self._begin(_head(request), request.body, limits, streamed=True)
         try:
             first = await exchange.answer
             yield first
@@ -125,11 +90,10 @@ class Connection(asyncio.BufferedProtocol):
         """True if the connection may carry a request: it is open, and nothing has come that nobody asked for.
 
         Looks at the socket itself. What waits there, not seen by the event loop yet, would be taken for the next
-        answer; most often it is the end of the connection, or TLS's own messages, which are no harm.
+        answer.
         """
-        if self.reusable and self._has_input():
-            for _ in range(LOOP_TURNS):
-                await asyncio.sleep(0)
+        if self.reusable and self._transport is not None:
+            await let_in(self._transport)
         return self.reusable
 
     def abort(self) -> None:
@@ -196,17 +160,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- the course of an exchange ---
 
-    def _has_input(self) -> bool:
-        if self._poll is None:
-            assert self._transport is not None
-            self._poll = select.poll()
-            self._poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(self._poll.poll(0))
-
     def _begin(self, head: bytes, body: bytes, limits: Limits, *, streamed: bool) -> _Exchange:
         assert self._exchange is None, "a connection carries one request at a time"
-        now_s = self._loop.time()
-        exchange = _Exchange(self._loop.create_future(), limits, now_s, streamed=streamed)
+        exchange = _Exchange(self._loop, limits, streamed=streamed)
         transport = self._transport
         if transport is None or not self.reusable:
             exchange.answer.set_exception(BrokenError("the connection was closed", heard=False))
@@ -237,24 +193,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _check_time(self, exchange: _Exchange) -> None:
-        """Time out, or look again later. Bytes that leave count as life, so that a slow upload is no
-        silence.
-        """
+        """Time out, or look again later."""
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        now_s = self._loop.time()
-        if unsent < exchange.unsent or exchange.paused:
-            exchange.heard_s = now_s
-        exchange.unsent = unsent
-        if now_s < exchange.due_s():
+        overdue = exchange.overdue(unsent, held_up=exchange.paused)
+        if overdue is None:
             exchange.timer = self._loop.call_at(exchange.due_s(), self._check_time, exchange)
-            return
-        over = exchange.limits.whole_s is not None and now_s >= exchange.began_s + exchange.limits.whole_s
-        reason = (
-            f"no whole answer within {exchange.limits.whole_s} s"
-            if over
-            else f"the service was silent for {exchange.limits.silence_s} s"
-        )
-        self._fail(exchange, TimeoutError(reason))
+        else:
+            self._fail(exchange, overdue)
 
     def _find_head(self, exchange: _Exchange, nbytes: int) -> None:
         received = cast("bytearray", self._scratch.obj)
@@ -312,15 +257,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _next_part(self, exchange: _Exchange) -> bytes | None:
         """The next part of a stream; None at its end."""
-        while not exchange.parts:
-            if exchange.complete:
-                return None
-            if exchange.failed is not None:
-                raise exchange.failed
-            exchange.more = self._loop.create_future()
-            await exchange.more
-        part = exchange.parts.popleft()
-        exchange.waiting_bytes -= len(part)
+        part = await exchange.next_part()
         if exchange.paused and exchange.waiting_bytes <= WAITING_BYTES_MAX // 2 and self._transport is not None:
             exchange.paused = False
             self._transport.resume_reading()
@@ -340,43 +277,23 @@ class Connection(asyncio.BufferedProtocol):
             exchange.answer.set_result(Answer(head.status, head.headers, cast("bytes", body)))
 
     def _fail(self, exchange: _Exchange, error: Exception) -> None:
-        exchange.failed = error
-        if not exchange.answer.done():
-            exchange.answer.set_exception(error)
-        exchange.wake()
+        exchange.fail(error)
         self.abort()
 
 
-class _Exchange:
-    """The state of one request and its answer."""
+class _Exchange(Exchange):
+    """With what only HTTP/1.1 has: a head, and a body by its framing."""
 
-    __slots__ = (
-        "answer", "began_s", "bodiless", "complete", "failed", "framing", "head", "heard", "heard_s", "limits", "more",
-        "parts", "paused", "streamed", "timer", "unsent", "waiting_bytes", "whole",
-    )  # fmt: skip
+    __slots__ = ("bodiless", "framing", "head", "paused", "whole")
 
-    def __init__(self, answer: asyncio.Future[Answer], limits: Limits, began_s: float, *, streamed: bool) -> None:
-        self.answer = answer
-        self.limits = limits
-        self.began_s = self.heard_s = began_s
-        self.streamed = streamed
-        self.heard = self.complete = self.paused = self.bodiless = False
-        self.failed: Exception | None = None
-        self.head: Head | None = None
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits, *, streamed: bool) -> None:
+        super().__init__(loop, limits, streamed=streamed)
+        self.bodiless = self.paused = False
         self.framing: Framing | None = None
-        self.parts: deque[bytes] = deque()
-        self.waiting_bytes = 0
+        self.head: Head | None = None
         self.whole = bytearray()
-        self.more: asyncio.Future[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.unsent = 0
 
-    def due_s(self) -> float:
-        """When it times out, as things stand."""
-        silence_s = self.heard_s + self.limits.silence_s
-        return silence_s if self.limits.whole_s is None else min(silence_s, self.began_s + self.limits.whole_s)
 
-    def wake(self) -> None:
-        """Wake who waits for the next part of a stream."""
-        if self.more is not None and not self.more.done():
-            self.more.set_result(None)
+def _head(request: Request) -> bytes:
+    lines = "\r\n".join([f"{name}: {value}" for name, value in request.headers.items()])
+    return f"POST {request.target} HTTP/1.1\r\n{lines}\r\ncontent-length: {len(request.body)}\r\n\r\n".encode("latin-1")

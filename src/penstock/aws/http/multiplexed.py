@@ -1,0 +1,498 @@
+"""One HTTP/2 connection, client side: many requests at a time, their answers whole or as streams (RFC 9113).
+
+Needs the package h2 (``pip install 'penstock[http2]'``), which is imported with this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    DataReceived,
+    InformationalResponseReceived,
+    RemoteSettingsChanged,
+    ResponseReceived,
+    StreamEnded,
+    StreamReset,
+)
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
+from hpack import HeaderTuple, NeverIndexedHeaderTuple
+
+from penstock.aws.http.exchange import Answer, BrokenError, Exchange, NotProcessedError, TooLongError, let_in
+from penstock.aws.http.frames import BadFrameError, FrameSplitter, GoAway
+from penstock.aws.http.messages import BadAnswerError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from h2.events import Event
+
+    from penstock.aws.http.exchange import Limits, Request
+
+READ_BYTES = 256 * 1024
+"""Received at a time, by each connection."""
+FRAME_BYTES_MAX = 64 * 1024
+"""The other side may send frames of this size: fewer of them, and none keeps the others waiting for long."""
+HEADERS_BYTES_MAX = 64 * 1024
+"""Of one answer, as RFC 9113 counts them (6.5.2)."""
+UNSENT_BYTES_MAX = 1024 * 1024
+"""Bodies wait until what is written has left. What comes beyond are answers to the other side's own frames, which it
+does not read: the connection is dropped then.
+"""
+SECRETS = frozenset({"authorization", "x-amz-security-token"})
+"""Headers that no table of the connection keeps (RFC 7541, 7.1.3)."""
+
+
+class Multiplexing(NamedTuple):
+    """Of one connection: what may wait on each stream, how many there are at most, and when it is asked for a sign of
+    life and given up.
+    """
+
+    window_bytes: int
+    streams_max: int
+    ping_interval_s: float
+    ping_timeout_s: float
+
+
+class MultiplexedConnection(asyncio.BufferedProtocol):
+    """Made by ``loop.create_connection``; owned by what lends its streams."""
+
+    is_shared: Literal[True] = True
+
+    def __init__(self, options: Multiplexing, on_change: Callable[[], None]) -> None:
+        """``on_change`` is called when there may be room for further streams, or will be none any more."""
+        self.exchanges = 0
+        """Requests sent on it so far."""
+        self.lost = asyncio.get_running_loop().create_future()
+        """Done when the connection is closed."""
+        self.idle_since_s = 0.0
+        self.lent = 0
+        """Streams that are promised or open."""
+        self.reusable = True
+        """False once no further request may follow."""
+        self._options = options
+        self._on_change = on_change
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._scratch = memoryview(bytearray(READ_BYTES))
+        self._splitter = FrameSplitter()
+        self._h2 = _library_connection(options)
+        self._begun = self._loop.create_future()
+        self._scheme = b"https"
+        self._over = False  # nothing is sent or heard any more
+        self._failed: Exception | None = None
+        self._open: dict[int, _Stream] = {}
+        self._sending: dict[int, memoryview] = {}
+        self._may_write = True
+        self._heard_s = self._loop.time()
+        self._pinged_s: float | None = None
+        self._unsent_at_ping = 0
+        self._watch: asyncio.TimerHandle | None = None
+
+    # --- for who lends it and for its callers ---
+
+    @property
+    def room(self) -> int:
+        """Further streams that may be opened on it."""
+        if not self.reusable:
+            return 0
+        return min(self._options.streams_max, self._h2.remote_settings.max_concurrent_streams) - self.lent
+
+    async def begun(self) -> None:
+        """Wait for the other side's settings, which come first."""
+        await self._begun
+        if not self.reusable:
+            raise self._failed or BrokenError("the connection was closed", heard=False)
+
+    async def request(self, request: Request, limits: Limits) -> Answer:
+        """Send a request and wait for its whole answer."""
+        stream = self._begin(request, limits, streamed=False)
+        try:
+            return await stream.answer
+        finally:
+            self._end(stream)
+
+    async def stream(self, request: Request, limits: Limits) -> AsyncGenerator[Answer, None]:
+        """Send a request; yield an `Answer` without a body when the head is there, then one for each part."""
+        stream = self._begin(request, limits, streamed=True)
+        try:
+            first = await stream.answer
+            yield first
+            while (part := await stream.next_part()) is not None:
+                self._taken(stream, len(part))
+                yield first._replace(body=part)
+        finally:
+            self._end(stream)
+
+    async def is_quiet(self) -> bool:
+        """True if the connection may carry a request; looks at the socket itself where nothing is expected of it."""
+        if self.reusable and not self._open and self._transport is not None:
+            await let_in(self._transport)
+        return self.reusable
+
+    def release(self) -> None:
+        """Take back a stream that was lent (`lent`)."""
+        self.lent -= 1
+        self._on_change()
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        self._no_more()
+        self._over = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close the connection in the orderly way; `lost` is done afterwards."""
+        self._no_more()
+        if self._over or self._transport is None:
+            return
+        with contextlib.suppress(ProtocolError):
+            self._h2.close_connection()
+            self._flush()
+        self._over = True
+        self._transport.close()
+
+    # --- asyncio.BufferedProtocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop, or by who found out that HTTP/2 was chosen."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._scheme = b"http" if transport.get_extra_info("ssl_object") is None else b"https"
+        self._heard_s = self.idle_since_s = self._loop.time()
+        self._h2.initiate_connection()
+        # Twice what all streams may hold: streams that nobody reads leave room for the others in any case.
+        window_bytes = min(
+            2 * self._options.streams_max * self._options.window_bytes, H2Connection.MAX_WINDOW_INCREMENT
+        )
+        grown_bytes = window_bytes - self._h2.inbound_flow_control_window
+        if grown_bytes > 0:
+            self._h2.increment_flow_control_window(grown_bytes)
+        self._flush()
+        self._watch = self._loop.call_later(self._options.ping_interval_s, self._look_after)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the event loop: where the next bytes go."""
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the event loop: ``nbytes`` have arrived."""
+        self._heard_s = self._loop.time()
+        if self._over:
+            return
+        try:
+            for piece in self._splitter.feed(bytes(self._scratch[:nbytes])):
+                if isinstance(piece, GoAway):
+                    self._go_away(piece)
+                    continue
+                for event in self._h2.receive_data(piece):
+                    self._hear(event)
+            self._send_bodies()
+        except (ProtocolError, BadFrameError) as error:
+            self._break(BadAnswerError(f"the other side does not keep to HTTP/2 ({error or type(error).__name__})"))
+            return
+        self._flush()
+
+    def pause_writing(self) -> None:
+        """Called by the event loop: what is written does not leave as fast."""
+        self._may_write = False
+
+    def resume_writing(self) -> None:
+        """Called by the event loop: what was written has left."""
+        self._may_write = True
+        self._send_bodies()
+
+    def eof_received(self) -> bool:
+        """Called by the event loop: the other side sends no more, so the connection is closed."""
+        self._no_more()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop when the connection is gone."""
+        self._no_more()
+        self._over = True
+        if self._watch is not None:
+            self._watch.cancel()
+        reason = "the connection was closed" if exc is None else f"the connection failed ({exc})"
+        for stream in list(self._open.values()):
+            if not stream.complete and stream.failed is None:
+                stream.fail(BrokenError(reason, heard=stream.heard))
+        self._failed = self._failed or BrokenError(reason, heard=False)
+        if not self._begun.done():
+            self._begun.set_result(None)
+        if not self.lost.done():
+            self.lost.set_result(None)
+        self._on_change()
+
+    # --- requests ---
+
+    def _begin(self, request: Request, limits: Limits, *, streamed: bool) -> _Stream:
+        stream = _Stream(self._loop, limits, streamed=streamed)
+        if not self.reusable:
+            stream.fail(NotProcessedError("the connection takes no further requests"))
+            return stream
+        try:
+            stream.id = self._h2.get_next_available_stream_id()
+            self._h2.send_headers(stream.id, self._header_block(request), end_stream=not request.body)
+        except ProtocolError as error:  # no number is left, or the other side has lowered its bound just now
+            stream.id = 0
+            stream.fail(NotProcessedError(f"the connection takes no further requests ({error})"))
+            return stream
+        self.exchanges += 1
+        self._open[stream.id] = stream
+        if request.body:
+            self._sending[stream.id] = memoryview(request.body)
+        self._flush()
+        self._send_bodies()
+        stream.unsent = self._unsent()
+        stream.timer = self._loop.call_at(stream.due_s(), self._check_time, stream)
+        return stream
+
+    def _header_block(self, request: Request) -> list[HeaderTuple]:
+        """The request's headers. ``host`` is said as ``:authority``, which a signature takes for it."""
+        headers = request.headers
+        block = [
+            HeaderTuple(b":method", b"POST"),
+            HeaderTuple(b":scheme", self._scheme),
+            HeaderTuple(b":authority", headers["host"].encode("latin-1")),
+            HeaderTuple(b":path", request.target.encode("latin-1")),
+        ]
+        for name, value in headers.items():
+            lower = name.lower()
+            if lower != "host":
+                kind = NeverIndexedHeaderTuple if lower in SECRETS else HeaderTuple
+                block.append(kind(lower.encode("latin-1"), value.encode("latin-1")))
+        block.append(HeaderTuple(b"content-length", b"%d" % len(request.body)))
+        return block
+
+    def _end(self, stream: _Stream) -> None:
+        """Leave an exchange, however it ended. If the answer was not read to its end, its stream is reset; the others
+        notice nothing.
+        """
+        if stream.timer is not None:
+            stream.timer.cancel()
+        if self._open.pop(stream.id, None) is None or self._over:
+            return
+        with contextlib.suppress(ProtocolError):
+            if not (stream.complete and stream.id not in self._sending) and not stream.is_reset:
+                self._h2.reset_stream(stream.id, ErrorCodes.CANCEL)
+        self._sending.pop(stream.id, None)
+        if stream.streamed:
+            self._taken(stream, stream.waiting_bytes)
+        if not self._open:
+            self.idle_since_s = self._loop.time()
+            if not self.reusable:
+                self.close()
+
+    def _check_time(self, stream: _Stream) -> None:
+        """Time out, or look again later."""
+        # The window is opened again when half of it was taken: until then the other side may have to wait for us.
+        held_up = stream.streamed and stream.waiting_bytes >= self._options.window_bytes // 2
+        overdue = stream.overdue(self._unsent(), held_up=held_up)
+        if overdue is None:
+            stream.timer = self._loop.call_at(stream.due_s(), self._check_time, stream)
+        else:
+            stream.fail(overdue)
+
+    def _taken(self, stream: _Stream, size: int) -> None:
+        """Let the other side send as much again."""
+        if size and not self._over:
+            self._h2.acknowledge_received_data(size, stream.id)
+            self._flush()
+
+    def _send_bodies(self) -> None:
+        """Send of each body in turn what its window and the socket let through."""
+        went_on = True
+        while went_on and self._sending and not self._over:
+            went_on = False
+            for stream_id, left in list(self._sending.items()):
+                if not self._may_write:
+                    return
+                size = min(len(left), self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size)
+                if size <= 0:
+                    continue
+                went_on = True
+                self._h2.send_data(stream_id, left[:size], end_stream=size == len(left))
+                self._open[stream_id].heard_s = self._loop.time()
+                if size == len(left):
+                    del self._sending[stream_id]
+                else:
+                    self._sending[stream_id] = left[size:]
+                self._flush()
+
+    # --- what comes ---
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, RemoteSettingsChanged):
+            if not self._begun.done():
+                self._begun.set_result(None)
+            self._on_change()
+            return
+        stream = self._open.get(getattr(event, "stream_id", 0) or 0)
+        if stream is None:
+            if isinstance(event, DataReceived):  # of a request that was left, and is not read
+                self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            return
+        stream.heard_s = self._heard_s
+        if isinstance(event, DataReceived):
+            self._take_data(stream, event)
+        elif isinstance(event, ResponseReceived):
+            stream.heard = True
+            self._take_head(stream, event)
+        elif isinstance(event, InformationalResponseReceived):
+            stream.heard = True
+        elif isinstance(event, StreamEnded):
+            stream.complete_now()
+        elif isinstance(event, StreamReset):
+            self._take_reset(stream, event)
+
+    def _take_head(self, stream: _Stream, event: ResponseReceived) -> None:
+        status, headers = 0, {}
+        for name, value in event.headers:
+            if name == b":status":
+                status = int(value)
+            else:
+                headers[bytes(name).decode("latin-1")] = bytes(value).decode("latin-1")
+        stream.head = Answer(status, headers, b"")
+        if stream.streamed:
+            if not stream.answer.done():
+                stream.answer.set_result(stream.head)
+        elif int(headers.get("content-length", "0")) > stream.limits.bytes_max:
+            stream.fail(TooLongError())
+
+    def _take_data(self, stream: _Stream, event: DataReceived) -> None:
+        data = event.data or b""
+        kept = len(data) if stream.failed is None else 0
+        if kept:
+            stream.parts.append(data)
+            stream.waiting_bytes += kept
+        if stream.streamed:
+            stream.wake()
+            at_once = event.flow_controlled_length - kept  # padding; the data is for who takes it
+        else:
+            at_once = event.flow_controlled_length
+            if stream.waiting_bytes > stream.limits.bytes_max and stream.failed is None:
+                stream.fail(TooLongError())
+        if at_once:
+            self._h2.acknowledge_received_data(at_once, stream.id)
+
+    def _take_reset(self, stream: _Stream, event: StreamReset) -> None:
+        stream.is_reset = True
+        self._sending.pop(stream.id, None)
+        if stream.complete:
+            return
+        if event.error_code == ErrorCodes.REFUSED_STREAM:
+            stream.fail(NotProcessedError("the service refused the request before it did anything (REFUSED_STREAM)"))
+        else:
+            stream.fail(BrokenError(f"the service broke it off ({_code(event.error_code)})", heard=True))
+
+    def _go_away(self, told: GoAway) -> None:
+        """The other side takes no more. What it has not begun is failed, what it has goes on."""
+        self._no_more()
+        for stream in list(self._open.values()):
+            if stream.id > told.last_stream_id and not stream.complete and stream.failed is None:
+                self._sending.pop(stream.id, None)
+                stream.fail(NotProcessedError("the service closes the connection and did nothing about the request"))
+        if not self._open:
+            self.close()
+
+    # --- the connection's own life ---
+
+    def _look_after(self) -> None:
+        """Ask for a sign of life when there was none for long, and drop a connection that gives none."""
+        if self._over:
+            return
+        options, now_s = self._options, self._loop.time()
+        if self._unsent() < self._unsent_at_ping:
+            self._unsent_at_ping, self._heard_s = self._unsent(), now_s  # a slow upload: it leaves
+        if self._pinged_s is not None and self._heard_s >= self._pinged_s:
+            self._pinged_s = None
+        if self._pinged_s is not None and now_s >= self._pinged_s + options.ping_timeout_s:
+            self._break(TimeoutError(f"the connection is dead: no answer to a PING within {options.ping_timeout_s} s"))
+            return
+        if self._pinged_s is None and self._open and now_s >= self._heard_s + options.ping_interval_s:
+            self._h2.ping(b"penstock")
+            self._flush()
+            self._pinged_s, self._unsent_at_ping = now_s, self._unsent()
+        if self._pinged_s is not None:
+            due_s = self._pinged_s + options.ping_timeout_s
+        else:
+            due_s = (self._heard_s if self._open else now_s) + options.ping_interval_s
+        self._watch = self._loop.call_at(due_s, self._look_after)
+
+    def _no_more(self) -> None:
+        if self.reusable:
+            self.reusable = False
+            self._on_change()
+
+    def _break(self, error: Exception) -> None:
+        """Fail what is under way, and the connection with it."""
+        self._over = True
+        self._failed = error
+        with contextlib.suppress(ProtocolError):
+            self._flush()  # the library has said why in a GOAWAY
+        for stream in list(self._open.values()):
+            if not stream.complete and stream.failed is None:
+                stream.fail(error)
+        self.abort()
+
+    def _unsent(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def _flush(self) -> None:
+        data = self._h2.data_to_send()
+        if not data or self._transport is None:
+            return
+        self._transport.write(data)
+        if self._unsent() > UNSENT_BYTES_MAX and not self._over:
+            self._break(BadAnswerError("the other side does not read what it asks for"))
+
+
+class _Stream(Exchange):
+    """With what only HTTP/2 has: a number, and an end of its own."""
+
+    __slots__ = ("head", "id", "is_reset")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits, *, streamed: bool) -> None:
+        super().__init__(loop, limits, streamed=streamed)
+        self.id = 0
+        self.head: Answer | None = None
+        self.is_reset = False
+
+    def complete_now(self) -> None:
+        """The answer is whole."""
+        if self.failed is not None:
+            return
+        self.complete = True
+        if self.streamed:
+            self.wake()
+        elif not self.answer.done():
+            assert self.head is not None
+            self.answer.set_result(self.head._replace(body=b"".join(self.parts)))
+            self.waiting_bytes = 0
+
+
+def _library_connection(options: Multiplexing) -> H2Connection:
+    # Our headers are as they have to be; what comes is checked.
+    connection = H2Connection(H2Configuration(validate_outbound_headers=False, normalize_outbound_headers=False))
+    connection.local_settings = Settings(
+        initial_values={
+            SettingCodes.ENABLE_PUSH: 0,
+            SettingCodes.INITIAL_WINDOW_SIZE: options.window_bytes,
+            SettingCodes.MAX_FRAME_SIZE: FRAME_BYTES_MAX,
+            SettingCodes.MAX_HEADER_LIST_SIZE: HEADERS_BYTES_MAX,
+        }
+    )
+    connection.max_inbound_frame_size = FRAME_BYTES_MAX
+    connection.decoder.max_header_list_size = HEADERS_BYTES_MAX
+    return connection
+
+
+def _code(code: ErrorCodes | int | None) -> str:
+    return code.name if isinstance(code, ErrorCodes) else f"error code {code}"
