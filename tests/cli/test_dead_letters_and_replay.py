@@ -1,0 +1,98 @@
+"""Dead letters and their replay, from end to end: a consumer gives a record up, and a mended one gets it again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from penstock import (
+    Consumer,
+    DeadLettersTo,
+    DeadLettersToFile,
+    DeadLettersToStream,
+    LedgerSettings,
+    MemoryLeaseTable,
+    PollTimes,
+    Prompt,
+    Retry,
+    StartAt,
+    WorkerSettings,
+)
+from penstock.core.aggregation import encode_aggregate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.local import LocalKinesis
+
+    Run = Callable[..., Any]
+
+DEADLINE_S = 60.0
+POISON = b"poison"
+
+
+def consumer_of(leases: MemoryLeaseTable, **settings: Any) -> Consumer:
+    """Of the stream to which the environment leads."""
+    return Consumer(
+        "orders",
+        application="billing",
+        leases=leases,
+        settings=WorkerSettings(
+            start_at=StartAt.TRIM_HORIZON,
+            polling=PollTimes(interval_s=0.02, idle_interval_s=0.05),
+            cadence=Prompt(),
+            **settings,
+        ),
+    )
+
+
+async def consume(consumer: Consumer, wanted: set[bytes], *, mended: bool) -> list[bytes]:
+    """What was taken, until all of it is there; not mended, it does not like one of the records."""
+    got: list[bytes] = []
+
+    async def handle(batch: Any) -> None:
+        if not mended and POISON in {record.data for record in batch}:
+            raise ValueError("not this one")
+        got.extend(record.data for record in batch)
+
+    async with asyncio.timeout(DEADLINE_S), consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        while not (wanted <= set(got) and (mended or consumer.statistics().events.get("RecordDeadLettered"))):
+            await asyncio.sleep(0.01)
+        await consumer.close()
+        await running
+    return got
+
+
+@pytest.fixture
+def kinesis(local: LocalKinesis) -> Any:
+    return boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
+
+
+@pytest.mark.parametrize("where", ["stream", "file", "callable"])
+def test_dead_letters_and_their_replay(local: LocalKinesis, kinesis: Any, run: Run, tmp_path: Path, where: str) -> None:
+    """The original is read again by its position (it is a part of an aggregate), and comes once more."""
+    datas = [b"a", POISON, b"b"]
+    aggregate = encode_aggregate([(f"key {number}", data, None) for number, data in enumerate(datas)])
+    kinesis.put_record(StreamName="orders", PartitionKey="k", Data=aggregate)
+    path = tmp_path / "dead.jsonl"
+    choice: Any = DeadLettersToFile(path=path, with_data=False)
+    source = [str(path)]
+    if where == "stream":
+        kinesis.create_stream(StreamName="graves", ShardCount=1)
+        choice, source = DeadLettersToStream(stream="graves", with_data=False), ["--from", "graves"]
+    elif where == "callable":
+        choice = DeadLettersTo(lambda letter: path.write_bytes(letter.without_data().to_json() + b"\n"))
+    leases = MemoryLeaseTable()
+    ledger = LedgerSettings(retry=Retry(batch_tries_max=1, tries_max=1, base_s=0.001))
+    failing = consumer_of(leases, dead_letters=choice, ledger=ledger)
+    assert asyncio.run(consume(failing, {b"a", b"b"}, mended=False)) == [b"a", b"b"]
+    listed = run("dead-letters", "list", *source)
+    assert (listed.status, listed.stdout.splitlines()[-1]) == (0, "1 dead letters: 1 ValueError")
+    replayed = run("dead-letters", "replay", *source, "--to", "orders")
+    assert (replayed.status, replayed.stdout) == (0, "1 records replayed, 0 of them from their letters\n")
+    assert asyncio.run(consume(consumer_of(leases), {POISON}, mended=True)) == [POISON]
