@@ -235,13 +235,45 @@ def test_while_a_fleet_moves_its_tables_a_worker_shows_itself_in_both():
     assert find(own_tables=deployed, lease_table=NO_ROWS).metrics_in == (Place.OWN_TABLES,)
 
 
-def test_a_mode_outlives_its_workers_and_counts_no_more():
+LED = replace(V3, has_leader=True)
+
+
+@pytest.mark.parametrize("own_tables", [False, True])
+def test_a_mode_outlives_its_workers_and_counts_no_more(own_tables):
     watch = FleetWatch(failover_s=F)
-    assert find(watch, 0.0, lease_table=V3).fleet is Fleet.KCL3
-    assert find(watch, 60.0, NOW + 60, lease_table=V3).fleet is Fleet.KCL3
-    assert find(watch, 60.1, NOW + 60.1, lease_table=V3).fleet is Fleet.ALONE
+
+    def at(now_s, rows):
+        where = "own_tables" if own_tables else "lease_table"
+        return find(watch, now_s, NOW + now_s, **{where: rows}).fleet
+
+    assert at(0.0, LED) is Fleet.KCL3
+    assert at(60.0, LED) is Fleet.KCL3
+    assert at(60.1, LED) is Fleet.ALONE
+    assert at(61.0, replace(LED, updated_epoch_s={"k1": 1_000_071})) is Fleet.KCL3
+
+
+def test_without_a_leader_a_worker_that_misses_a_beat_is_gone():
+    watch = FleetWatch(failover_s=F)
+    assert find(watch, 0.0, lease_table=LED).fleet is Fleet.KCL3
+    assert not watch.is_asleep
+    assert find(watch, 40.0, lease_table=V3).fleet is Fleet.KCL3
+    assert watch.is_asleep
+    assert find(watch, 40.1, lease_table=V3).fleet is Fleet.ALONE
+    assert not watch.is_asleep
+    assert find(watch, 41.0, lease_table=LED).fleet is Fleet.KCL3, "he has become leader after all"
     moved = replace(V3, updated_epoch_s={"k1": 1_000_071})
-    assert find(watch, 61.0, NOW + 61, lease_table=moved).fleet is Fleet.KCL3
+    assert find(watch, 90.0, lease_table=moved).fleet is Fleet.KCL3, "a follower lives, whoever leads"
+    quick = FleetWatch(failover_s=F, report_interval_s=5.0)
+    assert find(quick, 0.0, lease_table=V3).fleet is Fleet.KCL3
+    assert find(quick, 10.0, lease_table=V3).fleet is Fleet.KCL3
+    assert find(quick, 10.1, lease_table=V3).fleet is Fleet.ALONE, "never later than with a leader"
+
+
+def test_a_fleet_without_a_leader_of_which_leases_move_is_awake():
+    watch = FleetWatch(failover_s=F)
+    assert find(watch, lease_table=V3, leases=many(1, "k1")).fleet is Fleet.KCL3
+    assert not watch.is_asleep
+    assert find(watch, 100.0, lease_table=V3, leases=many(1, "k1")).fleet is Fleet.KCL3
 
 
 def test_rows_of_long_ago_are_not_waited_for():

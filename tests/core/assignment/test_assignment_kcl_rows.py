@@ -22,7 +22,15 @@ def test_what_a_35_fleet_keeps_beside_its_leases():
     assert found.table_migration is None
     assert found.updated_epoch_s == {"w1": 1795245761, "w2": 1795245771}
     assert found.show_cpu == frozenset()
+    assert found.has_leader
     assert beside_leases(foreign("kcl27-steady")) == Coordination()
+
+
+def test_a_leader_who_has_given_his_place_up_is_none():
+    leader = foreign("kcl35-steady")["Leader"]
+    assert coordination({"Leader": leader}, {}).has_leader
+    assert not coordination({"Leader": {**leader, "isReleased": "1"}}, {}).has_leader
+    assert not coordination({"Migration3.0": {"cv": "CLIENT_VERSION_3X"}}, {}).has_leader
 
 
 def test_our_metrics_row_has_the_shape_of_theirs():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kcl_kit import KclTable
 
-from penstock.core.assignment.fleet import Fleet, Place
+from penstock.core.assignment.fleet import Coordination, Fleet, Place
 from penstock.core.assignment.kcl_rows import metrics_row
 from penstock.core.leases import Done, Outcome, Unknown
 from penstock.errors import UnavailableError
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from penstock.core.assignment.fleet import Coordination
 
 F = 10.0
 EPOCH_S = 1_800_000_000.0
@@ -43,12 +43,13 @@ class NotingTable(KclTable):
         self.shown: list[Mapping[str, Any]] = []
         self.looks = 0
         self.fails = False
+        self.own_tables: Coordination | None = None
 
     async def coordination(self) -> Coordination | None:
         self.looks += 1
         if self.fails:
             raise UnavailableError("ThrottlingException", "slow down", operation="Scan")
-        return None
+        return self.own_tables
 
     async def show_metrics(self, place: Place, row: Mapping[str, Any]) -> Outcome:
         self.shown.append(row)
@@ -125,6 +126,32 @@ async def test_tables_that_cannot_be_read_for_a_while_hold_nothing_up_once_they_
     await look(watch, table)
     assert table.looks == 3
     assert watch.finding.fleet is Fleet.ALONE
+
+
+async def test_a_fleet_that_has_left_is_found_to_be_gone_before_two_reports_are_missed() -> None:
+    """Its metrics rows and its mode stay. Each table that could tell of its life is looked at in time."""
+    table, clock = NotingTable(), Clock()
+    left = Coordination(client_version="CLIENT_VERSION_3X", updated_epoch_s={"kcl": int(clock.epoch_s())})
+    table.own_tables = left
+    watch = watching(table, clock)
+    fleets: list[Fleet] = []
+    for _ in range(21):  # as a worker scans
+        await look(watch, table)
+        fleets.append(watch.finding.fleet)
+        clock.now_s += F / 5
+    assert set(fleets) == {Fleet.KCL3}
+    assert watch.is_asleep
+    assert table.looks == 5, "each failover time, not each minute"
+    await look(watch, table)
+    assert watch.finding.fleet is Fleet.ALONE
+    table.own_tables = replace(left, has_leader=True)
+    clock.now_s += LOOK_INTERVAL_S
+    await look(watch, table)
+    assert watch.finding.fleet is Fleet.ALONE, "also a leader may be dead"
+    table.own_tables = replace(left, updated_epoch_s={"kcl": int(clock.epoch_s())})
+    clock.now_s += LOOK_INTERVAL_S
+    await look(watch, table)
+    assert watch.finding.fleet is Fleet.KCL3
 
 
 def test_how_busy_the_machine_is(tmp_path: Path) -> None:

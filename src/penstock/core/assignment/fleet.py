@@ -3,6 +3,11 @@
 The KCL 3.x writes down its mode in the row ``Migration3.0``, which stays when its workers are gone for good. So a mode
 counts only while somebody lives who keeps it: KCL workers of the 3.x show themselves by their metrics rows, which all
 of them write each 30 s; those of the 2.x by the counters of their leases alone.
+
+The KCL's own rule is that a metrics row may miss a beat. A worker that stops leaves its row behind, and as long as it
+counts, shards stand still that nobody assigns. But the leader takes his row away when he stops, and each worker that
+lives would become leader soon: so without a leader a row that misses a beat is that of a worker who is gone. Should one
+live all the same, he becomes leader, and all follow him again.
 """
 
 from __future__ import annotations
@@ -58,6 +63,8 @@ class Coordination:
     """``tm`` of the row ``TableMigration3.5``."""
     updated_epoch_s: Mapping[str, int] = field(default_factory=lambda: _NOBODY, hash=False)
     """``lut`` of the metrics rows, by worker id."""
+    has_leader: bool = False
+    """There is a row of a leader who has not given his place up; he may be dead."""
     show_cpu: frozenset[str] = frozenset()
     """Workers whose metrics rows tell how busy their processors are."""
 
@@ -80,6 +87,9 @@ class FleetWatch:
         self._failover_s = failover_s
         # By the KCL leader's own rule a metrics row that has not moved for so long is a dead worker's.
         self._stale_s = 2 * report_interval_s
+        self._missed_s = min(self._stale_s, report_interval_s + failover_s)
+        self.is_asleep = False
+        """True in a fleet that has no leader, and of which no lease moves: only metrics rows tell whether it lives."""
         self._seen: dict[str, tuple[int, float]] = {}  # worker -> last update, and when it was first seen here
 
     def look(
@@ -109,7 +119,10 @@ class FleetWatch:
             and not lease.ended  # what has ended keeps the name of who read it, long after that one has left
             and lease.unmoved_s <= self._failover_s
         }
-        reporting = self._reporting(now_s, now_epoch_s, places.values(), penstock_workers)
+        has_leader = any(rows.has_leader for rows in places.values())
+        silent_max_s = self._stale_s if has_leader else self._missed_s
+        reporting = self._reporting(now_s, now_epoch_s, places.values(), penstock_workers, silent_max_s)
+        self.is_asleep = bool(modes) and reporting and not has_leader and not strangers
         if modes and not _TAKES_FOR_ITSELF.issuperset(modes.values()) and (strangers or reporting):
             # Also for a mode that is not known: who takes nothing does no harm.
             return Finding(Fleet.KCL3, _current(modes, places))
@@ -120,7 +133,12 @@ class FleetWatch:
         return Finding(Fleet.KCL2, (Place.OWN_TABLES,) if becoming else ())
 
     def _reporting(
-        self, now_s: float, now_epoch_s: float, places: Iterable[Coordination], penstock_workers: Collection[str]
+        self,
+        now_s: float,
+        now_epoch_s: float,
+        places: Iterable[Coordination],
+        penstock_workers: Collection[str],
+        silent_max_s: float,
     ) -> bool:
         """True if a KCL worker's metrics row moves, or may move: it was seen too late to know."""
         updated: dict[str, int] = {}
@@ -134,7 +152,7 @@ class FleetWatch:
             if last is None and at < now_epoch_s - self._stale_s - CLOCKS_APART_MAX_S:
                 last = (at, now_s - self._stale_s - 1)
             self._seen[worker] = last if last is not None and last[0] == at else (at, now_s)
-        return any(now_s - since_s <= self._stale_s for _, since_s in self._seen.values())
+        return any(now_s - since_s <= silent_max_s for _, since_s in self._seen.values())
 
 
 def _current(modes: Mapping[Place, str], places: Mapping[Place, Coordination]) -> tuple[Place, ...]:

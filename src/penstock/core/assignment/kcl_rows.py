@@ -1,7 +1,8 @@
 """The rows that a KCL 3.x fleet keeps besides leases, as plain attributes: read, and the one that we write.
 
-``Migration3.0`` and ``TableMigration3.5`` say how the fleet works and where its rows are; a metrics row per worker
-shows to the leader that it lives and how busy it is. Shapes: KCL 3.5.1 (``MigrationState``, ``WorkerMetricStats``).
+``Migration3.0`` and ``TableMigration3.5`` say how the fleet works and where its rows are, ``Leader`` who leads it; a
+metrics row per worker shows to the leader that it lives and how busy it is. Shapes: KCL 3.5.1 (``MigrationState``,
+``WorkerMetricStats``).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ SAMPLES_MAX = 10
 
 _MIGRATION = "Migration3.0"
 _TABLE_MIGRATION = "TableMigration3.5"
+_LEADER = "Leader"
 _SUPPORTS_ONE_TABLE = 1
 
 
@@ -46,6 +48,8 @@ def coordination(states: Rows, metrics: Rows) -> Coordination:
         client_version=_text(states, _MIGRATION, "cv"),
         table_migration=_text(states, _TABLE_MIGRATION, "tm"),
         updated_epoch_s=updated,
+        # A lock that was given up, not taken away, says so (amazon-dynamodb-lock-client).
+        has_leader=_text(states, _LEADER, "ownerName") is not None and "isReleased" not in states[_LEADER],
         show_cpu=frozenset(key for key, one in samples.items() if isinstance(one, dict) and CPU in one),
     )
 

@@ -45,6 +45,7 @@ class KclWatch:
         self._table = table
         self._clock = clock
         self._epoch_s = epoch_s
+        self._failover_s = failover_s
         self._report_interval_s = report_interval_s
         self._watch = FleetWatch(failover_s=failover_s, report_interval_s=report_interval_s)
         self._own_tables: Coordination | None = None
@@ -54,6 +55,11 @@ class KclWatch:
         self._reported_s = float("-inf")
         self._sample = busy()
         self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
+
+    @property
+    def is_asleep(self) -> bool:
+        """See `FleetWatch.is_asleep`."""
+        return self._watch.is_asleep
 
     async def look(self, listing: Listing, leases: Iterable[LeaseView], penstock_workers: Collection[str]) -> Finding:
         """After a scan. ``penstock_workers``: all that had a row when it was answered, or later."""
@@ -70,6 +76,8 @@ class KclWatch:
             penstock_workers=penstock_workers,
         )
         places = (beside,) if self._own_tables is None else (beside, self._own_tables)
+        if self.is_asleep:  # whether it ends or goes on is to be noticed soon
+            self._look_at_s = min(self._look_at_s, now_s + self._failover_s)
         self._cpu_is_shown = any(not one.show_cpu <= {*penstock_workers} for one in places)
         return self.finding
 

@@ -109,7 +109,7 @@ class Sight:
     async def _glance(self) -> bool:
         """Where a leader assigns: look only at the leases that have this worker's name. False: a scan is needed."""
         kcl, now_s = self._kcl, self._clock()
-        if kcl is None or now_s - self.scanned_s >= FAILOVERS_PER_SCAN_BELOW_LEADER * self._failover_s:
+        if kcl is None or kcl.is_asleep or now_s - self.scanned_s >= FAILOVERS_PER_SCAN_BELOW_LEADER * self._failover_s:
             return False
         keys = await kcl.owned_keys()
         if keys is None:
