@@ -19,6 +19,7 @@ from penstock.core.leases.times import LeaseTimes
 from penstock.core.ledger.settings import LedgerSettings
 from penstock.model import HASH_KEY_MAX, StreamName
 from penstock.runtime.feeds import PollingFeed
+from penstock.runtime.shard.choices import ReaderChoices
 from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from penstock.core.leases.tenure import Command
-    from penstock.core.ledger.checkpoints import Cadence
     from penstock.local import LocalKinesis
     from penstock.ports import LeaseTable
 
@@ -71,10 +71,8 @@ async def reading(
     worker: str = "worker-1",
     *,
     failover_s: float = 2.0,
-    cadence: Cadence | None = None,
     settings: LedgerSettings | None = None,
-    checkpoint_when_told: bool = False,
-    **more: Any,
+    **choices: Any,
 ) -> AsyncIterator[Reading]:
     """Claim the lease, and read while the context lasts; at its end the tenure is abandoned, as by a crash."""
     loop = asyncio.get_running_loop()
@@ -106,14 +104,11 @@ async def reading(
     reader = ShardReader(
         keeper,
         feed,
+        ReaderChoices(ledger=settings or LedgerSettings(), **choices),
         stream=STREAM,
         shard_id=SHARD_ID,
-        settings=settings or LedgerSettings(),
-        cadence=cadence,
         rng=random.Random(2),
         on_event=events.append,
-        checkpoint_when_told=checkpoint_when_told,
-        **more,
     )
     readers.append(reader)
     fetching = asyncio.create_task(reader.run())

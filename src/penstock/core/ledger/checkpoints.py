@@ -67,13 +67,15 @@ class Checkpoints:
     """What of one tenure's progress is stored, and what is to be stored next. At most one write is on its way."""
 
     __slots__ = (
-        "_before", "_cadence", "_clear", "_not_before_s", "_records", "_writing", "pending", "phase", "written",
-        "written_at_s",
+        "_before", "_cadence", "_clear", "_not_before_s", "_records", "_writing", "pending", "phase", "writes_alone",
+        "written", "written_at_s",
     )  # fmt: skip
 
     def __init__(self, cadence: Cadence, written: Checkpoint, now_s: float) -> None:
         """``written``: what the lease holds when the tenure begins, at ``now_s``."""
         self._cadence = cadence
+        self.writes_alone = not isinstance(cadence, Riding)
+        """False: only renewals carry checkpoints, and none is ever `due`."""
         self.written = written
         """Confirmed."""
         self.written_at_s = now_s

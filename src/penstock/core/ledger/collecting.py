@@ -73,7 +73,7 @@ class Collected(Generic[R]):
 
     def ack(self, ledger: Ledger[Any]) -> bool:
         """All of them are done."""
-        counts = [ledger.ack(ticket, places) for ticket, places in self.places().items()]
+        counts = [ledger.ack(ticket, places, chosen=True) for ticket, places in self.places().items()]
         return all(counts)
 
 

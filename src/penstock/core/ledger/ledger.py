@@ -15,23 +15,17 @@ from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.book import Book
 from penstock.core.ledger.by_key import KeyQueue
 from penstock.core.ledger.endings import Closing, Ending
+from penstock.core.ledger.faults import Faults
 from penstock.core.ledger.habits import OnlyTheLast
-from penstock.core.ledger.letters import Letters
 from penstock.core.ledger.page import R
 from penstock.core.ledger.queues import DueQueue, PositionQueue
-from penstock.core.ledger.retrying import Again, Halve, after_failure
 from penstock.core.ledger.settings import (
     DEFAULT_SIZE,
     AnyOrder,
     ByKey,
-    DeadLetters,
-    GiveUp,
-    LastResort,
     LedgerSettings,
-    Redeliver,
-    Skip,
-    Warn,
 )
+from penstock.core.ledger.starving import Starving
 from penstock.core.ledger.telling import Teller
 from penstock.core.ledger.ticket import DeadLetter, Delivery, Where
 
@@ -40,7 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from penstock import events
-    from penstock.core.ledger.page import Held, Page
+    from penstock.core.ledger.page import Held
     from penstock.core.ledger.queues import Queue, Tickets
     from penstock.core.ledger.ticket import Ticket
     from penstock.model import Position
@@ -65,7 +59,6 @@ class Ledger(Generic[R]):
         records are put in order by, with ``ByKey``.
         """
         self.settings = settings
-        self.ending: Ending | None = None
         self.draining = False
         """True: nothing more is handed out, and what is out may be settled. Set it as you like."""
         self.filling = False
@@ -78,13 +71,10 @@ class Ledger(Generic[R]):
             settle_deadline_s=settings.settle_deadline_s,
             size_of=size_of,
         )
-        self._letters: Letters[R] = Letters(rng)
-        self._rng = rng
         self._tell = Teller(stream, shard_id, on_event)
+        self._faults: Faults[R] = Faults(self._book, settings, self._tell, rng=rng)
         self._shard_ended = False
-        self._failing_since_s: float | None = None
-        self._starved_since_s: float | None = None
-        self._starvation_told = False
+        self._starving = Starving(settings.full_after_s)
         self._closed: str | None = None
         self._habit = OnlyTheLast()
 
@@ -94,6 +84,11 @@ class Ledger(Generic[R]):
     def closed(self) -> bool:
         """True once the tenure is over: what is settled from then on counts for nothing."""
         return self._closed is not None
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why nothing more is handed out, where the policies have had enough of the shard."""
+        return self._faults.ending
 
     @property
     def given_up(self) -> bool:
@@ -150,7 +145,7 @@ class Ledger(Generic[R]):
                 ticket = book.new_ticket(page, [place])
                 ticket.first_at_s = now_s
                 book.stalls.watch(ticket)
-                self._bury(ticket, [place], error, "unreadable", now_s)
+                self._faults.bury(ticket, [place], error, "unreadable", now_s)
         if page.left:
             book.queue.add(page)
 
@@ -172,15 +167,15 @@ class Ledger(Generic[R]):
         """
         if records_max < 1:
             raise ValueError("records_max must be at least 1")
-        if self._closed is not None or self.ending is not None or (self.draining and not self.filling):
+        if self._closed is not None or self._faults.ending is not None or (self.draining and not self.filling):
             return None
         book = self._book
         book.queue.filling = self.draining
         delivery = book.take(now_s, records_max)
         if delivery is not None:
-            self._starved_since_s = None
-        elif self._starved_since_s is None and book.out and not self.has_room and not book.queue.has_new():
-            self._starved_since_s, self._starvation_told = now_s, False
+            self._starving.gets()
+        elif book.out and not self.has_room and not book.queue.has_new():
+            self._starving.gets_none(now_s)
         return delivery
 
     def next_at_s(self) -> float:
@@ -189,14 +184,11 @@ class Ledger(Generic[R]):
 
     def next_letter_at_s(self) -> float:
         """When `dead_letters` has something to be written; infinity when there is nothing."""
-        return self._letters.next_at_s()
+        return self._faults.letters.next_at_s()
 
     def next_check_at_s(self) -> float:
         """When `check` has something to say, whether or not anybody asks for records; or infinity."""
-        at_s = self._book.stalls.next_at_s()
-        if self._starved_since_s is not None and not self._starvation_told:
-            at_s = min(at_s, self._starved_since_s + self.settings.full_after_s)
-        return at_s
+        return min(self._book.stalls.next_at_s(), self._starving.next_at_s())
 
     def remaining(self, delivery: Delivery[R]) -> Sequence[int]:
         """The places of a delivery that are not settled and were not handed out again meanwhile."""
@@ -233,6 +225,11 @@ class Ledger(Generic[R]):
         return self._book.chain.safe
 
     @property
+    def safe_record(self) -> Checkpoint:
+        """The same, but at the shard's end its last record: for as long as the end is not to be stored."""
+        return self._book.chain.safe
+
+    @property
     def settled_records(self) -> int:
         """How many records of this tenure lie before the first one that is not settled."""
         return self._book.chain.prefix
@@ -253,15 +250,16 @@ class Ledger(Generic[R]):
 
     # --- settling ---
 
-    def ack(self, ticket: Ticket, places: Sequence[int] | None = None) -> bool:
+    def ack(self, ticket: Ticket, places: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
         """These records of a delivery are done, also when they were handed out again meanwhile. Twice is no fault.
 
         Without ``places``: all of it, but for those that were put off or became dead letters before: who leaves a batch
-        has settled the rest.
+        has settled the rest. ``chosen``: they were picked out of several deliveries, so that none of them stands for
+        those before it.
         """
         if self._closed is not None:
             return self._late(ticket.left if places is None else len(places))
-        self._failing_since_s = None
+        self._faults.failing_since_s = None
         if places is None:
             self._book.settle_all(ticket)
             places = ticket.places
@@ -271,17 +269,17 @@ class Ledger(Generic[R]):
         if not places:
             return True
         newest = places[-1] if type(places) is range else max(places)
-        self._note(ticket, newest, alone=len(places) == 1)
+        self._note(ticket, newest, alone=len(places) == 1 and not chosen)
         if self.settings.latest_wins:
             for root, passed in self._book.before(ticket, newest):
-                self._skip(root, passed, "latest wins")
+                self._faults.skip(root, passed, "latest wins")
         return True
 
     def ack_one(self, ticket: Ticket, place: int) -> bool:
         """One record of a delivery is done."""
         if self._closed is not None or self.settings.latest_wins:
             return self.ack(ticket, (place,))
-        self._failing_since_s = None
+        self._faults.failing_since_s = None
         self._book.settle(ticket, ticket.owned(place))
         self._note(ticket, place, alone=True)
         return True
@@ -294,7 +292,7 @@ class Ledger(Generic[R]):
             named: Sequence[int] = self._book.not_put_off(ticket, ticket.places)
         else:
             named = ticket.page.unsettled_of(sorted(map(ticket.owned, places)))
-        self._skip(ticket, named, reason)
+        self._faults.skip(ticket, named, reason)
         return True
 
     def settle_through(self, ticket: Ticket, place: int) -> bool:
@@ -306,18 +304,11 @@ class Ledger(Generic[R]):
             return self._late(1)
         if isinstance(self.settings.order, ByKey):
             raise ValueError("settle_through needs records in order; with ByKey settle the records of each delivery")
-        self._failing_since_s = None
+        self._faults.failing_since_s = None
         for root, places in self._book.before(ticket, ticket.owned(place) + 1):
             self._book.settle_some(root, places)
         self._note(ticket, place, alone=False)
         return True
-
-    def _skip(self, ticket: Ticket, places: Sequence[int], reason: str) -> None:
-        if places:
-            page = ticket.page
-            first, last = page.position(places[0]), page.position(places[-1])
-            self._book.settle_some(ticket, places)
-            self._tell.skipped(first, last, len(places), reason)
 
     def _note(self, ticket: Ticket, newest: int, *, alone: bool) -> None:
         stride = self._habit.noticed(ticket, newest, alone=alone)
@@ -341,58 +332,36 @@ class Ledger(Generic[R]):
         """A handler raised: what it left unsettled meets the retry policy."""
         if self._closed is not None:
             return False
-        book, retry, tries = self._book, self.settings.retry, ticket.tries + 1
-        mine = book.mine(ticket, places)
-        if ticket.where is not Where.OUT or not mine:
-            return True
-        if not isinstance(error, retry.transient):
-            self._failing_since_s = None
-        elif self._failing_since_s is None:
-            self._failing_since_s = now_s
-        failing_s = 0.0 if self._failing_since_s is None else now_s - self._failing_since_s
-        step = after_failure(
-            retry, error, records=len(mine), tries=tries, halved=ticket.halved, failing_s=failing_s, rng=self._rng
-        )
-        self._tell.failed(ticket, mine, error, step)
-        if isinstance(step, Again):
-            book.again(ticket, [mine], now_s + step.delay_s, tries=tries)
-        elif isinstance(step, Halve):
-            middle = (len(mine) + 1) // 2
-            book.again(ticket, [mine[:middle], mine[middle:]], now_s + step.delay_s, tries=0, halved=True)
-        else:
-            self._resort_to(step.resort, ticket, mine, error, "failed", now_s)
-            if self.ending is not None:  # nobody works on them: who hands the shard over need not wait for them
-                book.again(ticket, [book.mine(ticket, mine)], now_s, tries=tries)
+        self._faults.failed(ticket, error, now_s, places)
         return True
 
     def take_back(self, now_s: float) -> None:
         """Whoever iterated has left: all that is out is handed out again."""
         if self._closed is None:
             for root in self._book.stalls:
-                self._redeliver(root, now_s)
-
-    def _redeliver(self, root: Ticket, now_s: float) -> None:
-        for ticket, places in self._book.with_whom(root).items():
-            if ticket.where is Where.OUT:
-                self._book.again(ticket, [places], now_s, tries=ticket.tries, put_off=False)
+                self._faults.redeliver(root, now_s)
 
     # --- the end of a record's tries ---
 
     def dead_letter(
-        self, ticket: Ticket, now_s: float, places: Sequence[int] | None = None, *,
-        error: BaseException | None = None, reason: str = "dead-lettered",
-    ) -> bool:  # fmt: skip
+        self,
+        ticket: Ticket,
+        now_s: float,
+        places: Sequence[int] | None = None,
+        *,
+        error: BaseException | None = None,
+        reason: str = "dead-lettered",
+    ) -> bool:
         """Give these records up: each becomes a dead letter, and counts as settled once that is written."""
         if self._closed is not None:
             return False
-        mine = self._book.mine(ticket, places)
         if ticket.where is Where.OUT:
-            self._bury(ticket, mine, error, reason, now_s)
+            self._faults.bury(ticket, self._book.mine(ticket, places), error, reason, now_s)
         return True
 
     def dead_letters(self, now_s: float) -> list[DeadLetter[R]]:
         """What is to be written now. Say of each whether it was (`buried`) or was not (`not_buried`)."""
-        return [] if self._closed is not None else self._letters.take(now_s)
+        return [] if self._closed is not None else self._faults.letters.take(now_s)
 
     def buried(self, letter: DeadLetter[R]) -> bool:
         """A dead letter is written: its record counts as settled."""
@@ -407,38 +376,8 @@ class Ledger(Generic[R]):
         """A dead letter could not be written, or may not have been: it is tried again, after a wait."""
         if self._closed is not None:
             return False
-        self._tell.not_buried(letter, error, self._letters.failed(letter, now_s))
+        self._tell.not_buried(letter, error, self._faults.letters.failed(letter, now_s))
         return True
-
-    def _bury(
-        self, ticket: Ticket, places: Sequence[int], error: BaseException | None, reason: str, now_s: float
-    ) -> None:
-        page: Page[R] = ticket.page
-        for place in places:
-            moved = self._book.move(ticket, [place], Where.BURYING)
-            letter = DeadLetter(page.record(place), page.position(place), moved, place, error, reason)
-            self._letters.add(letter, now_s)
-        if not ticket.left:
-            self._book.queue.closed(ticket)
-
-    def _resort_to(
-        self, resort: LastResort, ticket: Ticket, places: Sequence[int], error: BaseException | None, reason: str,
-        now_s: float,
-    ) -> None:  # fmt: skip
-        match resort:
-            case DeadLetters():
-                self._bury(ticket, places, error, reason, now_s)
-            case Skip():
-                self._skip(ticket, places, reason)
-            case GiveUp(cool_down_s=cool_down_s):
-                self._give_up(Ending("GiveUp", reason, cool_down_s, error))
-            case _:
-                self._give_up(Ending("Stop", reason, 0.0, error))
-
-    def _give_up(self, ending: Ending) -> None:
-        if self.ending is None:
-            self.ending = ending
-            self._tell.given_up(ending.action, ending.reason, ending.error, ending.cool_down_s)
 
     # --- what stays unsettled ---
 
@@ -447,29 +386,14 @@ class Ledger(Generic[R]):
         if self._closed is not None:
             return
         for root in self._book.stalls.due(now_s):
-            self._stalled(root, now_s)
-        since_s, oldest = self._starved_since_s, self.oldest
-        if since_s is None or oldest is None or self.has_room:
-            self._starved_since_s = None
-        elif not self._starvation_told and now_s - since_s >= self.settings.full_after_s:
-            self._starvation_told = True
-            self._tell.held(self._book.held, oldest, now_s - since_s)
-
-    def _stalled(self, root: Ticket, now_s: float) -> None:
-        policy = self.settings.stalled
-        if isinstance(policy, Redeliver) and root.redelivered >= policy.times_max:
-            policy = policy.then
-        groups = self._book.with_whom(root)
-        places = sorted(place for group in groups.values() for place in group)
-        waiting = sum(len(group) for ticket, group in groups.items() if ticket.where is not Where.OUT)
-        self._tell.stalled(root, places, waiting, now_s, policy)
-        if isinstance(policy, Redeliver):
-            root.redelivered += 1
-            self._redeliver(root, now_s)
-        elif not isinstance(policy, Warn):
-            for ticket, group in groups.items():
-                if ticket.where is not Where.BURYING:
-                    self._resort_to(policy, ticket, group, None, "not settled in time", now_s)
+            self._faults.stalled(root, now_s)
+        if not self._starving.lasts:
+            return
+        oldest = self.oldest
+        if oldest is None or self.has_room:
+            self._starving.gets()
+        elif (held_s := self._starving.due(now_s)) is not None:
+            self._tell.held(self._book.held, oldest, held_s)
 
     # --- the end of the tenure ---
 

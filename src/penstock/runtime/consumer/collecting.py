@@ -43,7 +43,7 @@ class Collection(Generic[R]):
 
     def ack(self) -> bool:
         """All are done."""
-        return self._all(lambda batch, indices: batch.ack(*indices))
+        return self._all(lambda batch, indices: batch._ack_chosen(indices))
 
     def nack(self, *, delay_s: float = 0.0) -> bool:
         """Hand them out again, after a while."""

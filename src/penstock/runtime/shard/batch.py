@@ -157,6 +157,13 @@ class Batch(Generic[R]):
     ) -> bool:
         return settle_on_leaving(self, error)
 
+    def _ack_chosen(self, indices: Sequence[int]) -> bool:
+        """The same as `ack` for records that were picked out of several batches: one at a time is no sign then that the
+        others are forgotten.
+        """
+        places = [self._delivery.places[index] for index in indices]
+        return self._told(self._ledger.ack(self._delivery.ticket, places, chosen=True))
+
     def _told(self, counts: bool) -> bool:
         self._on_settled()
         return counts

@@ -12,21 +12,32 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from penstock.core.feeding.pages import ChildShard
+    from penstock.core.leases import LeaseRow
+    from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.leases.tenure import Loss
     from penstock.core.ledger.endings import Ending
+    from penstock.core.ledger.ledger import Ledger
     from penstock.model import Record
+    from penstock.runtime.shard.filling import Filling
+    from penstock.runtime.shard.ledgers import Ledgers
     from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.runtime.shard.storing import Storing
+    from penstock.runtime.shard.tenure_keeper import TenureKeeper
+    from penstock.runtime.shard.two_phase import PendingCheckpoint
     from penstock.runtime.shard.values import Values
 
 
 class ReaderHooks:
-    """The base of `ShardReader`."""
+    """The base of `ShardReader`, which sets its parts."""
+
+    _keeper: TenureKeeper
+    _ledgers: Ledgers
+    _storing: Storing
+    _filling: Filling
 
     def __init__(self) -> None:
         self.origin = Origin.NEW
         """How the shard came to this consumer."""
-        self.children: tuple[ChildShard, ...] = ()
-        """Of a shard that has ended."""
         self.is_over = False
         """Nothing more is handed out: the shard is done, or the lease is gone."""
         self.over_because = ""
@@ -43,8 +54,6 @@ class ReaderHooks:
         """True: nothing is handed out, and fetching goes on up to its bounds. See `ShardReader.pause`."""
         self.is_iterated = False
         """True while somebody iterates it."""
-        self.millis_behind_latest: int | None = None
-        """How old the shard's newest record was when it was read last; 0 at the tip, None: not told yet."""
         self.records_delivered = 0
         """Handed out so far; those that came again are counted again."""
         self.batches_delivered = 0
@@ -68,6 +77,53 @@ class ReaderHooks:
         """Awaited when all records of a shard that has ended are settled, before it is stored as ended."""
         self.on_over: Callable[[ShardReader], None] | None = None
         """Called once, when nothing more is handed out."""
+
+    @property
+    def pending(self) -> PendingCheckpoint | None:
+        """The checkpoint that is stored as pending: prepared in this tenure, or left by a former owner and kept."""
+        return self._storing.pending
+
+    @property
+    def ledger(self) -> Ledger[Record]:
+        """What was handed out and what is settled: another one after each `seek`."""
+        return self._ledgers.current
+
+    @property
+    def checkpoint_max(self) -> Checkpoint | None:
+        """Nothing behind this is checkpointed, settled or not, nor is the shard stored as ended; see `checkpoint_to`.
+        None: what is settled is checkpointed.
+        """
+        return self._storing.furthest
+
+    @property
+    def stored(self) -> Checkpoint:
+        """The checkpoint that the lease is known to hold."""
+        return self._keeper.row.checkpoint
+
+    @property
+    def settled(self) -> Checkpoint:
+        """How far all is settled; once that is stored, a new owner goes on behind it."""
+        return self.ledger.safe
+
+    @property
+    def row(self) -> LeaseRow:
+        """The lease as it was last confirmed."""
+        return self._keeper.row
+
+    @property
+    def token(self) -> int:
+        """Grows with every owner of the shard."""
+        return self._keeper.token
+
+    @property
+    def children(self) -> tuple[ChildShard, ...]:
+        """Of a shard that has ended."""
+        return self._filling.children
+
+    @property
+    def millis_behind_latest(self) -> int | None:
+        """How old the shard's newest record was when it was read last; 0 at the tip, None: not told yet."""
+        return self._filling.millis_behind_latest
 
     @contextlib.contextmanager
     def asks(self) -> Iterator[None]:

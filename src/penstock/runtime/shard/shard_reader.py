@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Fenced, Lifted, Lost, Stored
-from penstock.core.ledger.checkpoints import Checkpoints, Riding
-from penstock.core.ledger.ledger import Ledger
-from penstock.errors import CheckpointError, PenstockError, ShardReadError
-from penstock.runtime.dead_letters.burying import TIMEOUT_S, Burying
+from penstock.core.ledger.checkpoints import Checkpoints
+from penstock.errors import CheckpointError, ShardReadError
 from penstock.runtime.shard.admitting import Admission
 from penstock.runtime.shard.batch import Batch
-from penstock.runtime.shard.fetching import Fetching
+from penstock.runtime.shard.filling import Filling
+from penstock.runtime.shard.ledgers import Ledgers
 from penstock.runtime.shard.reader_hooks import ReaderHooks, stopped
-from penstock.runtime.shard.two_phase import TwoPhase, resume
+from penstock.runtime.shard.storing import Storing
+from penstock.runtime.shard.two_phase import resume
 from penstock.runtime.shard.values import StopReading
 from penstock.runtime.waiting import Alarm, wait_set
 
@@ -28,20 +26,19 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.cursor import Taken
     from penstock.core.feeding.pages import ChildShard
-    from penstock.core.leases import LeaseRow
+    from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.leases.tenure import Command
-    from penstock.core.ledger.checkpoints import Cadence
     from penstock.core.ledger.endings import Ending
-    from penstock.core.ledger.settings import LedgerSettings, OrderPolicy
+    from penstock.core.ledger.ledger import Ledger
+    from penstock.core.ledger.settings import OrderPolicy
     from penstock.core.ledger.ticket import Delivery
     from penstock.events import LedgerEvent
     from penstock.model import Position, Record
-    from penstock.runtime.dead_letters.destinations import LetterSink
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
+    from penstock.runtime.shard.choices import ReaderChoices
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
-    from penstock.runtime.shard.two_phase import OnPending, PendingCheckpoint
+    from penstock.runtime.shard.two_phase import PendingCheckpoint, Resumed
 
-BATCH_RECORDS_MAX = 10_000
 ALARM_S_MIN = 0.01  # what is due by time is looked after at most so often
 
 
@@ -52,64 +49,82 @@ class ShardReader(ReaderHooks):
     """
 
     def __init__(
-        self, keeper: TenureKeeper, feed: PollingFeed | FanOutFeed, *, stream: str, shard_id: str,
-        settings: LedgerSettings, cadence: Cadence | None = None, rng: Random,
-        on_event: Callable[[LedgerEvent], None], batch_records_max: int = BATCH_RECORDS_MAX,
+        self,
+        keeper: TenureKeeper,
+        feed: PollingFeed | FanOutFeed,
+        choices: ReaderChoices,
+        *,
+        stream: str,
+        shard_id: str,
+        rng: Random,
+        on_event: Callable[[LedgerEvent], None],
         read_ahead: Iterable[Taken] = (),
         on_end: Callable[[tuple[ChildShard, ...]], Awaitable[None]] | None = None,
-        checkpoint_when_told: bool = False, letters: LetterSink | None = None, letter_timeout_s: float = TIMEOUT_S,
-        on_ending: Callable[[Ending], None] | None = None, on_pending: OnPending | None = None,
+        on_ending: Callable[[Ending], None] | None = None,
         admission: Admission | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``read_ahead``: pages that the feed has given before; some may lie before the checkpoint. ``on_end``: awaited
-        when the last record was fetched, before the shard may be checkpointed as ended. ``checkpoint_when_told``: what
-        is settled is checkpointed no further than `checkpoint_to` says. ``letters``: where dead letters go.
-        ``on_ending`` hears, once, that the ledger's policies want the shard given up, or stopped. ``on_pending`` says
-        what becomes of a checkpoint that the former owner left pending. ``admission``: what of a page is handed out.
+        when the last record was fetched, before the shard may be checkpointed as ended. ``on_ending`` hears, once, that
+        the ledger's policies want the shard given up, or stopped. ``admission``: what of a page is handed out.
         """
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self._keeper = keeper
         self.stream = stream
         self.shard_id = shard_id
-        checkpoint = keeper.row.checkpoint
-        self._settings, self._rng, self._on_event = settings, rng, on_event
-        self._checkpoints = Checkpoints(cadence or Riding(), checkpoint, self._loop.time())
-        begins = resume(
-            keeper.row, self._checkpoints, stream=stream, shard_id=shard_id, on_pending=on_pending, on_event=on_event
-        )
-        self.ledger = self._new_ledger(begins.settled, None)
-        self._batch_records_max = batch_records_max
-        self._fetching = Fetching(
-            feed, read_ahead, begins.wanted, may=self._may_fetch, admit=self._admit, pause=self._pause,
-            on_end=self._fetched,
-        )  # fmt: skip
-        self._admission = admission or Admission(on_event=on_event)
-        self._admission.listen(self._window_known)
-        self._on_end = on_end
+        self._batch_records_max = choices.batch_records_max
+        self._on_ending = on_ending
         self._over = asyncio.Event()
         self._stirred = asyncio.Event()
         self._alarm = Alarm(self._loop, self._alarmed)
-        self.checkpoint_max: Checkpoint | None = checkpoint if checkpoint_when_told else None
-        """Nothing behind this is checkpointed, settled or not, nor is the shard stored as ended; see `checkpoint_to`.
-        None: what is settled is checkpointed.
-        """
         self._ending: asyncio.Task[None] | None = None
-        self._order: OrderPolicy | None = None
-        self._settled_before = 0  # records, by ledgers that a seek has closed
-        self._letters, self._letter_timeout_s = letters, letter_timeout_s
-        self._burying: Burying | None = None
-        self._bury()
-        self._on_ending = on_ending
         self._ending_told = self._stop_raised = False
-        self._phases = TwoPhase(
-            self._checkpoints, keeper, where=f"{stream}, {shard_id}", safe=lambda: self._checkpointable,
-            came_to=lambda: self.ledger.came_to, told=lambda: self._told, on_free=self._on_settled,
-        )  # fmt: skip
-        self._told = checkpoint  # what the keeper knows to be safe
-        self._writing: Checkpoint | None = None  # what it was told to write by itself
-        if begins.settled > checkpoint:
-            self._tell(self._checkpoints.riding(begins.settled), at_once=True)
+        begins = self._begin(choices, rng, on_event)
+        self._filling = Filling(
+            feed,
+            read_ahead,
+            begins.wanted,
+            self._ledgers,
+            admission or Admission(on_event=on_event),
+            where=(stream, shard_id),
+            may=self._may_fetch,
+            pause=self._pause,
+            on_new=self._stir,
+            on_settled=self._on_settled,
+            on_end=on_end,
+        )
+        if begins.settled > keeper.row.checkpoint:
+            self._storing.tell(at_once=True)
+
+    def _begin(self, choices: ReaderChoices, rng: Random, on_event: Callable[[LedgerEvent], None]) -> Resumed:
+        """With a ledger behind what the former owner has settled."""
+        stream, shard_id, keeper = self.stream, self.shard_id, self._keeper
+        checkpoints = Checkpoints(choices.cadence, keeper.row.checkpoint, self._loop.time())
+        begins = resume(
+            keeper.row, checkpoints, stream=stream, shard_id=shard_id, on_pending=choices.on_pending, on_event=on_event
+        )
+        self._ledgers = Ledgers(
+            begins.settled,
+            choices,
+            stream=stream,
+            shard_id=shard_id,
+            rng=rng,
+            on_event=on_event,
+            worker=keeper.tenure.worker,
+            token=keeper.token,
+            on_written=self._on_settled,
+        )
+        self._storing = Storing(
+            keeper,
+            checkpoints,
+            self._ledgers,
+            where=f"{stream}, {shard_id}",
+            furthest=keeper.row.checkpoint if choices.checkpoint_when_told else None,
+            holds_end=lambda: self.before_end is not None,
+            alarm_at=self._alarm.at,
+            on_free=self._on_settled,
+        )
+        return begins
 
     # --- for those who read ---------------------------------------------------------------------
 
@@ -122,7 +137,7 @@ class ShardReader(ReaderHooks):
         now_s = self._loop.time()
         if self.is_over or self.paused or not self._keeper.may_deliver():
             return None
-        ledger = self.ledger
+        ledger = self._ledgers.current
         ledger.check(now_s)
         if ledger.ending is not None:
             self._ends(ledger.ending)
@@ -130,7 +145,9 @@ class ShardReader(ReaderHooks):
                 self._stop_raised = True
                 raise stopped(self.stream, self.shard_id, ledger.ending)
             return None
-        delivery, values = self._next(now_s, min(records_max or self._batch_records_max, self._batch_records_max))
+        delivery, values = self._next(
+            ledger, now_s, min(records_max or self._batch_records_max, self._batch_records_max)
+        )
         if delivery is None:
             if not ledger.draining:  # else what waits for its next try is due, and stays so
                 self._alarm.at(ledger.next_at_s())
@@ -140,13 +157,13 @@ class ShardReader(ReaderHooks):
         self.records_delivered += len(delivery.records)
         self.batches_delivered += 1
         return Batch(
-            self.ledger,
+            ledger,
             delivery,
             values=values,
             stream=self.stream,
             shard_id=self.shard_id,
             token=self._keeper.token,
-            millis_behind_latest=self.millis_behind_latest,
+            millis_behind_latest=self._filling.millis_behind_latest,
             clock=self._loop.time,
             on_settled=self._on_settled,
             prepare=self.prepare,
@@ -163,7 +180,7 @@ class ShardReader(ReaderHooks):
             batch = self.take()
             if batch is not None:
                 return batch
-            if self.checkpoint_max is not None and self.ledger.safe.is_end:
+            if self._storing.furthest is not None and self.ledger.safe.is_end:
                 return None
             with self.asks():
                 await self._pause(None)
@@ -188,15 +205,10 @@ class ShardReader(ReaderHooks):
         if self.is_over:
             return
         self.ledger.take_back(self._loop.time())
-        self._tell(self._checkpoints.riding(self._checkpointable), at_once=True)
+        self._storing.tell(at_once=True)
         self._stir()
 
     # --- two phases -----------------------------------------------------------------------------
-
-    @property
-    def pending(self) -> PendingCheckpoint | None:
-        """The checkpoint that is stored as pending: prepared in this tenure, or left by a former owner and kept."""
-        return self._phases.pending
 
     async def prepare(self, position: Position, state: bytes | None = None) -> PendingCheckpoint:
         """Store a pending checkpoint up to and with this position, with bytes of the application's for whoever comes
@@ -205,28 +217,20 @@ class ShardReader(ReaderHooks):
         Raises CheckpointError: for a position that is checkpointed already, or was not fetched yet, while another call
         is on its way, and when the shard is lost.
         """
-        return await self._phases.prepare(Checkpoint.at(position), state)
+        return await self._storing.prepare(position, state)
+
+    # --- how far ----------------------------------------------------------------------------------
 
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
         """From now on checkpoints go so far, if it is settled, and no further: say later what is to be remembered."""
-        self.checkpoint_max = checkpoint
+        self._storing.furthest = checkpoint
         self._on_settled()
-
-    @property
-    def stored(self) -> Checkpoint:
-        """The checkpoint that the lease is known to hold."""
-        return self._keeper.row.checkpoint
 
     async def until_stored(self, checkpoint: Checkpoint) -> bool:
         """Wait until the lease holds this checkpoint, or a later one. False when the tenure ended before."""
         while self.stored < checkpoint and not self.is_over:
             await self._pause(None)
         return self.stored >= checkpoint
-
-    @property
-    def settled(self) -> Checkpoint:
-        """How far all is settled; once that is stored, a new owner goes on behind it."""
-        return self.ledger.safe
 
     def seek(self, feed: PollingFeed | FanOutFeed, after: Checkpoint, order: OrderPolicy | None = None) -> None:
         """Go on with another feed, which reads what follows ``after``; and in another order, if one is given.
@@ -236,60 +240,42 @@ class ShardReader(ReaderHooks):
         """
         if self.is_over:
             return
-        if not self._phases.idle:
+        if not self._storing.idle:
             raise CheckpointError(
                 f"{self.stream}, {self.shard_id}: commit or abandon the pending checkpoint before a seek"
             )
-        self._admission.forget()
-        self._begin_anew(after, order)
-        self._fetching.seek(feed, after)
+        self._filling.forget()
+        self._ledgers.begin_anew(after, order)
+        self._on_settled()
+        self._filling.seek(feed, after)
 
     def use_order(self, order: OrderPolicy) -> bool:
         """Hand out in this order. False when records came already: then only a `seek` changes it."""
-        if self.ledger.came_to != self._fetching.after:
+        if self.ledger.came_to != self._filling.after:
             return self.ledger.settings.order == order
-        self._begin_anew(self._fetching.after, order)
+        self._ledgers.begin_anew(self._filling.after, order)
+        self._on_settled()
         return True
-
-    @property
-    def row(self) -> LeaseRow:
-        """The lease as it was last confirmed."""
-        return self._keeper.row
 
     def pause(self, paused: bool = True) -> None:
         """Hand out nothing for now (False: again)."""
         self.paused = paused
         self._stir()
 
-    @property
-    def token(self) -> int:
-        """Grows with every owner of the shard."""
-        return self._keeper.token
-
     # --- for the worker -------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Fetch, as far as there is room, until the tenure ends. Raises ShardReadError."""
         try:
-            await self._fetching.run()
-        except Exception as error:
-            told = error if isinstance(error, PenstockError) else type(error).__name__
-            self.failure = ShardReadError(
-                f"{self.stream}, {self.shard_id}: reading has ended: {told}", stream=self.stream, shard_id=self.shard_id
-            )
-            raise self.failure from error
-        finally:
-            await self._admission.close()
+            await self._filling.run()
+        except ShardReadError as error:
+            self.failure = error
+            raise
 
     def heard(self, command: Command) -> None:
         """What the tenure says."""
-        self._phases.heard(command)
+        self._storing.heard(command)
         if isinstance(command, Stored):
-            if self._writing is not None and self._writing <= command.checkpoint:
-                self._writing = None
-                self._checkpoints.wrote(self._loop.time())
-            elif self._keeper.row.pending is None:
-                self._checkpoints.carried(command.checkpoint, self._loop.time())
             if command.checkpoint.is_end:
                 self.has_ended = True
                 self.stop("the shard has ended")
@@ -313,11 +299,9 @@ class ShardReader(ReaderHooks):
             self.failure = failure or self.failure
             if self._ending is not None:
                 self._ending.cancel()
-            self.ledger.close(reason)
-            self._phases.stop(reason)
-            self._admission.stop()
-            if self._burying is not None:
-                self._burying.stop()
+            self._ledgers.close(reason)
+            self._storing.stop(reason)
+            self._filling.stop()
             self._alarm.cancel()
             self._over.set()
             if self.on_over is not None:
@@ -345,7 +329,7 @@ class ShardReader(ReaderHooks):
     @property
     def _is_drained(self) -> bool:  # once it is over, what is out counts for nothing any more
         gaps = self.ledger.has_gaps and not self.paused and (self.asking or self.is_asked())
-        return self.is_over or (self.ledger.drained and self._phases.idle and not gaps)
+        return self.is_over or (self.ledger.drained and self._storing.idle and not gaps)
 
     def resume(self) -> None:
         """Hand out again, after a drain that came to nothing."""
@@ -357,113 +341,42 @@ class ShardReader(ReaderHooks):
     def hand_over(self) -> None:
         """The lease is about to go: tell the keeper the last checkpoint. Nothing more is handed out."""
         self.ledger.draining, self.ledger.filling = True, False
-        self._tell(self._checkpoints.riding(self._checkpointable))
-
-    def _begin_anew(self, after: Checkpoint, order: OrderPolicy | None) -> None:
-        """With an empty ledger."""
-        self._order = order or self._order
-        former = self.ledger
-        self._settled_before += former.settled_records
-        former.close("the shard is read from another place on (seek)")
-        self.ledger = self._new_ledger(after, self._order)
-        self.ledger.draining, self.ledger.filling = former.draining, former.filling
-        self._bury()
-        self._on_settled()
-
-    def _new_ledger(self, after: Checkpoint, order: OrderPolicy | None) -> Ledger[Record]:
-        settings = self._settings if order is None else replace(self._settings, order=order)
-        return Ledger(
-            self.stream, self.shard_id, after, settings, rng=self._rng, on_event=self._on_event,
-            size_of=lambda record: len(record.data),
-        )  # fmt: skip
-
-    def _bury(self) -> None:
-        """Write the dead letters of the present ledger, if there is somewhere to write them."""
-        if self._burying is not None:
-            self._burying.stop()
-        self.ledger.buries = self._letters is not None
-        if self._letters is not None:
-            self._burying = Burying(
-                self.ledger, self._letters, stream=self.stream, shard_id=self.shard_id,
-                worker=self._keeper.tenure.worker, token=self.token, timeout_s=self._letter_timeout_s,
-                on_written=self._on_settled,
-            )  # fmt: skip
+        self._storing.tell()
 
     # --- parts ----------------------------------------------------------------------------------
 
-    @property
-    def _checkpointable(self) -> Checkpoint:
-        safe = self.ledger.safe
-        return safe if self.checkpoint_max is None else min(safe, self.checkpoint_max)
-
-    def _next(self, now_s: float, records_max: int) -> tuple[Delivery[Record] | None, Sequence[Any] | None]:
+    def _next(
+        self, ledger: Ledger[Record], now_s: float, records_max: int
+    ) -> tuple[Delivery[Record] | None, Sequence[Any] | None]:
         """The next delivery, and its values where there is somebody to make them."""
-        while (delivery := self.ledger.deliver(now_s, records_max)) is not None:
+        while (delivery := ledger.deliver(now_s, records_max)) is not None:
             if self.values is None:
                 return delivery, None
             try:
-                delivery, values = self.values.of(self.ledger, delivery, now_s)
+                delivery, values = self.values.of(ledger, delivery, now_s)
             except StopReading as stopped:
                 self.stop("a record cannot be read", stopped.error)
-                return None, None
+                break
             self._on_settled()
             if delivery.records:
                 return delivery, values
         return None, None
 
     def _may_fetch(self) -> bool | None:
-        """None: never again; False: not now."""
-        may = self.ledger.has_room and self._keeper.may_deliver()
-        return None if self.is_over else may and not self._admission.waits
-
-    def _admit(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> None:
-        self.millis_behind_latest = taken.millis_behind_latest
-        if self._admission.admit(self.ledger, taken, records, ends_at, self._loop.time()):
-            self._on_settled() if self._admission.settles else self._stir()
-
-    def _window_known(self) -> None:
-        self._admission.go_on(self.ledger, self._loop.time())
-        self._on_settled()
-
-    async def _fetched(self, children: tuple[ChildShard, ...]) -> None:
-        """To the shard's end."""
-        self.children = children
-        if self._on_end is not None:
-            await self._on_end(children)
-        await self._admission.over(self.ledger, self._loop.time)
-        self.ledger.end()
-        self._on_settled()
+        return None if self.is_over else self._keeper.may_deliver()
 
     def _on_settled(self) -> None:
-        """Tell the keeper how far it is safe: to ride on the next renewal, or by a write of its own if that is due."""
-        ledger, checkpoints = self.ledger, self._checkpoints
-        if self._burying is not None and not self.is_over:
-            self._burying.work()
-            self._alarm.at(ledger.next_letter_at_s())
+        """Something may be settled, or given up: see what follows from it."""
+        ledgers = self._ledgers
+        ledger = ledgers.current
+        if ledgers.buries and not self.is_over:
+            self._alarm.at(ledgers.write_letters())
         if ledger.ending is not None:
             self._ends(ledger.ending)
-        safe, records = self._checkpointable, self._settled_before + ledger.settled_records
-        if safe.is_end and self.before_end is not None:
-            if self._ending is None:
-                self._ending = self._loop.create_task(self._before_end(self.before_end))
-            return
-        riding = checkpoints.riding(safe)
-        if riding is not None:
-            due = safe.is_end or checkpoints.due(safe, records, self._loop.time())
-            if due and self._writing is None:
-                checkpoints.writing(riding, records)
-                self._writing = riding
-            if due or riding != self._told:
-                self._tell(riding, at_once=due)
-                if checkpoints.timed and not due:
-                    self._alarm.at(checkpoints.next_at_s(safe))
+        if self.before_end is not None and self._ending is None and ledger.safe.is_end:
+            self._ending = self._loop.create_task(self._before_end(self.before_end))
+        self._storing.look()
         self._stir()
-
-    def _tell(self, riding: Checkpoint | None, *, at_once: bool = False) -> None:
-        """Tell the keeper how far a write may go; nothing while a checkpoint is pending."""
-        if riding is not None:
-            self._told = riding
-            self._keeper.settled(riding, at_once=at_once, commit=self._checkpoints.clears)
 
     async def _before_end(self, told: Callable[[], Awaitable[None]]) -> None:
         await told()
@@ -479,12 +392,8 @@ class ShardReader(ReaderHooks):
         self.ledger.check(self._loop.time())
         self._on_settled()
         if not self.is_over:
-            self._alarm.at(max(self._next_s(), self._loop.time() + ALARM_S_MIN))
-
-    def _next_s(self) -> float:
-        """When something is to be done, though nobody asks for records, and nobody settles any."""
-        at_s = min(self.ledger.next_check_at_s(), self._checkpoints.next_at_s(self._checkpointable))
-        return at_s if self._burying is None else min(at_s, self.ledger.next_letter_at_s())
+            next_s = min(self.ledger.next_check_at_s(), self._storing.next_at_s, self._ledgers.next_letter_at_s)
+            self._alarm.at(max(next_s, self._loop.time() + ALARM_S_MIN))
 
     def _ends(self, ending: Ending) -> None:
         """The policies have had enough of the shard."""

@@ -81,7 +81,12 @@ class TenureKeeper:
         """All up to the checkpoint is settled; stored with the next renewal, or at once. ``commit``: also where one is
         pending, which this clears.
         """
-        self.tell(Settled(checkpoint, at_once=at_once, commit=commit))
+        last = self._inputs[-1] if self._inputs else None
+        if isinstance(last, Settled) and not (at_once or commit or last.at_once or last.commit):
+            # Thousands of records may be settled one by one before the machine comes to its turn.
+            self._inputs[-1] = Settled(max(last.checkpoint, checkpoint))
+        else:
+            self.tell(Settled(checkpoint, at_once=at_once, commit=commit))
 
     def alive(self, sent_s: float) -> None:
         """A write to the worker's own row was confirmed, sent at this time of the keeper's clock."""

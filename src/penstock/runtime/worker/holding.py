@@ -9,6 +9,7 @@ from penstock.core.assignment.fleet import Fleet
 from penstock.core.handoff.sides import OwnerSide
 from penstock.core.leases.tenure import Loss, Lost
 from penstock.runtime.shard.admitting import Admission
+from penstock.runtime.shard.choices import ReaderChoices
 from penstock.runtime.shard.origin import Origin
 from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
@@ -74,7 +75,15 @@ class Holding:
         self._rng = rng
         self._on_event = on_event
         self._on_reader = on_reader
-        self._letters = letters
+        self._choices = ReaderChoices(
+            ledger=settings.ledger,
+            cadence=settings.cadence,
+            batch_records_max=settings.batch_records_max,
+            checkpoint_when_told=settings.checkpoint_when_told,
+            letters=letters,
+            letter_timeout_s=settings.dead_letter_timeout_s,
+            on_pending=settings.on_pending,
+        )
         self._spawn = spawn
         self._clock = clock
         self._changed = changed
@@ -180,19 +189,13 @@ class Holding:
         reader = ShardReader(
             keeper,
             feed,
+            self._choices,
             stream=part.name,
             shard_id=shard_id_of(key),
-            settings=settings.ledger,
-            cadence=settings.cadence,
             rng=self._rng,
             on_event=self._on_event,
-            batch_records_max=settings.batch_records_max,
             read_ahead=() if warming is None else warming.pages,
             on_end=lambda children: self._ended(key, stream, children),
-            checkpoint_when_told=settings.checkpoint_when_told,
-            letters=self._letters,
-            letter_timeout_s=settings.dead_letter_timeout_s,
-            on_pending=settings.on_pending,
             admission=Admission(
                 window=window, split_by=settings.split, parts_max=settings.parts_max, on_event=self._on_event
             ),
