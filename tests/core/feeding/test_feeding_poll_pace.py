@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.feeding.poll_pace import CALLS_PER_S_MIN, IDLE_JITTER, IDLE_MOMENTS, LATE_PART, PollPace, PollTimes
+from penstock.core.feeding.poll_pace import IDLE_JITTER, IDLE_MOMENTS, LATE_PART, PollPace, PollTimes
+from penstock.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,7 +129,21 @@ def test_when_the_strangers_have_gone_the_rate_comes_back() -> None:
     pace = new()
     for number in range(20):
         pace.refused(float(number))
-    assert pace.calls_per_s == CALLS_PER_S_MIN
+    assert pace.calls_per_s == TIMES.calls_per_s_min
     for number in range(300):
         pace.answered(sent_s=100.0 + number, payload_bytes=1, at_tip=True)
     assert pace.calls_per_s == pytest.approx(1 / TIMES.interval_s)
+
+
+def test_who_calls_seldom_is_not_made_to_call_more_often_by_refusals() -> None:
+    pace = new(PollTimes(interval_s=10.0, idle_interval_s=10.0))
+    for number in range(20):
+        pace.refused(float(number))
+        assert pace.calls_per_s <= 1 / 10
+
+
+def test_times_that_cannot_be_are_told_at_once() -> None:
+    wrong = {"interval_s": 0, "idle_interval_s": -1, "idle_growth": 0.5, "backoff_max_s": 0, "calls_per_s_min": 0}
+    with pytest.raises(OptionError) as told:
+        PollTimes(**wrong, records_max=10_001)  # type: ignore[arg-type]
+    assert {fault.split()[0] for fault in told.value.faults} == {*wrong, "records_max"}

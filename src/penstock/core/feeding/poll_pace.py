@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
+from penstock.errors import OptionError
+
 if TYPE_CHECKING:
     from random import Random
 
 READ_BYTES_PER_S = 2 * 2**20
 """Of a shard, for all its readers (AWS API reference, GetRecords)."""
-CALLS_PER_S_MIN = 0.4
-"""No reader is ever pushed aside altogether."""
+RECORDS_MAX = 10_000
+"""Of one GetRecords (AWS API reference)."""
 IDLE_JITTER = 0.1
 """Of the interval at a silent tip: else a thousand shards that begin together are polled in one moment for ever."""
 IDLE_MOMENTS = 20
@@ -46,6 +48,22 @@ class PollTimes:
     """By so much the interval grows with each empty answer at the tip."""
     backoff_max_s: float = 10.0
     """The longest pause after refusals or failures."""
+    calls_per_s_min: float = 0.4
+    """A reader whose calls are refused sends fewer, to this rate: none is ever pushed aside altogether."""
+    records_max: int = RECORDS_MAX
+    """Of one answer; AWS takes 1 to 10,000. Fewer where a page's memory counts, not its price."""
+
+    def __post_init__(self) -> None:
+        names = ("interval_s", "idle_interval_s", "backoff_max_s", "calls_per_s_min")
+        faults = [
+            f"{name} must be more than 0, not {value}" for name in names if not (value := getattr(self, name)) > 0
+        ]
+        if not self.idle_growth >= 1:
+            faults.append(f"idle_growth must be at least 1, not {self.idle_growth}")
+        if not 1 <= self.records_max <= RECORDS_MAX:
+            faults.append(f"records_max is from 1 to {RECORDS_MAX}, not {self.records_max}")
+        if faults:
+            raise OptionError(faults)
 
 
 class PollPace:
@@ -101,7 +119,7 @@ class PollPace:
         """The shard's limits refused a call."""
         self._refusals += 1
         self._eager = False
-        self._calls_per_s = max(CALLS_PER_S_MIN, self._calls_per_s * DECREASE)
+        self._calls_per_s = max(min(self.times.calls_per_s_min, self._calls_per_s), self._calls_per_s * DECREASE)
         pause_s = min(self.times.backoff_max_s, self._rng.uniform(0.5, 1) / self._calls_per_s)
         self._next_s = max(now_s + pause_s, self._bytes_free_at_s)
 

@@ -18,6 +18,7 @@ from penstock.errors import (
     InUseError,
     InvalidArgumentError,
     NotFoundError,
+    OptionError,
     PenstockError,
     ServiceError,
     ThrottledError,
@@ -53,16 +54,33 @@ class FanOutTimes:
     """In a row; then the shard is polled."""
     return_after_s: float = 60.0
     """So long it is polled before the next try, and up to double that."""
+    backoff_s: float = 0.1
+    """After a failure before that; pauses are random, up to a bound that doubles from this."""
     backoff_max_s: float = 5.0
-    """The longest pause after failures before that; pauses are random, up to a bound that doubles."""
+    """The longest of these pauses."""
+    bridge_interval_s: float = 0.21
+    """Between two polls while a subscription is waited for: where consumers subscribe, few others use the shard's
+    calls. `PollTimes` counts where that is shorter.
+    """
+
+    def __post_init__(self) -> None:
+        names = (
+            "renew_after_s", "again_after_s", "silence_max_s", "failures_max", "return_after_s", "backoff_s",
+            "backoff_max_s", "bridge_interval_s",
+        )  # fmt: skip
+        faults = [
+            f"{name} must be more than 0, not {value}" for name in names if not (value := getattr(self, name)) > 0
+        ]
+        if not 0 <= self.renew_jitter_s < self.renew_after_s:
+            faults.append(f"renew_jitter_s is from 0 to less than renew_after_s, not {self.renew_jitter_s}")
+        if self.backoff_max_s < self.backoff_s:
+            faults.append("backoff_max_s is at least backoff_s")
+        if faults:
+            raise OptionError(faults)
 
 
 BUFFERED_S = 0.5
 """An event that comes sooner than this may have been on its way when it was asked for."""
-
-
-BRIDGE_INTERVAL_S = 0.21
-"""Between two polls while a subscription is waited for: where consumers subscribe, few others use the shard's calls."""
 
 
 class SubscriptionGate:
@@ -108,9 +126,11 @@ class FanOutFeed:
         self._rng = rng
         self._on_event = on_event
         self._horizon_s = horizon_s
-        self._backoff = Backoff(base_s=0.1, cap_s=self.times.backoff_max_s, rng=rng)
+        self._backoff = Backoff(base_s=self.times.backoff_s, cap_s=self.times.backoff_max_s, rng=rng)
         self._poll_times = poll_times or PollTimes()
-        self._bridge_times = replace(self._poll_times, interval_s=min(self._poll_times.interval_s, BRIDGE_INTERVAL_S))
+        self._bridge_times = replace(
+            self._poll_times, interval_s=min(self._poll_times.interval_s, self.times.bridge_interval_s)
+        )
         self._polling = PollingFeed(
             source, cursor, rng=rng, on_event=on_event, times=self._bridge_times, horizon_s=horizon_s
         )

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from penstock.events import FeedEvent
     from penstock.ports import RecordSource
 
-RECORDS_MAX = 10_000
-"""Of one GetRecords (AWS API reference)."""
-
 
 class PollingFeed:
     """Pages of one shard, as its cursor wants them. Of one task; a cancelled `next` loses nothing."""
@@ -42,7 +39,6 @@ class PollingFeed:
         rng: Random,
         on_event: Callable[[FeedEvent], None],
         times: PollTimes | None = None,
-        records_max: int = RECORDS_MAX,
         horizon_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         """``horizon_s``: the oldest arrival time that the retention covers (epoch seconds), if it is known."""
@@ -51,7 +47,6 @@ class PollingFeed:
         """How far the shard is read: another feed may go on with it."""
         self._source = source
         self._on_event = on_event
-        self._records_max = records_max
         self._horizon_s = horizon_s
         self._iterator: str | None = None
 
@@ -106,7 +101,7 @@ class PollingFeed:
         if self._iterator is None:
             self._iterator = await self._ask()
         sent_s, asked_s = asyncio.get_running_loop().time(), self._source.now_s
-        page = await self._source.read(self._iterator, self._records_max)
+        page = await self._source.read(self._iterator, self.pace.times.records_max)
         taken = self.cursor.take(page, horizon_s=self._horizon_s(), asked_s=asked_s)
         size = _payload_bytes(page, taken)
         # Records may be empty, and a shard that has some is not silent.

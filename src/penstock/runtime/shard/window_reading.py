@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 HashRange: TypeAlias = tuple[int | None, int | None]
 PROBES_MAX = 3
 """So many empty pages, and what lies at a shard's beginning is taken for unknown."""
+LISTING_RETRY_S = 1.0
+"""Before the shards are listed again, when that failed for what may pass."""
 
 
 class WindowRead:
@@ -239,7 +241,7 @@ class WindowRead:
             except PenstockError as error:
                 if not error.retryable:
                     raise
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(LISTING_RETRY_S)
 
     def _is_known(self) -> None:
         if not self._known.is_set():
