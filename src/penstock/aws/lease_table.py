@@ -79,11 +79,11 @@ class DynamoLeaseTable:
 
     async def _ensure(self, table: str, key: str, *, leases: bool) -> None:
         found = await self._describe(table)
-        if found is None:
-            await self._make(table, key, index=leases)
-            found = await self._describe(table)
         while found is None or found["TableStatus"] not in ("ACTIVE", "UPDATING"):
-            await asyncio.sleep(POLL_INTERVAL_S)
+            if found is None:  # also one that was being deleted
+                await self._make(table, key, index=leases)
+            else:
+                await asyncio.sleep(POLL_INTERVAL_S)
             found = await self._describe(table)
         hash_keys = [one["AttributeName"] for one in found["KeySchema"]]
         if hash_keys != [key]:
