@@ -65,8 +65,11 @@ class ServiceError(PenstockError):
     """An AWS service answered with an error.
 
     ``code`` is AWS's error code without namespace (``ResourceNotFoundException``), ``status`` the HTTP status,
-    ``operation`` the API call, ``request_id`` what AWS support asks for.
+    ``operation`` the API call, ``request_id`` what AWS support asks for, ``where`` the region that was asked, and a
+    table's name (a stream's is in the message).
     """
+
+    where = ""
 
     def __init__(
         self, code: str, message: str, *, operation: str = "", status: int = 400, request_id: str | None = None
@@ -76,9 +79,13 @@ class ServiceError(PenstockError):
         self.operation = operation
         self.status = status
         self.request_id = request_id
-        where = f"{operation}: " if operation else ""
-        tail = f" (request {request_id})" if request_id else ""
-        super().__init__(f"{where}{code}: {message}{tail}")
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        head = f"{self.operation}: " if self.operation else ""
+        found = (self.where, f"request {self.request_id}" if self.request_id else "")
+        tail = ", ".join(one for one in found if one)
+        return f"{head}{self.code}: {self.service_message}" + (f" ({tail})" if tail else "")
 
 
 class ThrottledError(ServiceError):

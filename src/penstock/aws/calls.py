@@ -118,7 +118,7 @@ class SignedCalls:
                     self._observe(part.headers, sent_s)
         if refused is not None:
             self._observe(refused.headers, sent_s)
-            raise self._fault(request.operation, refused.status, refused.headers, refused.body)
+            raise self._error(request, refused)
 
     async def _attempt(self, request: Request, credentials: CredentialCache, retry: RetryPolicy) -> Answer:
         """One attempt, with what is mended at once: stale connections, stale credentials, a wrong clock."""
@@ -161,8 +161,13 @@ class SignedCalls:
         )
         self._observe(answer.headers, sent_s)
         if answer.status != 200:
-            raise self._fault(request.operation, answer.status, answer.headers, answer.body)
+            raise self._error(request, answer)
         return answer
+
+    def _error(self, request: Request, answer: Answer) -> ServiceError:
+        error = self._fault(request.operation, answer.status, answer.headers, answer.body)
+        error.where = request.route.endpoint.signing_region
+        return error
 
     def _signed(
         self, request: Request, credentials: Credentials, signed_for_s: float, body_hash: str | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from penstock.aws.attribute_values import plain_item, typed, typed_item
-from penstock.errors import TransportError
+from penstock.errors import ServiceError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,11 @@ class DynamoClient:
         self, operation: str, parameters: Mapping[str, Any], *, retry: RetryPolicy | None = None
     ) -> dict[str, Any]:
         """One call, JSON in and out."""
-        body = await self.wire.call("dynamodb", operation, msgspec.json.encode(parameters), retry=retry)
+        try:
+            body = await self.wire.call("dynamodb", operation, msgspec.json.encode(parameters), retry=retry)
+        except ServiceError as error:
+            error.where = f"table {parameters['TableName']}, {error.where}"
+            raise
         try:
             return msgspec.json.decode(body or b"{}", type=dict[str, Any])
         except msgspec.MsgspecError as fault:

@@ -12,7 +12,7 @@ from penstock.aws.eventstream import EventStreamDecoder
 from penstock.aws.faults import error_class
 from penstock.aws.kinesis import ChildShard as WireChild
 from penstock.aws.kinesis import KinesisClient, WireRecord
-from penstock.aws.retry import ONCE
+from penstock.aws.retry import ONCE, RetryPolicy
 from penstock.aws.wire import Wire
 from penstock.core.feeding.pages import ChildShard, ReadPage, StreamFacts
 from penstock.errors import InUseError, NotFoundError, TransportError, UnavailableError
@@ -28,6 +28,8 @@ ACTIVE_POLL_S = 0.5
 ACTIVE_WAIT_S = 60.0
 """A consumer that was just registered is usable after some seconds."""
 OPERATION = "SubscribeToShard"
+START = RetryPolicy(attempts_max=8, base_s=0.1, cap_s=3.0)
+"""A fleet that is deployed asks what its stream is in one moment, and an account has 20 such calls a second."""
 
 
 class _Event(msgspec.Struct, rename="pascal"):
@@ -60,7 +62,7 @@ class KinesisSource:
 
     async def describe(self) -> StreamFacts:
         """DescribeStreamSummary."""
-        summary = await self._client.describe_stream_summary(self._stream, retry=ONCE)
+        summary = await self._client.describe_stream_summary(self._stream, retry=START)
         self._arn = summary.stream_arn
         return StreamFacts(
             arn=summary.stream_arn,

@@ -108,15 +108,16 @@ class SyncConsumer:
         self._thread.run(self._consumer.deregister())
 
     def close_on_signals(self, *numbers: int) -> None:
-        """Close when the process gets one of these signals, by default SIGTERM and SIGINT: iterations and `run` end,
-        and the program goes on behind them. To be called by the main thread.
-        """
+        """As `Consumer.close_on_signals`. To be called by the main thread."""
+        awaited = numbers or (signal.SIGTERM, signal.SIGINT)
 
         def close(*_: object) -> None:
+            for number in awaited:
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
             # In a thread: the main one may wait for the very loop that closes.
             threading.Thread(target=self.close, name="penstock-close").start()
 
-        for number in numbers or (signal.SIGTERM, signal.SIGINT):
+        for number in awaited:
             signal.signal(number, close)
 
     def __enter__(self) -> SyncConsumer:

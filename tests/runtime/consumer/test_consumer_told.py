@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
+import subprocess
+import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+from face_kit import DEADLINE_S, STREAM, consumer_of, put, until, wire
 from faulty_tables import FaultyTable
 
-from penstock import LedgerSettings, MemoryLeaseTable, Retry
+from penstock import LeaseTableOptions, LedgerSettings, MemoryLeaseTable, Retry
 from penstock.core.leases import LeaseRow, Outcome, Write
-from penstock.errors import AccessDeniedError
+from penstock.errors import AccessDeniedError, NotFoundError
 from penstock.events import BatchFailed, LeaseTableFailed
 from penstock.local import LocalKinesis
+from penstock.testing import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +37,15 @@ def local() -> Iterator[LocalKinesis]:
 
 def of(events: list[Any], kind: type) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
+
+
+async def read(consumer: Any, count: int) -> list[bytes]:
+    got: list[bytes] = []
+    while len(got) < count:
+        for batch in await consumer.getmany():
+            got += [record.data for record in batch]
+            batch.ack()
+    return got
 
 
 class NoWrites(MemoryLeaseTable):
@@ -66,9 +81,7 @@ async def test_a_lease_table_that_does_not_answer_is_told_and_afterwards_all_goe
         await until(lambda: "workers" in {event.call for event in of(events, LeaseTableFailed)})
         table.is_cut = False
         wanted = put(kinesis, range(5))
-        got = [record.data for batch in await consumer.getmany() for record in batch]
-        while len(got) < len(wanted):
-            got += [record.data for batch in await consumer.getmany() for record in batch]
+        got = await read(consumer, len(wanted))
     assert got == wanted
 
 
@@ -121,3 +134,69 @@ async def test_what_is_told_is_logged_when_nobody_else_listens(
     assert failed.startswith("orders: shardId-000000000000: the handler failed for 1 records from 4")
     assert "ValueError (test_consumer_told.py:" in failed
     assert not any("card" in line or "a key" in line for line in lines)
+
+
+STUCK = """
+import asyncio, sys, time
+from penstock import Consumer, MemoryLeaseTable, StartAt, SyncConsumer, WorkerSettings
+
+settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON, drain_deadline_s=600.0)
+
+def stand(batch):
+    print("stuck", flush=True)
+    time.sleep(600)
+
+async def wait(batch):
+    print("stuck", flush=True)
+    await asyncio.sleep(600)
+
+async def main():
+    async with Consumer("orders", application="billing", leases=MemoryLeaseTable(), settings=settings) as consumer:
+        consumer.close_on_signals()
+        await consumer.run(wait)
+
+if sys.argv[1] == "tasks":
+    asyncio.run(main())
+else:
+    with SyncConsumer("orders", application="billing", leases=MemoryLeaseTable(), settings=settings) as consumer:
+        consumer.close_on_signals()
+        consumer.run(stand)
+"""
+
+
+@pytest.mark.parametrize("face", ["tasks", "threads"])
+def test_a_second_signal_ends_a_process_whose_handler_is_stuck(local: LocalKinesis, kinesis: Any, face: str) -> None:
+    put(kinesis, range(1))
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK, face], env={**os.environ, **local.environment()}, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"stuck\n"
+        deadline_s = time.monotonic() + DEADLINE_S / 2
+        while process.poll() is None and time.monotonic() < deadline_s:  # the first may come again before it is heard
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+        assert process.poll() == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("how", ["throttle", "server_error", "reset"])
+async def test_a_start_waits_for_what_passes(local: LocalKinesis, kinesis: Any, how: Any) -> None:
+    wanted = put(kinesis, range(3))
+    local.faults.add(Fault(how=how, operation="DescribeStreamSummary", count=4))
+    async with consumer_of(local, MemoryLeaseTable()) as consumer:
+        got = await read(consumer, len(wanted))
+    assert got == wanted
+
+
+async def test_an_error_of_a_service_says_which_region_and_table_were_asked(local: LocalKinesis) -> None:
+    with pytest.raises(NotFoundError, match=r"^DescribeStreamSummary: .*Stream ordres.*\(us-east-1, request "):
+        async with consumer_of(local, MemoryLeaseTable(), stream="ordres"):
+            pass
+    local.faults.add(Fault(how="access_denied", operation="DescribeTable"))
+    with pytest.raises(AccessDeniedError, match=r"^DescribeTable: .*\(table billing(-Workers)?, us-east-1, request "):
+        async with consumer_of(local, LeaseTableOptions(wire=wire(local))) as consumer:
+            await consumer.getmany()

@@ -211,11 +211,18 @@ class Consumer:
 
     def close_on_signals(self, *numbers: int) -> None:
         """Close when the process gets one of these signals, by default SIGTERM and SIGINT: iterations and `run` end,
-        and the program goes on behind them. On the main thread's event loop, on Unix.
+        and the program goes on behind them. A second signal does what Python does: it ends the process at once, and
+        what is not handed over by then is free after ``failover_s``. On the main thread's event loop, on Unix.
         """
-        loop = asyncio.get_running_loop()
-        for number in numbers or (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._close_soon)
+        loop, awaited = asyncio.get_running_loop(), numbers or (signal.SIGTERM, signal.SIGINT)
+
+        def close() -> None:
+            for number in awaited:
+                loop.remove_signal_handler(number)
+            self._close_soon()
+
+        for number in awaited:
+            loop.add_signal_handler(number, close)
 
     def _close_soon(self) -> None:
         """Once, whoever asks: a signal, and then the end of the block that it ends."""

@@ -144,7 +144,10 @@ class WorkerSettings:
             "ledger.stalled": stalled.then if isinstance(stalled, Redeliver) else stalled,
         }
         found = [
-            f"{name} makes dead letters, and dead_letters does not say where they go"
+            f"{name} makes dead letters, and dead_letters does not say where they go: give it, or another policy: "
+            "retry=Retry(tries_max=None) tries for ever, Retry(then=Skip()) goes on without the record"
+            if name == "ledger.retry.then"
+            else f"{name} makes dead letters, and dead_letters does not say where they go"
             for name, resort in names.items()
             if isinstance(resort, DeadLetters)
         ]
