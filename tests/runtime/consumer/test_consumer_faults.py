@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from faulty_tables import FaultyTable
-from fleet_kit import STREAM, Fleet, fleet_of
+from fleet_kit import DEADLINE_S, STREAM, Fleet, fleet_of
 
 from penstock.core.ledger.checkpoints import Prompt
+from penstock.errors import NotFoundError
 from penstock.local import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
+from penstock.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from penstock.core.leases import Outcome, Write
     from penstock.runtime.shard.shard_reader import ShardReader
@@ -44,6 +49,13 @@ class Load:
     async def __aexit__(self, *_: object) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+    async def more(self, count: int) -> None:
+        """Wait until so many more are put."""
+        wanted = len(self.put) + count
+        async with asyncio.timeout(DEADLINE_S):
+            while len(self.put) < wanted:
+                await asyncio.sleep(0.02)
 
     async def _run(self) -> None:
         for number in range(10**6):
@@ -199,3 +211,47 @@ async def test_leases_cost_two_writes_per_failover_time_whatever_is_read_and_set
         if loaded:
             checkpoints = [row.checkpoint for row in (await table.scan()).rows]
             assert all(checkpoint.is_position for checkpoint in checkpoints)
+
+
+async def test_a_table_that_is_deleted_ends_its_workers_with_an_error_that_names_it(
+    local: LocalKinesis, kinesis: Any, tmp_path: Path
+) -> None:
+    """Nothing is delivered without a lease, and nobody makes the table anew, as if nothing had ever been read."""
+    path = tmp_path / "leases.sqlite"
+    fleet = Fleet(local, SqliteLeaseTable(path))
+    try:
+        async with Load(kinesis) as load:
+            fleet.start("a")
+            await fleet.until(lambda: len(fleet.held()["a"]) == SHARDS and bool(load.put))
+            await fleet.account.until(set(load.put))
+            with contextlib.closing(sqlite3.connect(path, timeout=DEADLINE_S, isolation_level=None)) as other:
+                other.execute('DROP TABLE "leases"')
+            with pytest.raises(NotFoundError, match="no such table: leases"):
+                await fleet.until(lambda: False)
+            delivered = len(fleet.account.got)
+            await load.more(100)
+            assert len(fleet.account.got) == delivered
+    finally:
+        await fleet.close()
+        await fleet.table.close()
+
+
+async def test_writes_that_the_tables_capacity_refuses_for_longer_than_the_failover_time(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    """Delivering stops in time, though nobody else is there, and goes on once there is capacity again."""
+    async with fleet_of(local, failover_s=1.0) as fleet, Load(kinesis) as load:
+        table = FaultyTable(fleet.table)
+        fleet.start("a", table)
+        await fleet.until(lambda: len(fleet.held()["a"]) == SHARDS)
+        await fleet.account.until(set(load.put))
+        table.writes_are_cut = True
+        await fleet.until(lambda: not any(held.keeper.may_deliver() for held in fleet.workers["a"].held.values()))
+        await load.more(40)  # what was handed out before has arrived
+        delivered = len(fleet.account.got)
+        await load.more(100)
+        assert len(fleet.account.got) == delivered
+        table.writes_are_cut = False
+        await fleet.account.until(set(load.put))
+        assert fleet.account.tokens_rise()
+        assert set(fleet.account.counts()) >= load.put
