@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ledger_kit import Kept, Rec, at
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.parts import Part, SplitError, split
-from penstock.core.ledger.settings import ByKey
+from penstock.core.ledger.settings import AnyOrder, ByKey, InOrder
 from penstock.model import Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from penstock.core.ledger.settings import OrderPolicy
 
 
 def words(record: Rec) -> list[bytes]:
@@ -135,3 +138,26 @@ def test_parts_count_the_records_bytes_once_and_keep_its_key():
     part = kept.deliver().records[0]
     assert isinstance(part, Part)
     assert (part.partition_key, part.record, part.sub_sequence_number) == ("k", Rec(1, 0, "k", b"a b c d"), 0)
+
+
+@pytest.mark.parametrize("order", [InOrder(), AnyOrder(), ByKey()], ids=["in order", "any order", "by key"])
+def test_while_draining_the_further_parts_of_a_record_are_handed_out(order: OrderPolicy) -> None:
+    """Else its record is not settled, and the next owner hands out again the parts that were."""
+    kept = Kept(order=order)
+    admit(kept, [Rec(1, partition_key="a", data=b"a b"), Rec(2, partition_key="a", data=b"c d e")])
+    admit(kept, [Rec(3, partition_key="a", data=b"f")])
+    first = kept.deliver(records_max=3)
+    assert [part.value for part in first.records] == [b"a", b"b", b"c"]
+    kept.ledger.draining = kept.ledger.filling = True
+    kept.ledger.ack(first.ticket)
+    for value in (b"d", b"e"):
+        assert kept.ledger.has_gaps
+        rest = kept.deliver(records_max=1)
+        assert [part.value for part in rest.records] == [value]
+        kept.ledger.ack(rest.ticket)
+    assert not kept.ledger.has_gaps
+    assert kept.nothing()
+    assert kept.ledger.drained
+    assert kept.ledger.safe == at(2)
+    kept.ledger.draining = kept.ledger.filling = False
+    assert [part.value for part in kept.deliver().records] == [b"f"]

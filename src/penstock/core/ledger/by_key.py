@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from functools import partial
 from heapq import heappop, heappush
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.ledger.queues import Line
@@ -154,9 +156,15 @@ class KeyQueue:
         return self._new > 0
 
     def has_gaps(self) -> bool:
-        """True when there are such records before others that were: no checkpoint passes them."""
+        """True when there are such records before others that were, or such parts of a record that was begun: no
+        checkpoint passes them.
+        """
         runs = (lane.fresh[0] for lane in self._lanes.values() if lane.fresh)
-        return any((run.page.number, run.places[run.at]) < self._furthest for run in runs)
+        return any(self._fills(run.page, run.places[run.at]) for run in runs)
+
+    def _fills(self, page: Page[Any], place: int) -> bool:
+        """Of the next place of a key."""
+        return (page.number, place) < self._furthest or page.continues(place)
 
     def _next_of(self, lane: _Lane, records_max: int) -> Ticket | None:
         if lane.again is not None:
@@ -168,7 +176,7 @@ class KeyQueue:
         run = lane.fresh[0]
         places, number = run.places[run.at : run.at + records_max], run.page.number
         if self.filling:
-            places = [place for place in places if (number, place) < self._furthest]
+            places = list(takewhile(partial(self._fills, run.page), places))
             if not places:
                 return None
         self._furthest = max(self._furthest, (number, places[-1]))

@@ -173,6 +173,12 @@ class Page(Generic[R]):
             return self.fed < self.count
         return any(place not in self.moved for place in self.unsettled(self.fed, self.count))
 
+    def continues(self, place: int) -> bool:
+        """True for a place that was never fed, and holds a further part of the record before it. Parts of one record
+        are of one page.
+        """
+        return place < self.count and self.index_of(place) >= 0 and getattr(self.record(place), "part", 0) > 0
+
     def clear(self) -> None:
         """Settle all that is left, and let it go."""
         self.held.records -= self.left

@@ -33,7 +33,9 @@ class Queue(Protocol):
     """Holds what is to be handed out. ``take`` gives a ticket that was not handed out before, or one that waits."""
 
     filling: bool
-    """True: nothing is taken that lies behind all that was taken, only what lies between."""
+    """True: nothing is taken that lies behind all that was taken, only what lies between, and the further parts of a
+    record: it is settled only when all of them are.
+    """
 
     def add(self, page: Page[Any]) -> None:
         """A page came; its records follow all others."""
@@ -54,7 +56,7 @@ class Queue(Protocol):
         """True when there are records that were never handed out."""
 
     def has_gaps(self) -> bool:
-        """True when there are such records before others that were."""
+        """True when there are such records before others that were, or such parts of a record that was begun."""
 
 
 class _Fresh:
@@ -73,6 +75,20 @@ class _Fresh:
         while self._pages and not self._pages[0].has_fresh():
             self._pages.popleft()
         return bool(self._pages)
+
+    def rest(self) -> int:
+        """How many parts are left of a record of which some were handed out."""
+        if not self._pages:
+            return 0
+        page, count = self._pages[0], 0
+        while page.continues(page.fed + count):
+            count += 1
+        return count
+
+    def take_rest(self, records_max: int) -> Ticket | None:
+        """Only those."""
+        rest = self.rest()
+        return self.take(min(rest, records_max)) if rest else None
 
     def take(self, records_max: int) -> Ticket | None:
         while self._pages:
@@ -145,7 +161,7 @@ class PositionQueue:
         """The first that waits, when it is due; else what is new."""
         first = self._waiting.first()
         if first is None:
-            return None if self.filling else self._fresh.take(records_max)
+            return self._fresh.take_rest(records_max) if self.filling else self._fresh.take(records_max)
         return None if first.due_s > now_s else self._waiting.take()
 
     def closed(self, ticket: Ticket) -> None:
@@ -162,7 +178,7 @@ class PositionQueue:
 
     def has_gaps(self) -> bool:
         """New ones are handed out in their order."""
-        return False
+        return self._fresh.rest() > 0
 
 
 class DueQueue:
@@ -188,7 +204,7 @@ class DueQueue:
         """What is due, or new."""
         if self.next_at_s() <= now_s:
             return heappop(self._waiting)[2]
-        return None if self.filling else self._fresh.take(records_max)
+        return self._fresh.take_rest(records_max) if self.filling else self._fresh.take(records_max)
 
     def closed(self, ticket: Ticket) -> None:
         """Nothing waits for it."""
@@ -205,7 +221,7 @@ class DueQueue:
 
     def has_gaps(self) -> bool:
         """New ones are handed out in their order."""
-        return False
+        return self._fresh.rest() > 0
 
 
 def waits(ticket: Ticket) -> bool:
