@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.driving import OneByOne
 from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered, on_loop
 from penstock.runtime.loop_thread import LoopThread
 
@@ -176,7 +175,7 @@ class SyncConsumer:
 
         try:
             driving = self._consumer.run(
-                call, concurrency=concurrency or OneByOne(), each_record=each_record, handlers_max=handlers_max
+                call, concurrency=concurrency, each_record=each_record, handlers_max=handlers_max
             )
             self._unless_closed(lambda: self._thread.run(driving))
         finally:

@@ -12,12 +12,15 @@ from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 from google.protobuf import struct_pb2
 
 from penstock import (
+    AnyOrder,
     ByKey,
     DeadLetters,
     DeadLettersTo,
     HandOut,
+    InOrder,
     LedgerSettings,
     MemoryLeaseTable,
+    OneByOne,
     OptionError,
     Retry,
     Skip,
@@ -26,6 +29,7 @@ from penstock import (
     by_key,
     deserializers,
     events,
+    unordered,
 )
 from penstock.local import LocalKinesis
 
@@ -202,22 +206,71 @@ def auto(local: LocalKinesis, kinesis: Any) -> LocalKinesis:
     return local
 
 
-async def test_a_stream_that_ignores_keys_has_no_order_by_key(auto: LocalKinesis, kinesis: Any) -> None:
-    async def handle(batch: Batch[Any]) -> None:
-        raise AssertionError("not reached")
+async def never(given: Any) -> None:
+    raise AssertionError("not reached")
 
+
+async def test_a_stream_that_ignores_keys_is_read_by_who_chose_no_order(auto: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, range(3))
     heard: list[Any] = []
+    got: list[bytes] = []
+
+    async def handle(batch: Batch[Any]) -> None:
+        got.extend(record.data for record in batch)
+
     async with consumer_of(auto, MemoryLeaseTable(), on_event=heard.append) as consumer:
         assert [event for event in heard if isinstance(event, events.KeysIgnored)] == [events.KeysIgnored(STREAM)]
-        with pytest.raises(OptionError, match=f"by_key: {STREAM} spreads records"):
-            await consumer.run(handle, concurrency=by_key(4))
-        put(kinesis, range(3))
         while not (batches := await consumer.getmany()):
             pass
         for batch in batches:
-            batch.ack()
-    with pytest.raises(OptionError, match=f"by_key: {STREAM} spreads records"):
-        async with consumer_of(
-            auto, MemoryLeaseTable(), ledger=LedgerSettings(order=ByKey(), retry=Retry(tries_max=None))
-        ):
+            batch.nack()
+        running = asyncio.create_task(consumer.run(handle))
+        await until(lambda: sorted(got) == [b"0", b"1", b"2"])
+        await consumer.close()
+        await running
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "named"), [(by_key(4), "by_key"), (OneByOne(), "OneByOne")], ids=["by_key", "one by one"]
+)
+async def test_a_stream_that_ignores_keys_is_not_driven_in_an_order(
+    auto: LocalKinesis, concurrency: Any, named: str
+) -> None:
+    async with consumer_of(auto, MemoryLeaseTable()) as consumer:
+        with pytest.raises(OptionError, match=f"^{named}: {STREAM} spreads records .*accept_ignored_keys=True"):
+            await consumer.run(never, concurrency=concurrency)
+
+
+@pytest.mark.parametrize("order", [ByKey(), InOrder()], ids=["by key", "in order"])
+async def test_an_order_that_was_chosen_refuses_a_stream_that_ignores_keys(auto: LocalKinesis, order: Any) -> None:
+    ledger = LedgerSettings(order=order, retry=Retry(tries_max=None))
+    with pytest.raises(OptionError, match=f"^{type(order).__name__}: {STREAM} spreads records"):
+        async with consumer_of(auto, MemoryLeaseTable(), ledger=ledger):
             raise AssertionError("not reached")
+
+
+@pytest.mark.parametrize(
+    ("order", "concurrency", "accepted"),
+    [
+        (InOrder(), by_key(4), True),
+        (ByKey(), OneByOne(), True),
+        (AnyOrder(), OneByOne(), False),
+        (None, unordered(4), False),
+    ],
+    ids=["accepted in order", "accepted by key", "any order one by one", "unordered"],
+)
+async def test_a_stream_that_ignores_keys_where_that_is_accepted_or_no_order_is_kept(
+    auto: LocalKinesis, kinesis: Any, order: Any, concurrency: Any, accepted: bool
+) -> None:
+    put(kinesis, range(3))
+    got: list[bytes] = []
+
+    async def handle(record: Delivered) -> None:
+        got.append(record.data)
+
+    ledger = LedgerSettings(order=order, retry=Retry(tries_max=None))
+    async with consumer_of(auto, MemoryLeaseTable(), ledger=ledger, accept_ignored_keys=accepted) as consumer:
+        running = asyncio.create_task(consumer.run(handle, concurrency=concurrency, each_record=True))
+        await until(lambda: sorted(got) == [b"0", b"1", b"2"])
+        await consumer.close()
+        await running

@@ -29,7 +29,8 @@ class Deduplicate:
     """Leaves out records whose key came within the window before them, in their shard or in its ancestors.
 
     Of the records before a start at LATEST none was handed out, and a new owner does not know where that was: in the
-    first window after it, a record whose twin came before it may be left out.
+    first window after it, a record whose twin came before it may be left out. In a stream that ignores partition keys
+    twins may be in different shards: those are both handed out.
     """
 
     key: Callable[[Any], bytes | str | None] = field(repr=False)

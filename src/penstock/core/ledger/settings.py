@@ -136,8 +136,10 @@ OrderPolicy: TypeAlias = InOrder | AnyOrder | ByKey
 class LedgerSettings:
     """How one shard's records are handed out and settled. Raises OptionError for what can't be."""
 
-    order: OrderPolicy = field(default_factory=InOrder)
-    """What may be handed out while something earlier waits for its next try: InOrder(), AnyOrder(), ByKey()."""
+    order: OrderPolicy | None = None
+    """What may be handed out while something earlier waits for its next try: InOrder(), AnyOrder(), ByKey(). None: the
+    same as InOrder(), but not as a promise: a stream that ignores partition keys is read all the same.
+    """
     retry: Retry = field(default_factory=Retry)
     """What an exception of a handler leads to."""
     settle_deadline_s: float = 300.0

@@ -14,13 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.ledger.settings import ByKey
 from penstock.errors import OptionError
 from penstock.events import KeysIgnored
 from penstock.model import StartAt
 from penstock.runtime.consumer.counting import CountedSource, counted_table
 from penstock.runtime.consumer.delivered import Delivered
-from penstock.runtime.consumer.driving import OneByOne, drive, order_of
+from penstock.runtime.consumer.driving import OneByOne, drive, order_of, promised
 from penstock.runtime.consumer.lifecycle import Callbacks, Lifecycle
 from penstock.runtime.consumer.ready import Ready
 from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker, shard_statistics
@@ -139,7 +138,7 @@ class Consumer:
         for arn, count in Counter(stream.facts.arn for stream in self._streams.values()).items():
             if count > 1:
                 raise OptionError(f"stream: {arn} comes twice, by different names")
-        self._check_keys(self.settings.ledger.order)
+        self._check_keys(promised(self.settings.ledger.order))
         for stream in self._streams.values():
             if stream.facts.ignores_keys:
                 self._tell(KeysIgnored(stream.name))
@@ -327,14 +326,15 @@ class Consumer:
 
         ``concurrency`` says what of one shard is with the handler at the same time: ``OneByOne()`` (the default),
         ``by_key(16)``, ``unordered(16)``. ``handlers_max``: calls of all shards together; None: no bound beside the
-        shards'. Raises what the iteration raises, and OptionError for ``by_key`` on a stream that ignores keys.
+        shards'. Raises what the iteration raises, and OptionError where an order is named (``OneByOne()``, ``by_key``)
+        for a stream that ignores keys.
         """
+        self._check_keys(promised(self.settings.ledger.order, concurrency))
         concurrency = concurrency or OneByOne()
         if handlers_max is not None and handlers_max < 1:
             raise ValueError("handlers_max must be at least 1")
         order = order_of(concurrency)
         if order is not None:
-            self._check_keys(order)
             self._order = order
             for reader in list(self._ready.held):
                 self._reorder(reader)
@@ -462,13 +462,14 @@ class Consumer:
         if self._order is not None and not reader.use_order(self._order):
             self._seek(reader, reader.settled, self.settings.start_at, self._order)
 
-    def _check_keys(self, order: OrderPolicy) -> None:
-        """A stream that ignores partition keys has no order by key."""
+    def _check_keys(self, mode: str | None) -> None:
+        """Raise where a mode was chosen for its order, and a stream ignores partition keys. None: none was."""
         ignoring = [name for name, stream in self._streams.items() if stream.facts.ignores_keys]
-        if ignoring and isinstance(order, ByKey):
+        if ignoring and mode is not None and not self.settings.accept_ignored_keys:
             raise OptionError(
-                f"by_key: {', '.join(ignoring)} spreads records over its shards whatever their partition keys "
-                "(record distribution AUTO), so a key has no order there: use unordered(), or another stream"
+                f"{mode}: {', '.join(ignoring)} spreads records over its shards whatever their partition keys (record "
+                "distribution AUTO), so the records of a key have no order: choose AnyOrder() or unordered(), name no "
+                "order at all, or say WorkerSettings(accept_ignored_keys=True): each shard is in its own order then"
             )
 
     def _tell(self, event: Any) -> None:

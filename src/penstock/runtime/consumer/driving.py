@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from penstock.core.ledger.settings import AnyOrder, ByKey
+from penstock.core.ledger.settings import AnyOrder, ByKey, InOrder
 from penstock.errors import OptionError
 from penstock.runtime.consumer.delivered import Delivered
 
@@ -57,6 +57,18 @@ def order_of(concurrency: Concurrency) -> OrderPolicy | None:
         case Unordered():
             return AnyOrder()
     return None
+
+
+def promised(order: OrderPolicy | None, concurrency: Concurrency | None = None) -> str | None:
+    """The name of what was chosen for the order that it keeps; None: nothing was. ``concurrency`` None: not driven."""
+    match concurrency:
+        case ByKey():
+            return "by_key"
+        case Unordered():
+            return None
+        case OneByOne() if not isinstance(order, AnyOrder):
+            return "OneByOne"
+    return "ByKey" if isinstance(order, ByKey) else "InOrder" if isinstance(order, InOrder) else None
 
 
 async def drive(

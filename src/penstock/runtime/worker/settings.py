@@ -101,6 +101,10 @@ class WorkerSettings:
     """What becomes of an aggregate with user records of another shard's hash range (its producer had an old map of the
     shards): DELIVER, DROP (the KCL's rule) or RAISE.
     """
+    accept_ignored_keys: bool = False
+    """A stream that ignores partition keys (record distribution AUTO) is refused where an order was chosen: InOrder(),
+    ByKey(), OneByOne(). True: it is read all the same, each shard in its own order; `KeysIgnored` tells of it.
+    """
     batch_records_max: int = 10_000
     """Of a batch; what failed as a larger one comes again as it was."""
     unreadable: UnreadablePolicy = field(default_factory=Stop)
