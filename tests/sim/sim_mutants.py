@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.feeding.cursor import FeedCursor
 from penstock.core.leases import Done, Unknown, lease_row, writes
 from penstock.core.leases import steps as machine
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.membership import Members
 from penstock.core.leases.tenure import State, Tenure
+from penstock.core.ledger import page
+from penstock.core.ledger.by_key import KeyQueue
+from penstock.core.ledger.dedupe import Rebuild
 from penstock.core.ledger.ledger import Ledger
+from penstock.core.ledger.settings import Retry
 from penstock.model import Position
-from penstock.runtime.shard import fetching
+from penstock.runtime.dead_letters.burying import Burying
+from penstock.runtime.shard import fetching, two_phase
 from penstock.runtime.shard.batch import Batch
 from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
+from penstock.runtime.shard.two_phase import PendingChoice
+from penstock.runtime.shard.window_reading import WindowRead
 from penstock.runtime.worker import worker
-from penstock.testing.sim.plan import Cut, Join, Leave, Noise, Pause, Service, Split
+from penstock.runtime.worker.presence import Presence
+from penstock.runtime.worker.stream_part import StreamPart
+from penstock.testing.sim import simulator
+from penstock.testing.sim.plan import Crash, Cut, Join, Leave, Noise, Outage, Pause, Service, Split
 from penstock.testing.sim.table import TableConnection
 
 if TYPE_CHECKING:
@@ -152,10 +164,77 @@ def what_was_read_ahead_is_all_delivered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fetching, "behind", lambda records, after: records)
 
 
+def letters_count_before_they_are_written(patch: pytest.MonkeyPatch) -> None:
+    real = Burying._write
+
+    async def hasty(self: Any, dead: Any) -> None:
+        self._ledger.buried(dead)
+        await real(self, dead)
+
+    patch.setattr(Burying, "_write", hasty)
+
+
+def letters_that_were_not_written_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "not_buried", lambda self, letter, error, now_s: self.buried(letter))
+
+
+def a_batch_dies_of_one_record(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(simulator, "Retry", partial(Retry, halve=False))
+
+
+def each_record_has_its_own_key(patch: pytest.MonkeyPatch) -> None:
+    real = KeyQueue.__init__
+
+    def init(self: Any, tickets: Any, *, slots_max: int, key_of: Any) -> None:
+        real(self, tickets, slots_max=slots_max, key_of=id)
+
+    patch.setattr(KeyQueue, "__init__", init)
+
+
+def windows_are_not_read_again(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Any, *arguments: Any) -> None:
+        """Nothing is learnt."""
+
+    patch.setattr(WindowRead, "_read", nothing)
+
+
+def windows_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rebuild, "may_deliver", property(lambda self: True))
+
+
+def one_part_settles_its_record(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(page, "_same", lambda one, other: False)
+
+
+def parts_are_left_at_a_handover(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(page.Page, "continues", lambda self, place: False)
+
+
+def what_was_prepared_and_done_is_abandoned(patch: pytest.MonkeyPatch) -> None:
+    def abandon(choice: object) -> PendingChoice:
+        return PendingChoice.ABANDON
+
+    abandon.ABANDON, abandon.KEEP = PendingChoice.ABANDON, PendingChoice.KEEP  # type: ignore[attr-defined]
+    patch.setattr(two_phase, "PendingChoice", abandon)
+
+
+def who_gives_up_takes_it_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Presence, "avoid", lambda self, key, cool_down_s: None)
+
+
+def streams_share_their_leases(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StreamPart, "key_of", lambda self, shard_id: shard_id)
+
+
+def what_was_trimmed_counts_as_silence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FeedCursor, "_is_covered", lambda self, horizon_s: True)
+
+
 TWO_READERS = {"two readers", "a token that does not grow", "a batch without a tenure"}
 AGAIN = {"records that are settled come again", "records come again after a handoff"}
 AHEAD = {"a checkpoint ahead of settlement"}
 STUCK = {"no progress after healing"}
+OUT_OF_ORDER = {"a key out of order", "a key side by side", "a batch of several keys"}
 
 
 def any_plan(plan: FaultPlan) -> bool:
@@ -201,6 +280,46 @@ def moves(plan: FaultPlan) -> bool:
     return any(isinstance(one, Leave | Join) for one in plan.faults)
 
 
+def letters_get_lost(plan: FaultPlan) -> bool:
+    return plan.bad > 0 and any(isinstance(one, Noise) and one.service is Service.LETTERS for one in plan.faults)
+
+
+def bad_records(plan: FaultPlan) -> bool:
+    return plan.bad > 0
+
+
+def by_key(plan: FaultPlan) -> bool:
+    return plan.program == "by_key"
+
+
+def windows(plan: FaultPlan) -> bool:
+    return plan.window_s >= 30 and plan.window_waits and not plan.calm
+
+
+def split(plan: FaultPlan) -> bool:
+    return plan.parts
+
+
+def split_and_moved(plan: FaultPlan) -> bool:
+    return plan.parts and calm_moves(plan) and plan.settings["batch_records_max"] == 3
+
+
+def two_phases(plan: FaultPlan) -> bool:
+    return plan.program == "two_phase" and any(isinstance(one, Crash) for one in plan.faults)
+
+
+def given_up(plan: FaultPlan) -> bool:
+    return plan.gives_up_after_s == 1.0 and plan.cool_down_s == 8.0
+
+
+def several_streams(plan: FaultPlan) -> bool:
+    return plan.streams > 1
+
+
+def outages(plan: FaultPlan) -> bool:
+    return any(isinstance(one, Outage) and one.hours > 24 for one in plan.faults) and plan.records_per_s > 5
+
+
 MUTANTS = [
     (no_self_fence, TWO_READERS, cut_off),
     (a_fence_of_thrice_the_time, TWO_READERS, cut_off),
@@ -221,5 +340,17 @@ MUTANTS = [
     (drains_are_not_awaited, AGAIN, calm_moves),
     (who_gives_goes_on_delivering, TWO_READERS | AGAIN, calm_moves),
     (what_was_read_ahead_is_all_delivered, {"settled before", "a worker ends"}, moves),
+    (letters_count_before_they_are_written, {"settled before its letter"}, bad_records),
+    (letters_that_were_not_written_count, {"settled before its letter"}, letters_get_lost),
+    (a_batch_dies_of_one_record, {"a good record is given up"}, bad_records),
+    (each_record_has_its_own_key, OUT_OF_ORDER, by_key),
+    (windows_are_not_read_again, {"a duplicate is handed out"}, windows),
+    (windows_are_not_waited_for, {"a duplicate is handed out"}, windows),
+    (one_part_settles_its_record, AHEAD, split),
+    (parts_are_left_at_a_handover, AGAIN, split_and_moved),
+    (what_was_prepared_and_done_is_abandoned, {"put out twice"}, two_phases),
+    (who_gives_up_takes_it_again, {"a shard comes back in its cool-down"}, given_up),
+    (streams_share_their_leases, STUCK | {"a worker ends"}, several_streams),
+    (what_was_trimmed_counts_as_silence, {"a loss that nobody tells"}, outages),
 ]
 """What is done, the rules of which one must be found broken, and the plans in which that can happen."""

@@ -10,7 +10,22 @@ import pytest
 
 from penstock.testing import FaultPlan, Simulator
 from penstock.testing.sim.__main__ import main, replay_line
-from penstock.testing.sim.plan import Crash, Cut, Join, Leave, Merge, Pause, Service, Split, Way
+from penstock.testing.sim.plan import (
+    Crash,
+    Cut,
+    Failing,
+    Fault,
+    Join,
+    Leave,
+    Merge,
+    Noise,
+    Outage,
+    Pause,
+    Service,
+    Split,
+    Way,
+)
+from penstock.testing.sim.programs import PROGRAMS
 
 SEEDS = range(1_000, 1_008)
 
@@ -26,7 +41,8 @@ def test_plans_differ_and_are_written_as_they_are_read() -> None:
     plans = [FaultPlan.draw(seed) for seed in range(300)]
     assert len(set(map(repr, plans))) == len(plans)
     kinds = {type(fault).__name__ for plan in plans for fault in plan.faults}
-    assert kinds == {"Crash", "Pause", "Cut", "Noise", "Jump", "SlowHandler", "Split", "Merge", "Join", "Leave"}
+    assert kinds == {kind.__name__ for kind in Fault.__subclasses__()}
+    assert {plan.program for plan in plans} == set(PROGRAMS) - {"only_the_last"}
     names = {kind.__name__: kind for kind in (FaultPlan, Crash, Pause, Join, Leave, Split, Merge)}
     calm = next(plan for plan in plans if plan.calm and plan.faults)
     assert eval(repr(calm), names) == calm
@@ -55,6 +71,46 @@ def test_a_partition_from_the_table_alone_hands_the_shards_over_without_two_read
     report = Simulator(FaultPlan(workers=2, shards=4, duration_s=45.0, faults=(cut,))).run()
     assert report.ok, report
     assert report.moves > 8  # two went to the other worker, and two came back
+
+
+OPTIONS = {
+    "several streams": lambda plan: plan.streams > 1,
+    "dead letters": lambda plan: plan.bad,
+    "duplicates": lambda plan: plan.window_s and plan.window_waits,
+    "parts": lambda plan: plan.parts,
+    "keys side by side": lambda plan: plan.program == "by_key",
+    "two phases": lambda plan: plan.program == "two_phase",
+    "shards given up": lambda plan: plan.gives_up_after_s,
+    "an outage beyond the retention": lambda plan: any(isinstance(one, Outage) for one in plan.faults),
+    "fan-out": lambda plan: plan.fan_out,
+}
+
+
+def test_each_option_is_drawn_often_and_beside_faults() -> None:
+    plans = [FaultPlan.draw(seed) for seed in range(200)]
+    found = {name: sum(bool(has(plan)) and not plan.calm for plan in plans) for name, has in OPTIONS.items()}
+    assert min(found.values()) >= 8, found
+
+
+def test_a_worker_back_after_the_retention_says_what_it_lost_and_goes_on() -> None:
+    """Parents too are gone by then: their children are begun all the same."""
+    faults = (Split(at_s=18.0, choice=0.0), Crash(at_s=19.0, worker=0), Outage(at_s=22.0, hours=25.0))
+    report = Simulator(FaultPlan(workers=1, shards=2, duration_s=40.0, faults=faults)).run()
+    assert report.ok, report
+    assert report.told["CheckpointTrimmed"] >= 1
+
+
+def test_what_options_promise_is_told_too() -> None:
+    noise = Noise(at_s=5.0, service=Service.LETTERS, lasts_s=20.0, request_lost=0.3, answer_lost=0.3)
+    down = Failing(at_s=12.0, worker=0, lasts_s=10.0)
+    plan = FaultPlan(
+        workers=2, shards=4, duration_s=30.0, records_per_s=20.0, streams=2, keys=12, program="by_key", bad=0.05,
+        repeats=0.2, window_s=30.0, parts=True, gives_up_after_s=2.0, cool_down_s=8.0, faults=(noise, down),
+    )  # fmt: skip
+    report = Simulator(plan).run()
+    assert report.ok, report
+    told = {"RecordDeadLettered", "DeadLetterFailed", "DuplicatesLeftOut", "ShardGivenUp", "DedupeWindowRebuilt"}
+    assert told <= set(report.told)
 
 
 def test_planned_moves_repeat_nothing() -> None:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.events import CheckpointTrimmed
 from penstock.model import Position
+from penstock.testing.sim.story import ShardStory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from penstock.core.leases import LeaseRow
+    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.testing.sim.story import Put
 
 FAULTS_MAX = 20
 """A run that breaks rules goes on breaking them."""
@@ -35,47 +37,22 @@ class Broken(NamedTuple):
         return f"{self.at_s:.3f} s: {self.rule}: {self.what}"
 
 
-@dataclass
-class ShardStory:
-    """One shard's records, and how far they are."""
+class Promises(NamedTuple):
+    """What the consumers' options say of the records."""
 
-    parents: tuple[str, ...] = ()
-    closed: bool = False
-    positions: list[Position] = field(default_factory=list)
-    settled: set[Position] = field(default_factory=set)
-    delivered: dict[Position, int] = field(default_factory=dict)
-    """With the token of the last delivery."""
-    prefix: int = 0
-    """So many of the first positions are settled."""
-    token: int = 0
-    """The highest that a batch had."""
-    tenure: str | None = None
-    """Who had it."""
-    checkpoint: Checkpoint | None = None
-    owner: str | None = None
-    owner_counter: int = 0
-    """Whom the row names, and the counter by which it began to."""
-    born: bool = False
-    """It has, or had, a lease."""
-    ended: bool = False
-    """That it is done was stored once."""
-    stored: dict[int, Checkpoint] = field(default_factory=dict)
-    """By the counter that a write left: a tenure's token is the one that it began with."""
-    next_place: dict[int, int] = field(default_factory=dict)
-    """By token: which of the positions is handed out next for the first time."""
-
-    def settled_prefix(self) -> int:
-        """How many of the first positions are settled by now."""
-        positions, settled = self.positions, self.settled
-        while self.prefix < len(positions) and positions[self.prefix] in settled:
-            self.prefix += 1
-        return self.prefix
+    window_s: float = 0.0
+    """Records are duplicates whose data came so shortly before; 0: none are."""
+    window_waits: bool = True
+    """No duplicate is ever handed out."""
+    parts_of: Callable[[bytes], int] | None = None
+    """How many parts a record is split into; None: it is not."""
 
 
 class History:
     """Facts, in their order, checked as they come."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], promises: Promises) -> None:
+        self.promises = promises
         self.shards: dict[str, ShardStory] = {}
         self.broken: list[Broken] = []
         self.deliveries = 0
@@ -91,7 +68,12 @@ class History:
         """When a lease's owner changed, and to whom."""
         self.on_note: Callable[[float, tuple[object, ...]], None] | None = None
         """Hears each fact, in order: for looking at a run."""
+        self.untold: set[str] = set()
+        """Shards of which the retention took records that nobody had settled, and no worker has said so yet."""
         self._clock = clock
+        self._came_s: dict[tuple[str, bytes], float] = {}
+        self._put_out: set[tuple[str, Position]] = set()
+        self._transactions: dict[str, bool] = {}
         self._trace = hashlib.blake2b(digest_size=16)
 
     @property
@@ -113,16 +95,48 @@ class History:
 
     # --- the stream -----------------------------------------------------------------------------
 
-    def shard(self, shard_id: str, parents: Iterable[str], taking: bool) -> None:
-        """A shard as a listing shows it."""
-        story = self.shards.setdefault(shard_id, ShardStory())
+    def shard(self, key: str, stream: str, parents: Iterable[str], taking: bool) -> None:
+        """A shard as a listing shows it. ``key`` is its lease's, wherever a shard is named here."""
+        story = self.shards.setdefault(key, ShardStory(stream))
         story.parents, story.closed = tuple(parents), not taking
 
-    def put(self, shard_id: str, sequence_number: int, user_records: int) -> None:
-        """Records that were written."""
-        self.note("put", shard_id, sequence_number, user_records)
-        story = self.shards[shard_id]
-        story.positions += [Position(sequence_number, sub) for sub in range(user_records)]
+    def put(self, key: str, sequence_number: int, records: Sequence[Put], at_s: float) -> None:
+        """Records that were written: one, or those of an aggregate. ``at_s``: by the service's clock."""
+        self.note("put", key, sequence_number, len(records))
+        story = self.shards[key]
+        for sub, record in enumerate(records):
+            position = Position(sequence_number, sub)
+            story.positions.append(position)
+            story.puts[position], story.arrived[position] = record, at_s
+            story.lanes.setdefault(record.key, []).append(position)
+            count = 1
+            if self.promises.parts_of is not None:
+                count = self.promises.parts_of(record.data)
+                story.parts_left[position] = set(range(count))
+            if self._is_repeat(story.stream, record.data, at_s) or not count:
+                story.leave_out(position)
+
+    def _is_repeat(self, stream: str, data: bytes, at_s: float) -> bool:
+        if not self.promises.window_s:
+            return False
+        before_s = self._came_s.get((stream, data))
+        self._came_s[stream, data] = at_s
+        return before_s is not None and at_s - before_s <= self.promises.window_s
+
+    def trimmed(self, horizon_s: float, listed: set[str]) -> None:
+        """Time has passed: what arrived before ``horizon_s`` cannot be read any more, nor shards that are not listed.
+        What was not settled of it is nobody's fault, if the next owner says so.
+        """
+        self.note("trimmed", horizon_s, sorted(listed))
+        for key, story in self.shards.items():
+            story.gone = key not in listed
+            past = [one for one in story.positions if story.arrived[one] < horizon_s]
+            lost = [one for one in past if one not in story.settled]
+            story.trimmed = len(past)
+            for position in past:
+                story.leave_out(position)
+            if lost and not story.gone and story.checkpoint is not None and story.checkpoint.is_position:
+                self.untold.add(key)
 
     # --- the table ------------------------------------------------------------------------------
 
@@ -162,10 +176,11 @@ class History:
         else:
             covered = 0
         if covered > done:
-            missing = _shown(story.positions[done])
+            first = story.positions[done]
+            what = "is not settled" if not story.puts[first].is_bad else "has no dead letter"
             self.fault(
-                "a checkpoint ahead of settlement",
-                f"{key} at {_short(checkpoint)}, while {missing} is not settled ({covered - done} records)",
+                "a checkpoint ahead of settlement" if not story.puts[first].is_bad else "settled before its letter",
+                f"{key} at {_short(checkpoint)}, while {_shown(first)} {what} ({covered - done} records)",
             )
 
     def _unborn(self, key: str) -> list[str]:
@@ -173,32 +188,44 @@ class History:
         return [
             child
             for child, story in self.shards.items()
-            if key in story.parents and not story.born and all(self.shards[one].ended for one in story.parents)
+            if key in story.parents and not story.born and all(self.shards[one].over for one in story.parents)
         ]
 
     # --- the processes --------------------------------------------------------------------------
 
-    def delivered(self, who: str, shard_id: str, token: int, positions: list[Position]) -> None:
-        """A process got a batch."""
+    def delivered(
+        self, who: str, shard_id: str, token: int, positions: list[Position], parts: Sequence[int] | None, by_key: bool
+    ) -> None:
+        """A process got a batch. ``parts``: which parts of the records, where they are split. ``by_key``: order is by
+        partition key.
+        """
         self.note("got", who, shard_id, token, positions[0], len(positions))
         story = self.shards[shard_id]
         self.deliveries += len(positions)
         self._check_tenure(story, who, shard_id, token)
         for parent in story.parents:
-            if parent in self.shards and not self.shards[parent].ended:
+            if parent in self.shards and not self.shards[parent].over:
                 self.fault("an early child", f"{who} has a record of {shard_id}, whose parent {parent} is not done")
+        if self._clock() < story.cooling.get(who, 0.0):
+            self.fault("a shard comes back in its cool-down", f"{who} gave {shard_id} up, and is handed it out")
         begun = story.stored.get(token)
         if begun is None:
             self.fault("a batch without a tenure", f"{who} has {shard_id} with token {token}, which nobody wrote")
             return
-        self._check_order(story, who, shard_id, token, begun, positions)
+        key = story.puts[positions[0]].key if by_key else None
         for position in positions:
-            before = story.delivered.get(position)
+            self._check_order(story, who, shard_id, token, begun, position, key)
+            if position in story.left_out and self.promises.window_s and self.promises.window_waits:
+                self.fault("a duplicate is handed out", f"{who} got {_shown(position)} of {shard_id}")
+        if key is not None:
+            self._check_key(story, who, shard_id, token, positions, key)
+        for one in zip(positions, parts or [0] * len(positions), strict=True):
+            before = story.delivered.get(one)
             if before is not None:
                 self.duplicates += 1
-                self.done_again += position in story.settled
+                self.done_again += one[0] in story.settled
                 self.handed_twice += before != token
-            story.delivered[position] = token
+            story.delivered[one] = token
 
     def _check_tenure(self, story: ShardStory, who: str, shard_id: str, token: int) -> None:
         if token < story.token:
@@ -213,35 +240,91 @@ class History:
             self.fault("a token that does not grow", f"{who} has {shard_id} with {token}, as {story.tenure} had it")
 
     def _check_order(
-        self, story: ShardStory, who: str, shard_id: str, token: int, begun: Checkpoint, positions: list[Position]
-    ) -> None:
+        self, story: ShardStory, who: str, shard_id: str, token: int, begun: Checkpoint, position: Position,
+        key: str | None,
+    ) -> None:  # fmt: skip
         """From the stored checkpoint on, without a gap; a repetition may come at any time."""
-        place = story.next_place.get(token)
+        positions, place = story.lane(key), story.next_place.get((token, key))
         if place is None:
-            place = bisect_right(story.positions, begun.position) if begun.is_position else 0
-        for position in positions:
-            if place < len(story.positions) and position == story.positions[place]:
-                place += 1
-                continue
-            found = bisect_left(story.positions, position)
-            if found > place or found == len(story.positions):
-                expected = _shown(story.positions[place]) if place < len(story.positions) else "nothing"
-                self.fault("a gap", f"{who} got {_shown(position)} of {shard_id} where {expected} is next")
-                place = found + 1
-            elif begun.is_position and position <= begun.position:
-                self.fault("settled before", f"{who} got {_shown(position)} of {shard_id} again, behind its checkpoint")
-        story.next_place[token] = place
+            behind = [begun.position] if begun.is_position else []
+            behind += [] if story.resumed is None else [story.resumed]
+            place = bisect_right(positions, max(behind)) if behind else 0
+        while place < len(positions) and positions[place] in story.left_out and positions[place] != position:
+            place += 1
+        if place < len(positions) and position == positions[place]:
+            place += 1
+        elif (found := bisect_left(positions, position)) > place or found == len(positions):
+            expected = _shown(positions[place]) if place < len(positions) else "nothing"
+            self.fault("a gap", f"{who} got {_shown(position)} of {shard_id} where {expected} is next")
+            place = found + 1
+        elif begun.is_position and position <= begun.position:
+            self.fault("settled before", f"{who} got {_shown(position)} of {shard_id} again, behind its checkpoint")
+        story.next_place[token, key] = place
 
-    def settled(self, who: str, shard_id: str, token: int, positions: list[Position], counts: bool) -> None:
+    def _check_key(
+        self, story: ShardStory, who: str, shard_id: str, token: int, positions: list[Position], key: str
+    ) -> None:
+        """Of a key nothing is handed out before all that came before it is done, or given up."""
+        if any(story.puts[position].key != key for position in positions):
+            self.fault("a batch of several keys", f"{who} got {shard_id}")
+        out = story.out.setdefault((token, key), set())
+        out -= story.settled
+        if early := [one for one in out if one < positions[0] and not story.puts[one].is_bad]:
+            what = f"{who} got {_shown(positions[0])} of {shard_id}, before {_shown(min(early))} of its key is done"
+            self.fault("a key out of order", what)
+        out.update(positions)
+
+    def settled(
+        self, who: str, shard_id: str, token: int, positions: list[Position], counts: bool,
+        parts: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
         """A process says that these are done, and the consumer says whether that counts."""
         self.note("settled", who, shard_id, token, positions[0] if positions else None, len(positions), counts)
         if counts:
-            self.shards[shard_id].settled.update(positions)
+            self.shards[shard_id].settle(positions, parts)
 
     def handed_out(self, shard_id: str, token: int, last: Position) -> list[Position]:
         """What a tenure has handed out, up to and with a position."""
         found = self.shards[shard_id].delivered.items()
-        return [position for position, by in found if by == token and position <= last]
+        return [position for (position, _), by in found if by == token and position <= last]
+
+    # --- what becomes of records otherwise ------------------------------------------------------
+
+    def buried(self, who: str, shard_id: str, position: Position, part: int | None, data: bytes | None) -> None:
+        """A dead letter is written."""
+        self.note("buried", who, shard_id, position, part)
+        story = self.shards[shard_id]
+        put = story.puts[position]
+        if not put.is_bad:
+            self.fault("a good record is given up", f"{who}: {_shown(position)} of {shard_id} is a dead letter")
+        if data != put.data:
+            self.fault("a letter of another record", f"{who}: that of {_shown(position)} of {shard_id}")
+        story.settle([position], None if part is None else [part])
+
+    def put_out(self, who: str, shard_id: str, name: str, positions: list[Position]) -> bool:
+        """A transaction with the outputs of these records, under this name. False: it was given up before."""
+        self.note("put out", who, shard_id, name, positions[0], len(positions))
+        if self._transactions.setdefault(name, True) is False:
+            return False
+        for position in positions:
+            if (shard_id, position) in self._put_out:
+                self.fault("put out twice", f"{who}: {_shown(position)} of {shard_id}, in two transactions")
+            self._put_out.add((shard_id, position))
+        self.shards[shard_id].settle(positions)
+        return True
+
+    def is_put_out(self, shard_id: str, name: str, position: Position | None) -> bool:
+        """Whether a transaction was done that the former owner prepared; if not, it is given up."""
+        done = self._transactions.setdefault(name, False)
+        self.note("found prepared", shard_id, name, done)
+        if done:
+            self.shards[shard_id].resumed = position
+        return done
+
+    def gave_up(self, who: str, shard_id: str, cool_down_s: float) -> None:
+        """A process leaves a shard alone for so long."""
+        self.note("gave up", who, shard_id, cool_down_s)
+        self.shards[shard_id].cooling[who] = self._clock() + cool_down_s
 
     def lease_lost(self, who: str, worker_id: str, key: str, token: int) -> None:
         """A process believes that another has its lease."""
@@ -267,9 +350,11 @@ class History:
             if checkpoint.is_end or (checkpoint.is_position and first <= checkpoint.position):
                 self.fault("a lost record", f"{_shown(first)} of {one} was not settled, and is behind the checkpoint")
 
-    def event(self, event: Any) -> None:
-        """What a worker tells."""
+    def event(self, event: Any, shard_id: str | None) -> None:
+        """What a worker tells, and the shard that it is about."""
         self.told[type(event).__name__] += 1
+        if isinstance(event, CheckpointTrimmed) and not event.surely_nothing_lost:
+            self.untold.discard(shard_id or "")
 
 
 def _shown(position: Position) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.faults import error_class
@@ -13,12 +14,14 @@ from penstock.aws.record_source import KinesisSource
 from penstock.aws.retry import RetryPolicy
 from penstock.aws.settings import WireSettings
 from penstock.core.aggregation.writer import encode_aggregate
+from penstock.core.leases.keys import LeaseKey, StreamKey
 from penstock.core.service_clock import ServiceClock
 from penstock.errors import TransportError
 from penstock.local import eventstream
 from penstock.local.model import KinesisModel, Limits, ModelError
 from penstock.model import HASH_KEY_MAX, StreamName
 from penstock.testing.sim.plan import Way
+from penstock.testing.sim.story import BAD, Put
 
 if TYPE_CHECKING:
     import random
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.testing.sim.history import History
     from penstock.testing.sim.loop import VirtualLoop, VirtualTime
     from penstock.testing.sim.network import Link
+    from penstock.testing.sim.plan import FaultPlan
 
 STREAM = "orders"
 EPOCH_S = 1_700_000_000.0
@@ -37,36 +41,94 @@ SILENCE_LOOK_S = 1.0
 SUB_RECORDS_MAX = 4
 
 
+class ServiceTime:
+    """What the service's clock shows. ``passed_s``: time that passed while nobody was there, which takes none here."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+        self.passed_s = 0.0
+
+    def __call__(self) -> float:
+        """Epoch seconds."""
+        return EPOCH_S + self._time.now_s + self.passed_s
+
+
 class SimulatedStream:
     """The service, what is put into it, and its reshards."""
 
-    def __init__(self, time: VirtualTime, history: History, rng: random.Random, *, shards: int, limits: bool) -> None:
-        self.model = KinesisModel(
-            clock=lambda: EPOCH_S + time.now_s, rng=rng, limits=Limits(per_shard=limits), shard_quota=1_000
-        )
+    def __init__(
+        self, name: str, plan: FaultPlan, shards: int, now_s: ServiceTime, history: History, rng: random.Random
+    ) -> None:
+        self.name = name
+        self.model = KinesisModel(clock=now_s, rng=rng, limits=Limits(per_shard=plan.limits), shard_quota=1_000)
+        self._plan = plan
         self._history = history
         self._rng = rng
         self._put = 0
-        self._ask("CreateStream", StreamName=STREAM, ShardCount=shards)
+        self._keys = [(f"k{one}", rng.randrange(HASH_KEY_MAX + 1)) for one in range(plan.keys)]
+        self._singles: deque[tuple[Put, int, float]] = deque()
+        self._now_s = now_s
+        self._ask("CreateStream", StreamName=name, ShardCount=shards)
+        arn = self._ask("DescribeStreamSummary", StreamName=name)["StreamDescriptionSummary"]
+        account = arn["StreamARN"].split(":")[4]
+        several = StreamKey(account, name, int(arn["StreamCreationTimestamp"]))
+        self._key = several if plan.streams > 1 else None
         self._list()
 
-    def put(self, records: int, *, aggregates: bool) -> None:
+    def key_of(self, shard_id: str) -> str:
+        """The key of a shard's lease."""
+        return LeaseKey(shard_id, self._key).text
+
+    def put(self, records: int) -> None:
         """Write so many, to shards by chance; the history learns where they are."""
-        entries, counts = [], []
+        entries, puts = [], []
         for _ in range(records):
-            where = self._rng.randrange(HASH_KEY_MAX + 1)
-            count = self._rng.randint(2, SUB_RECORDS_MAX) if aggregates and self._rng.random() < 0.5 else 1
-            names = [b"%d" % (self._put + one) for one in range(count)]
-            self._put += count
-            data = names[0] if count == 1 else encode_aggregate([("k", name, where) for name in names])
+            users, where = self._drawn()
+            key, data = users[0]
+            if len(users) > 1:
+                data = encode_aggregate([(one.key, one.data, where) for one in users])
             entries.append(
-                {"Data": base64.b64encode(data).decode(), "PartitionKey": "k", "ExplicitHashKey": str(where)}
+                {"Data": base64.b64encode(data).decode(), "PartitionKey": key, "ExplicitHashKey": str(where)}
             )
-            counts.append(count)
-        answer = self._ask("PutRecords", StreamName=STREAM, Records=entries)
-        for result, count in zip(answer["Records"], counts, strict=True):
+            puts.append(users)
+        answer = self._ask("PutRecords", StreamName=self.name, Records=entries)
+        for result, users in zip(answer["Records"], puts, strict=True):
             if "SequenceNumber" in result:  # else the shard is full: nobody waits for it
-                self._history.put(result["ShardId"], int(result["SequenceNumber"]), count)
+                self._history.put(
+                    self.key_of(result["ShardId"]), int(result["SequenceNumber"]), users, round(self._now_s(), 3)
+                )
+
+    def _drawn(self) -> tuple[list[Put], int]:
+        """A record, or those of an aggregate, and where they go."""
+        plan, rng = self._plan, self._rng
+        if plan.repeats and rng.random() < plan.repeats and (again := self._again()) is not None:
+            return again
+        key, where = rng.choice(self._keys) if self._keys else ("k", rng.randrange(HASH_KEY_MAX + 1))
+        count = rng.randint(2, SUB_RECORDS_MAX) if plan.aggregates and rng.random() < 0.5 else 1
+        users = []
+        for _ in range(count):
+            bad = plan.bad > 0 and rng.random() < plan.bad
+            users.append(Put(key, b"%d" % self._put + (BAD if bad else b"")))
+            self._put += 1
+        if count == 1 and plan.repeats:
+            self._singles.append((users[0], where, self._now_s()))
+        return users, where
+
+    def _again(self) -> tuple[list[Put], int] | None:
+        """A record that was put before, as by a producer who did not hear of it; never so long after that a
+        millisecond decides whether that is a duplicate.
+        """
+        window_s, now_s = self._plan.window_s, self._now_s()
+        while self._singles and now_s - self._singles[0][2] > 2 * window_s:
+            self._singles.popleft()
+        if not self._singles:
+            return None
+        place = self._rng.randrange(len(self._singles))
+        put, where, at_s = self._singles[place]
+        if abs(now_s - at_s - window_s) < 1.0:
+            return None
+        self._singles[place] = put, where, now_s
+        return [put], where
 
     def split(self, choice: float) -> None:
         """One open shard becomes two, in the middle or near it."""
@@ -75,7 +137,7 @@ class SimulatedStream:
         first, last = _range(shard)
         if last - first > 16:
             middle = first + int((last - first) * self._rng.uniform(0.25, 0.75))
-            self._ask("SplitShard", StreamName=STREAM, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(middle))
+            self._ask("SplitShard", StreamName=self.name, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(middle))
             self._list()
 
     def merge(self, choice: float) -> None:
@@ -86,21 +148,29 @@ class SimulatedStream:
             left, right = open_shards[place : place + 2]
             self._ask(
                 "MergeShards",
-                StreamName=STREAM,
+                StreamName=self.name,
                 ShardToMerge=left["ShardId"],
                 AdjacentShardToMerge=right["ShardId"],
             )
             self._list()
 
     def _open(self) -> list[Any]:
-        shards = self._ask("ListShards", StreamName=STREAM)["Shards"]
+        shards = self._ask("ListShards", StreamName=self.name)["Shards"]
         taking = [one for one in shards if "EndingSequenceNumber" not in one["SequenceNumberRange"]]
         return sorted(taking, key=_range)
 
-    def _list(self) -> None:
-        for one in self._ask("ListShards", StreamName=STREAM)["Shards"]:
-            parents = [one[name] for name in ("ParentShardId", "AdjacentParentShardId") if name in one]
-            self._history.shard(one["ShardId"], parents, "EndingSequenceNumber" not in one["SequenceNumberRange"])
+    def _list(self) -> set[str]:
+        found = set()
+        for one in self._ask("ListShards", StreamName=self.name)["Shards"]:
+            parents = [self.key_of(one[name]) for name in ("ParentShardId", "AdjacentParentShardId") if name in one]
+            key = self.key_of(one["ShardId"])
+            self._history.shard(key, self.name, parents, "EndingSequenceNumber" not in one["SequenceNumberRange"])
+            found.add(key)
+        return found
+
+    def listed(self) -> set[str]:
+        """Shards of which the retention has left anything, by the keys of their leases."""
+        return self._list()
 
     def _ask(self, operation: str, **request: Any) -> Any:
         answer = self.model.handle(operation, json.dumps(request).encode())
@@ -201,8 +271,8 @@ class StreamWire:
 class SimulatedSource(KinesisSource):
     """`KinesisSource` over a simulated connection."""
 
-    def __init__(self, wire: StreamWire) -> None:
-        self._stream = StreamName(STREAM)
+    def __init__(self, name: str, wire: StreamWire) -> None:
+        self._stream = StreamName(name)
         self._client = KinesisClient(wire)  # type: ignore[arg-type]
         self._arn = None
         self._wire = wire
@@ -227,8 +297,9 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
         return
 
 
-def wall_clock(loop: VirtualLoop, jumped_s: Callable[[], float]) -> Callable[[], float]:
-    """A process's wall clock, epoch seconds: as fast as its own clock, and as wrong as somebody set it."""
+def wall_clock(loop: VirtualLoop, service_s: float, jumped_s: Callable[[], float]) -> Callable[[], float]:
+    """A process's wall clock, epoch seconds: as fast as its own clock, and as wrong as somebody set it. It begins with
+    the service's.
+    """
     begin_s = loop.time()
-    at_start_s = EPOCH_S + loop.virtual.now_s
-    return lambda: at_start_s + (loop.time() - begin_s) + jumped_s()
+    return lambda: service_s + (loop.time() - begin_s) + jumped_s()

@@ -27,6 +27,8 @@ class Service(enum.StrEnum):
     """The leases."""
     WORKERS = "workers"
     """The table with the workers' own rows: it may be throttled or cut off for itself."""
+    LETTERS = "letters"
+    """Where dead letters go."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +110,21 @@ class SlowHandler(Fault):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Failing(Fault):
+    """What the worker's handlers need is down: all of them fail."""
+
+    worker: int
+    lasts_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outage(Fault):
+    """All processes are gone, and come back when so much time has passed: more than the stream keeps its records."""
+
+    hours: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Split(Fault):
     """An open shard becomes two. ``choice`` picks it."""
 
@@ -155,6 +172,24 @@ class FaultPlan:
     """What a batch takes to be handled, at most, unless a fault says otherwise."""
     failing: float = 0.0
     """The chance that a handler fails."""
+    streams: int = 1
+    """The shards are spread over so many streams, all of which each worker reads."""
+    keys: int = 0
+    """Records have so many partition keys; 0: one key, and chance says which shard they go to."""
+    bad: float = 0.0
+    """The chance that a record is one that no handler can handle: it has to become a dead letter."""
+    repeats: float = 0.0
+    """The chance that a record is put once more later."""
+    window_s: float = 0.0
+    """Duplicates are left out over a window of so long; 0: they are not."""
+    window_waits: bool = True
+    """As ``Deduplicate.wait``."""
+    parts: bool = False
+    """Records are split, each into none to three parts."""
+    gives_up_after_s: float | None = None
+    """A shard whose handlers only fail for so long is given up; None: it is not."""
+    cool_down_s: float = 8.0
+    """And left alone for so long by who gave it up."""
     program: str = "batches"
     """Which of `penstock.testing.sim.programs`; a simulator that is given a program of its own does not look here."""
     settings: dict[str, float | str] = field(default_factory=dict)
@@ -165,7 +200,7 @@ class FaultPlan:
     def calm(self) -> bool:
         """True when nothing goes wrong but that workers come and go, and shards: then no record may come twice."""
         calm = (Split, Merge, Join, Leave)
-        return not self.failing and all(isinstance(fault, calm) for fault in self.faults)
+        return not (self.failing or self.bad) and all(isinstance(fault, calm) for fault in self.faults)
 
     @classmethod
     def draw(cls, seed: int) -> FaultPlan:
@@ -188,7 +223,48 @@ class FaultPlan:
             program=program,
             settings=_settings(rng),
         )
-        return replace(plan, faults=_faults(rng, workers, duration_s))
+        return _with_options(replace(plan, faults=_faults(rng, workers, duration_s)))
+
+
+def _with_options(plan: FaultPlan) -> FaultPlan:
+    """Some have several streams, bad records, duplicates, keys side by side, parts, checkpoints in two phases, workers
+    that cannot work, or an outage that takes longer than the retention.
+    """
+    rng = random.Random(f"options {plan.seed}")
+    more: dict[str, Any] = {"streams": rng.choice([1, 1, 1, 1, 2, 3])}
+    found: list[Fault] = []
+    if rng.random() < 0.2:
+        more |= {"program": rng.choice(["by_key", "by_key", "unordered"]), "keys": rng.choice([4, 12, 40])}
+    elif rng.random() < 0.12:
+        more["program"] = "two_phase"
+    program = more.get("program", plan.program)
+    if rng.random() < 0.25:
+        more |= {"repeats": rng.choice([0.1, 0.3]), "window_s": rng.choice([10.0, 30.0, 60.0])}
+        more["window_waits"] = rng.random() < 0.75
+    if program != "two_phase" and rng.random() < 0.25:
+        more["bad"] = rng.choice([0.01, 0.05, 0.2])
+        if rng.random() < 0.5:
+            found += [_letters_noise(rng, rng.uniform(3.0, plan.duration_s))]
+    if program not in ("two_phase", "any_order") and rng.random() < 0.15:
+        more["parts"] = True
+    if program not in ("two_phase", "any_order") and rng.random() < 0.2:
+        more |= {"gives_up_after_s": rng.choice([1.0, 4.0]), "cool_down_s": rng.choice([4.0, 8.0])}
+        for _ in range(rng.randint(1, 2)):
+            at_s = rng.uniform(2.0, plan.duration_s)
+            found.append(Failing(at_s=at_s, worker=rng.randrange(plan.workers), lasts_s=rng.uniform(3.0, 20.0)))
+    if rng.random() < 0.12:
+        found.append(
+            Outage(at_s=rng.uniform(plan.duration_s / 3, plan.duration_s), hours=rng.choice([20.0, 25.0, 60.0]))
+        )
+    return replace(plan, **more, faults=tuple(sorted([*plan.faults, *found], key=lambda fault: fault.at_s)))
+
+
+def _letters_noise(rng: random.Random, at_s: float) -> Noise:
+    lost = rng.choice([0.1, 0.5])
+    return Noise(
+        at_s=at_s, service=Service.LETTERS, lasts_s=rng.uniform(5.0, 30.0), request_lost=lost, answer_lost=lost,
+        failed=rng.choice([0.0, 0.3]), slower=rng.choice([1.0, 50.0]),
+    )  # fmt: skip
 
 
 def _settings(rng: random.Random) -> dict[str, float | str]:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.leases.tenure import Loss, Lost
+from penstock.core.ledger.parts import Part
+from penstock.core.ledger.settings import ByKey
 from penstock.errors import PenstockError
+from penstock.events import ShardGivenUp
 from penstock.model import Position
 from penstock.runtime.consumer.consumer import Consumer
+from penstock.runtime.dead_letters.destinations import CallableLetters, DeadLettersTo
 from penstock.runtime.shard.batch import Batch
-from penstock.testing.sim.kinesis import STREAM, SimulatedSource, StreamWire, wall_clock
+from penstock.runtime.shard.two_phase import PendingChoice
+from penstock.testing.sim.kinesis import SimulatedSource, StreamWire, wall_clock
 from penstock.testing.sim.loop import VirtualLoop, drop
 from penstock.testing.sim.network import Link
 from penstock.testing.sim.plan import Service
@@ -21,14 +27,17 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from penstock.core.leases.tenure import Command
+    from penstock.core.ledger.letter import Letter
     from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.runtime.shard.two_phase import FoundPending
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.testing.sim.history import History
-    from penstock.testing.sim.kinesis import SimulatedStream
+    from penstock.testing.sim.kinesis import ServiceTime, SimulatedStream
     from penstock.testing.sim.loop import VirtualTime
     from penstock.testing.sim.table import SimulatedTable
 
 APPLICATION = "simulated"
+LETTER_TIMEOUT_S = 5.0
 START_AGAIN_S = 1.0
 """After a start that failed: who runs services does so too."""
 
@@ -46,13 +55,15 @@ class SimulatedConsumer(Consumer):
         def recorded(*arguments: Any, **options: Any) -> Batch[Any] | None:
             batch = take(*arguments, **options)
             if batch is not None and process.alive:
-                process.history.delivered(process.name, batch.shard_id, batch.token, _positions(batch, ()))
+                by_key = isinstance(reader.ledger.settings.order, ByKey)
+                key, parts = process.key_of(batch), _parts(batch, ())
+                process.history.delivered(process.name, key, batch.token, _positions(batch, ()), parts, by_key)
                 batch.__class__ = process.batch_class
             return batch
 
         def told(command: Command) -> None:
             if isinstance(command, Lost) and command.why is Loss.TAKEN and process.alive:
-                process.history.lease_lost(process.name, process.worker_id, reader.shard_id, reader.token)
+                process.history.lease_lost(process.name, process.worker_id, process.key_of(reader), reader.token)
             heard(command)
 
         reader.take = recorded  # type: ignore[method-assign]
@@ -65,31 +76,36 @@ def _positions(batch: Batch[Any], indices: Sequence[int]) -> list[Position]:
     return [Position(record.sequence_number, record.sub_sequence_number) for record in records]
 
 
+def _parts(batch: Batch[Any], indices: Sequence[int]) -> list[int] | None:
+    """Which parts of their records they are; None: records are not split."""
+    if not isinstance(batch.records[0], Part):
+        return None
+    records = batch.records if not indices else [batch.records[index] for index in indices]
+    return [record.part for record in records]
+
+
 def recorded_batches(process: Process) -> type[Batch[Any]]:
     """A Batch that tells the history of this process what is settled."""
 
-    def tell(batch: Batch[Any], positions: list[Position], counts: bool) -> bool:
+    def tell(batch: Batch[Any], positions: list[Position], counts: bool, parts: Sequence[int] | None = None) -> bool:
         if process.alive:
-            process.history.settled(process.name, batch.shard_id, batch.token, positions, counts)
+            process.history.settled(process.name, process.key_of(batch), batch.token, positions, counts, parts)
         return counts
 
     class RecordedBatch(Batch[Any]):
         __slots__ = ()
 
         def ack(self, *indices: int) -> bool:
-            return tell(self, _positions(self, indices), super().ack(*indices))
+            return tell(self, _positions(self, indices), super().ack(*indices), _parts(self, indices))
 
         def settle_through(self, record: Any) -> bool:
             index = record if isinstance(record, int) else list(self.records).index(record)
             last = _positions(self, (index,))[0]
-            positions = process.history.handed_out(self.shard_id, self.token, last)
+            positions = process.history.handed_out(process.key_of(self), self.token, last)
             return tell(self, positions, super().settle_through(record))
 
         def skip(self, *indices: int, reason: str = "skipped") -> bool:
-            return tell(self, _positions(self, indices), super().skip(*indices, reason=reason))
-
-        def dead_letter(self, *indices: int, error: BaseException | None = None) -> bool:
-            return tell(self, _positions(self, indices), super().dead_letter(*indices, error=error))
+            return tell(self, _positions(self, indices), super().skip(*indices, reason=reason), _parts(self, indices))
 
     return RecordedBatch
 
@@ -104,7 +120,8 @@ class Process:
         *,
         seed: int,
         time: VirtualTime,
-        stream: SimulatedStream,
+        streams: Sequence[SimulatedStream],
+        service_time: ServiceTime,
         table: SimulatedTable,
         history: History,
         settings: WorkerSettings,
@@ -124,6 +141,8 @@ class Process:
         """While a fault makes each batch take so long."""
         self.failing = failing
         """The chance that a handler is to fail."""
+        self.broken = False
+        """True while every handler fails."""
         self.alive = True
         """False once it has crashed."""
         self.leaving = False
@@ -135,12 +154,12 @@ class Process:
             service: Link(service.value, self.loop, random.Random(f"{seed} {name} {service}")) for service in Service
         }
         self.batch_class = recorded_batches(self)
-        self._stream = stream
+        self._streams = {stream.name: stream for stream in streams}
         self._table = table
         self._settings = settings
         self._program = program
         self._leave = asyncio.Event()
-        self._wall = wall_clock(self.loop, lambda: self.jumped_s)
+        self._wall = wall_clock(self.loop, service_time(), lambda: self.jumped_s)
         self._dead_tasks: list[asyncio.Task[Any]] = []
         self.consumer: Consumer | None = None
         self.main = self.loop.create_task(self._main())
@@ -156,7 +175,15 @@ class Process:
 
     def fails(self) -> bool:
         """Whether the handler of the next batch is to fail."""
-        return self.failing > 0 and self.rng.random() < self.failing
+        return self.broken or (self.failing > 0 and self.rng.random() < self.failing)
+
+    def key_of(self, located: Any) -> str:
+        """The key of the lease of a batch's shard, or of anything else's that names a stream and a shard."""
+        return self._streams[located.stream].key_of(located.shard_id)
+
+    def put_out(self, batch: Batch[Any], name: str) -> bool:
+        """The outputs of a batch, in a transaction of this name. False: it was given up meanwhile."""
+        return self.alive and self.history.put_out(self.name, self.key_of(batch), name, _positions(batch, ()))
 
     # --- what happens to it ---------------------------------------------------------------------
 
@@ -227,7 +254,10 @@ class Process:
         def link_rng(what: str) -> random.Random:
             return random.Random(f"{self.rng.random()} {what}")
 
-        wire = StreamWire(self._stream.model, self.links[Service.STREAM], self._wall, link_rng("wire"))
+        sources = [
+            SimulatedSource(name, StreamWire(stream.model, self.links[Service.STREAM], self._wall, link_rng(name)))
+            for name, stream in self._streams.items()
+        ]
         leases = TableConnection(
             self._table,
             self.links[Service.TABLE],
@@ -237,14 +267,44 @@ class Process:
         )
         return SimulatedConsumer(
             self,
-            SimulatedSource(wire),
+            sources if len(sources) > 1 else sources[0],
             application=APPLICATION,
             worker_id=self.worker_id,
             leases=leases,
-            settings=self._settings,
+            settings=self._own_settings(),
             rng=link_rng("consumer"),
-            on_event=self.history.event,
+            on_event=self._on_event,
         )
+
+    def _own_settings(self) -> WorkerSettings:
+        """With dead letters that the history hears of, and transactions that it knows."""
+        settings = self._settings
+        if isinstance(settings.dead_letters, DeadLettersTo):
+            settings = replace(settings, dead_letters=DeadLettersTo(self._bury))
+        return settings if settings.on_pending is not None else replace(settings, on_pending=self._on_pending)
+
+    async def _bury(self, letter: Letter) -> None:
+        """To where the settings say, over a connection that may fail; done when that has it."""
+        given = self._settings.dead_letters
+        assert isinstance(given, DeadLettersTo)
+        await CallableLetters(given.write).write(letter)
+        key, history = self.key_of(letter), self.history
+        await self.links[Service.LETTERS].call(
+            lambda: history.buried(self.name, key, letter.position, letter.part, letter.data), LETTER_TIMEOUT_S
+        )
+
+    def _on_pending(self, found: FoundPending) -> PendingChoice:
+        name = (found.state or b"").decode()
+        done = self.alive and self.history.is_put_out(self.key_of(found), name, found.position)
+        return PendingChoice.COMMIT if done else PendingChoice.ABANDON
+
+    def _on_event(self, event: Any) -> None:
+        if not self.alive:
+            return
+        key = self.key_of(event) if hasattr(event, "shard_id") and event.stream in self._streams else None
+        self.history.event(event, key)
+        if key is not None and isinstance(event, ShardGivenUp):
+            self.history.gave_up(self.name, key, event.cool_down_s / self.loop.rate)
 
     def _on_error(self, context: dict[str, Any]) -> None:
         if self.alive:
@@ -253,4 +313,4 @@ class Process:
             self.history.fault("an error that nobody handles", what)
 
 
-__all__ = ["APPLICATION", "STREAM", "Process", "SimulatedConsumer"]
+__all__ = ["APPLICATION", "Process", "SimulatedConsumer"]

@@ -5,6 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.ledger.settings import ByKey
+from penstock.errors import CheckpointError
+from penstock.runtime.consumer.driving import Unordered
+from penstock.testing.sim.story import BAD
+
 if TYPE_CHECKING:
     from penstock.runtime.consumer.consumer import Consumer
     from penstock.runtime.shard.batch import Batch
@@ -15,13 +20,25 @@ class HandlerError(Exception):
     """The handler of a simulation fails because it is told to."""
 
 
+class BadRecordError(Exception):
+    """A record that no handler can handle."""
+
+
+def check(record: Any) -> None:
+    """Raise BadRecordError for one that is bad; of a record that is split the first part is."""
+    if record.data.endswith(BAD):
+        raise BadRecordError("it cannot be handled")
+
+
 async def handle(batch: Batch[Any], process: Process) -> None:
-    """Take some time, and fail if that is the process's lot."""
+    """Take some time, and fail if that is the process's lot, or the records'."""
     handling_s = process.handling_s()
     if handling_s:
         await asyncio.sleep(handling_s)
     if process.fails():
         raise HandlerError("told to fail")
+    for record in batch.records:
+        check(record)
 
 
 async def batches(consumer: Consumer, process: Process) -> None:
@@ -54,7 +71,9 @@ async def any_order(consumer: Consumer, process: Process) -> None:
 
     async def settle(batch: Batch[Any], index: int) -> None:
         await asyncio.sleep(process.handling_s())
-        if process.fails():
+        if batch.records[index].data.endswith(BAD):
+            batch.dead_letter(index, error=BadRecordError("it cannot be handled"))
+        elif process.fails():
             batch.nack(index, delay_s=process.rng.uniform(0.0, 1.0))
         else:
             batch.ack(index)
@@ -84,6 +103,61 @@ async def only_the_last(consumer: Consumer, process: Process) -> None:
         batch.settle_through(len(batch) - 1)
 
 
+async def by_key(consumer: Consumer, process: Process) -> None:
+    """The consumer drives a function, partition keys side by side."""
+    busy: set[tuple[str, str, int, str]] = set()
+
+    async def one_of_a_key(batch: Batch[Any]) -> None:
+        one = batch.stream, batch.shard_id, batch.token, batch.records[0].partition_key
+        if one in busy:
+            process.history.fault("a key side by side", f"{process.name}: {batch.shard_id}")
+        busy.add(one)
+        try:
+            await handle(batch, process)
+        finally:
+            busy.discard(one)
+
+    await consumer.run(one_of_a_key, concurrency=ByKey(slots_max=4))
+
+
+async def unordered(consumer: Consumer, process: Process) -> None:
+    """The consumer drives a function, record by record, in no order."""
+
+    async def one(record: Any) -> None:
+        await asyncio.sleep(process.handling_s() / 4)
+        if process.fails():
+            raise HandlerError("told to fail")
+        check(record.record)
+
+    await consumer.run(one, concurrency=Unordered(slots_max=4), each_record=True)
+
+
+async def two_phase(consumer: Consumer, process: Process) -> None:
+    """Each batch is put out by a transaction, whose name is prepared with the checkpoint; some are given up."""
+
+    async def work(batch: Batch[Any]) -> None:
+        name = f"{batch.shard_id} {batch.token} {process.rng.random()}"
+        pending = await batch.prepare(name.encode())
+        await asyncio.sleep(process.handling_s())
+        if process.rng.random() < 0.05:
+            await pending.abandon()
+            batch.nack()
+        elif process.put_out(batch, name):
+            batch.ack()
+            await pending.commit()
+
+    async def follow(reader: object) -> None:
+        async for batch in reader:  # type: ignore[attr-defined]
+            try:
+                await work(batch)
+            except CheckpointError:
+                batch.nack(delay_s=0.5)
+
+    async with asyncio.TaskGroup() as group:
+        async for reader in consumer.shards():
+            group.create_task(follow(reader))
+
+
 PROGRAMS = {
     "batches": batches,
     "shards": shards,
@@ -91,4 +165,7 @@ PROGRAMS = {
     "any_order": any_order,
     "leaves_early": leaves_early,
     "only_the_last": only_the_last,
+    "by_key": by_key,
+    "unordered": unordered,
+    "two_phase": two_phase,
 }

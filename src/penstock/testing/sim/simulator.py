@@ -8,27 +8,33 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.ledger.checkpoints import Every, Prompt, Riding
+from penstock.core.ledger.dedupe import Deduplicate
+from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.model import StartAt
+from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds.fan_out import FanOutTimes
 from penstock.runtime.worker.settings import WorkerSettings
-from penstock.testing.sim.history import Broken, History
-from penstock.testing.sim.kinesis import SimulatedStream
+from penstock.testing.sim.history import Broken, History, Promises
+from penstock.testing.sim.kinesis import STREAM, ServiceTime, SimulatedStream
 from penstock.testing.sim.loop import VirtualTime
 from penstock.testing.sim.plan import (
     Crash,
     Cut,
+    Failing,
     FaultPlan,
     Join,
     Jump,
     Leave,
     Merge,
     Noise,
+    Outage,
     Pause,
     SlowHandler,
     Split,
 )
 from penstock.testing.sim.process import Process
-from penstock.testing.sim.programs import PROGRAMS
+from penstock.testing.sim.programs import PROGRAMS, HandlerError
+from penstock.testing.sim.story import BAD
 from penstock.testing.sim.table import SimulatedTable, now
 
 if TYPE_CHECKING:
@@ -48,6 +54,7 @@ QUIET_AFTER_FAILOVERS = 2.0
 QUIET_FAILOVERS = 1.5
 """Then no lease moves for so many."""
 LEAVE_S_MAX = 30.0
+RETENTION_S = 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -94,11 +101,10 @@ class Simulator:
     ) -> None:
         self.plan = plan
         self.time = VirtualTime()
-        self.history = History(lambda: self.time.now_s)
         self.settings = _settings(plan) if settings is None else settings
-        self.stream = SimulatedStream(
-            self.time, self.history, random.Random(f"stream {plan.seed}"), shards=plan.shards, limits=plan.limits
-        )
+        self.history = History(lambda: self.time.now_s, _promises(plan))
+        self.service_time = ServiceTime(self.time)
+        self.streams = [self._stream(number) for number in range(plan.streams)]
         self.table = SimulatedTable(self.time, self.history)
         self.processes: list[Process] = []
         """All that there ever were."""
@@ -134,6 +140,13 @@ class Simulator:
             history.digest,
         )
 
+    def _stream(self, number: int) -> SimulatedStream:
+        plan = self.plan
+        name = STREAM if number == 0 else f"{STREAM}-{number + 1}"
+        rng = random.Random(f"stream {plan.seed}" if number == 0 else f"stream {plan.seed} {number}")
+        shards = max(1, (plan.shards + number) // plan.streams)
+        return SimulatedStream(name, plan, shards, self.service_time, self.history, rng)
+
     # --- phases ---------------------------------------------------------------------------------
 
     def _faults(self) -> None:
@@ -151,8 +164,11 @@ class Simulator:
             records = self._rng.choice([0, 1, 2]) * self.plan.records_per_s * PUT_INTERVAL_S
             whole = int(records) + (self._rng.random() < records % 1)
             if whole:
-                self.stream.put(whole, aggregates=self.plan.aggregates)
+                self._any_stream().put(whole)
             self.time.after(PUT_INTERVAL_S * self._rng.uniform(0.5, 1.5), self._put)
+
+    def _any_stream(self) -> SimulatedStream:
+        return self.streams[0] if len(self.streams) == 1 else self._rng.choice(self.streams)
 
     def _heal(self) -> None:
         for process in self.processes:
@@ -160,26 +176,29 @@ class Simulator:
                 link.cut = None
                 link.noises.clear()
             process.slow_s = None
-            process.failing, process.handle_s = 0.0, 0.0
+            process.failing, process.handle_s, process.broken = 0.0, 0.0, False
             if process.loop.frozen and process.alive:
                 process.loop.thaw()
         if not any(process.here and not process.leaving for process in self.processes):
             self._join()
-        for _ in range(3):
-            self.stream.put(5, aggregates=self.plan.aggregates)
+        for stream in self.streams:
+            for _ in range(3):
+                stream.put(5)
 
     def _come_right(self) -> None:
         """Within a bounded time every record is settled, and every shard with a worker that lives."""
         healed_s = self.time.now_s
         until_s = healed_s + HEALED_FAILOVERS_MAX * self.settings.failover_s
         wrong = self._wrong()
-        while wrong and self.time.now_s < until_s and not self.history.broken:
+        while (wrong or self.history.untold) and self.time.now_s < until_s and not self.history.broken:
             self.time.run(self.time.now_s + LOOK_INTERVAL_S)
             wrong = self._wrong()
         if wrong:
             self.history.fault("no progress after healing", f"{until_s - healed_s:.0f} s later: {wrong}")
             self.history.lost()
             return
+        if self.history.untold:
+            self.history.fault("a loss that nobody tells", f"records were trimmed of {sorted(self.history.untold)}")
         # A worker may still be taken for silent whose row was written for the last time before the faults ended.
         self.time.run(max(self.time.now_s, healed_s + QUIET_AFTER_FAILOVERS * self.settings.failover_s))
         moves = len(self.history.moves)
@@ -201,8 +220,10 @@ class Simulator:
         held = dict.fromkeys(working, 0)
         for key, story in self.history.shards.items():
             row = self.table.get(key)
-            if story.ended:
+            if story.ended or (story.gone and row is None):
                 continue
+            if story.gone:
+                return f"{key} is trimmed, and its lease is there"
             if row is None:
                 return f"{key} has no lease"
             if story.closed:
@@ -230,7 +251,11 @@ class Simulator:
             if row.owner is not None and not row.ended:
                 self.history.fault("a lease is left behind", f"{row.key} with {row.owner}, who has gone")
             story = self.history.shards[row.key]
-            if story.positions and not row.ended and row.checkpoint.position != story.positions[-1]:
+            if (
+                len(story.positions) > story.trimmed
+                and not row.ended
+                and row.checkpoint.position != story.positions[-1]
+            ):
                 self.history.fault("settled and not stored", f"{row.key} is at {row.checkpoint.text}")
 
     # --- workers --------------------------------------------------------------------------------
@@ -249,7 +274,8 @@ class Simulator:
             worker_id or name,
             seed=self.plan.seed,
             time=self.time,
-            stream=self.stream,
+            streams=self.streams,
+            service_time=self.service_time,
             table=self.table,
             history=self.history,
             settings=self.settings,
@@ -269,13 +295,15 @@ class Simulator:
     def _happen(self, fault: Fault) -> None:
         self.history.note(fault)
         if isinstance(fault, Split):
-            self.stream.split(fault.choice)
+            self._any_stream().split(fault.choice)
         elif isinstance(fault, Merge):
-            self.stream.merge(fault.choice)
+            self._any_stream().merge(fault.choice)
         elif isinstance(fault, Join):
             self._join()
         elif isinstance(fault, Noise):
             self._noise(fault)
+        elif isinstance(fault, Outage):
+            self._outage(fault)
         else:
             worker: int = fault.worker  # type: ignore[attr-defined]
             if worker < len(self.fleet) and self.fleet[worker].here:
@@ -294,6 +322,18 @@ class Simulator:
                     link.noises.remove(fault)
 
         self.time.after(fault.lasts_s, end)
+
+    def _outage(self, fault: Outage) -> None:
+        """Nothing happens meanwhile, so it takes no time here."""
+        for place, process in enumerate(self.fleet):
+            if process.here:
+                process.crash()
+                back_s, worker_id = self._rng.uniform(0.5, 3.0), process.worker_id if self._rng.random() < 0.5 else None
+                if not process.leaving:
+                    self.time.after(back_s, lambda place=place, name=worker_id: self._come_back(place, name))  # type: ignore[misc]
+        self.service_time.passed_s += fault.hours * 3600
+        listed = set().union(*(stream.listed() for stream in self.streams))
+        self.history.trimmed(self.service_time() - RETENTION_S, listed)
 
     def _befall(self, fault: Any, process: Process) -> None:
         match fault:
@@ -322,6 +362,13 @@ class Simulator:
                     process.slow_s = None
 
                 self.time.after(fault.lasts_s, quick)
+            case Failing():
+                process.broken = True
+
+                def works() -> None:
+                    process.broken = False
+
+                self.time.after(fault.lasts_s, works)
             case Leave():
                 process.leave()
 
@@ -330,7 +377,30 @@ def _settings(plan: FaultPlan) -> WorkerSettings:
     given: dict[str, Any] = dict(plan.settings)
     cadence = CADENCES[str(given.pop("cadence", "riding"))]
     settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON, cadence=cadence, **given)
-    return replace(settings, fan_out=FanOutTimes()) if plan.fan_out else settings
+    settings = replace(settings, fan_out=FanOutTimes()) if plan.fan_out else settings
+    retry = Retry(tries_max=None)
+    if plan.gives_up_after_s is not None:
+        retry = replace(retry, give_up_after_s=plan.gives_up_after_s, cool_down_s=plan.cool_down_s)
+    if plan.bad or plan.parts or plan.gives_up_after_s is not None:  # what fails by chance is no record's fault
+        retry = replace(retry, transient=(HandlerError,), tries_max=2, cap_s=2.0)
+        settings = replace(settings, dead_letters=DeadLettersTo(_kept), ledger=LedgerSettings(retry=retry))
+    if plan.window_s:
+        choice = Deduplicate(key=lambda record: record.data, window_s=plan.window_s, wait=plan.window_waits)
+        settings = replace(settings, deduplicate=choice)
+    return replace(settings, split=lambda record: range(_parts_of(record.data))) if plan.parts else settings
+
+
+def _kept(letter: object) -> None:
+    """The history keeps it."""
+
+
+def _parts_of(data: bytes) -> int:
+    """None to three, as the record has it."""
+    return int(data.removesuffix(BAD)) % 4
+
+
+def _promises(plan: FaultPlan) -> Promises:
+    return Promises(plan.window_s, plan.window_waits, _parts_of if plan.parts else None)
 
 
 def simulate(seed: int) -> Report:
