@@ -15,7 +15,7 @@ from aws_servers import Received, Reply, ok
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset, WindowUpdated
+from h2.events import DataReceived, PingReceived, RequestReceived, StreamEnded, StreamReset, WindowUpdated
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
@@ -83,6 +83,7 @@ class Peer(asyncio.Protocol):
         self.is_deaf = False
         """Nothing that comes is looked at any more, a PING neither."""
         self.is_gone = False
+        self.on_ping: Callable[[bytes], None] = lambda data: None
         self.fault: ProtocolError | None = None
         """What the client did wrong."""
         self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding="latin-1"))
@@ -118,6 +119,8 @@ class Peer(asyncio.Protocol):
                 self.asked[event.stream_id].was_reset = True
             elif isinstance(event, StreamEnded):
                 self.server.take(self.asked[event.stream_id])
+            elif isinstance(event, PingReceived):
+                self.on_ping(event.ping_data)
             elif isinstance(event, WindowUpdated):
                 for asked in self.asked.values():
                     asked.push()

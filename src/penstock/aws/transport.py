@@ -190,8 +190,8 @@ class HttpTransport:
 
 def _shared_pool(settings: WireSettings, dialer: Dialer, pool: Pool) -> SharedPool:
     try:
-        from penstock.aws.http.multiplexed import Multiplexing
         from penstock.aws.http.sharing import SharedPool
+        from penstock.aws.http.stream import Multiplexing
     except ModuleNotFoundError as fault:
         raise OptionError(
             f"HTTP/2 (http2={settings.http2!r}) needs the package h2: pip install 'penstock[http2]'"

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 HEAD_BYTES = 9
 GOAWAY = 7
-GOAWAY_BYTES_MAX = 16 * 1024
-"""No frame may be longer unless we allow it; a GOAWAY's text is not worth more."""
+FRAME_BYTES_MAX = 64 * 1024
+"""The other side may send frames of this size: fewer of them, and none keeps the others waiting for long. A longer one
+is refused by its head, as the library would wait for all of it.
+"""
 
 
 class BadFrameError(Exception):
@@ -23,7 +25,11 @@ class GoAway(NamedTuple):
 
     last_stream_id: int
     error_code: int
-    text: str
+
+    @property
+    def reason(self) -> str:
+        """For a message."""
+        return "GOAWAY" if self.error_code == 0 else f"GOAWAY with error code {self.error_code}"
 
 
 class FrameSplitter:
@@ -42,10 +48,12 @@ class FrameSplitter:
         begin, at, end = 0, self._left, len(data)
         while at + HEAD_BYTES <= end:
             size = int.from_bytes(data[at : at + 3], "big")
+            if size > FRAME_BYTES_MAX:
+                raise BadFrameError(f"a frame of {size} bytes")
             if data[at + 3] != GOAWAY:
                 at += HEAD_BYTES + size
                 continue
-            if not 8 <= size <= GOAWAY_BYTES_MAX:
+            if size < 8:
                 raise BadFrameError(f"a GOAWAY frame of {size} bytes")
             if at + HEAD_BYTES + size > end:
                 break
@@ -62,8 +70,4 @@ class FrameSplitter:
 
 
 def _go_away(body: bytes) -> GoAway:
-    return GoAway(
-        int.from_bytes(body[:4], "big") & 0x7FFF_FFFF,
-        int.from_bytes(body[4:8], "big"),
-        body[8:].decode("ascii", "replace"),
-    )
+    return GoAway(int.from_bytes(body[:4], "big") & 0x7FFF_FFFF, int.from_bytes(body[4:8], "big"))

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import (
@@ -21,12 +20,11 @@ from h2.events import (
     StreamReset,
 )
 from h2.exceptions import ProtocolError
-from h2.settings import SettingCodes, Settings
-from hpack import HeaderTuple, NeverIndexedHeaderTuple
 
-from penstock.aws.http.exchange import Answer, BrokenError, Exchange, NotProcessedError, TooLongError, let_in
+from penstock.aws.http.exchange import Answer, BrokenError, NotProcessedError, TooLongError, let_in
 from penstock.aws.http.frames import BadFrameError, FrameSplitter, GoAway
 from penstock.aws.http.messages import BadAnswerError
+from penstock.aws.http.stream import Stream, header_block, library_connection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -34,30 +32,16 @@ if TYPE_CHECKING:
     from h2.events import Event
 
     from penstock.aws.http.exchange import Limits, Request
+    from penstock.aws.http.stream import Multiplexing
 
 READ_BYTES = 256 * 1024
 """Received at a time, by each connection."""
-FRAME_BYTES_MAX = 64 * 1024
-"""The other side may send frames of this size: fewer of them, and none keeps the others waiting for long."""
-HEADERS_BYTES_MAX = 64 * 1024
-"""Of one answer, as RFC 9113 counts them (6.5.2)."""
 UNSENT_BYTES_MAX = 1024 * 1024
 """Bodies wait until what is written has left. What comes beyond are answers to the other side's own frames, which it
 does not read: the connection is dropped then.
 """
-SECRETS = frozenset({"authorization", "x-amz-security-token"})
-"""Headers that no table of the connection keeps (RFC 7541, 7.1.3)."""
-
-
-class Multiplexing(NamedTuple):
-    """Of one connection: what may wait on each stream, how many there are at most, and when it is asked for a sign of
-    life and given up.
-    """
-
-    window_bytes: int
-    streams_max: int
-    ping_interval_s: float
-    ping_timeout_s: float
+NOTHING_DONE = (ErrorCodes.REFUSED_STREAM, ErrorCodes.HTTP_1_1_REQUIRED)
+"""How a stream is reset that the other side has not begun (RFC 9113, 8.7 and 9.2)."""
 
 
 class MultiplexedConnection(asyncio.BufferedProtocol):
@@ -76,18 +60,20 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         """Streams that are promised or open."""
         self.reusable = True
         """False once no further request may follow."""
+        self.wants_http1 = False
+        """The other side has said that it is to be asked by HTTP/1.1."""
         self._options = options
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._scratch = memoryview(bytearray(READ_BYTES))
         self._splitter = FrameSplitter()
-        self._h2 = _library_connection(options)
+        self._h2 = library_connection(options)
         self._begun = self._loop.create_future()
         self._scheme = b"https"
         self._over = False  # nothing is sent or heard any more
         self._failed: Exception | None = None
-        self._open: dict[int, _Stream] = {}
+        self._open: dict[int, Stream] = {}
         self._sending: dict[int, memoryview] = {}
         self._may_write = True
         self._heard_s = self._loop.time()
@@ -232,14 +218,14 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
 
     # --- requests ---
 
-    def _begin(self, request: Request, limits: Limits, *, streamed: bool) -> _Stream:
-        stream = _Stream(self._loop, limits, streamed=streamed)
+    def _begin(self, request: Request, limits: Limits, *, streamed: bool) -> Stream:
+        stream = Stream(self._loop, limits, streamed=streamed)
         if not self.reusable:
             stream.fail(NotProcessedError("the connection takes no further requests"))
             return stream
         try:
             stream.id = self._h2.get_next_available_stream_id()
-            self._h2.send_headers(stream.id, self._header_block(request), end_stream=not request.body)
+            self._h2.send_headers(stream.id, header_block(request, self._scheme), end_stream=not request.body)
         except ProtocolError as error:  # no number is left, or the other side has lowered its bound just now
             stream.id = 0
             stream.fail(NotProcessedError(f"the connection takes no further requests ({error})"))
@@ -254,24 +240,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         stream.timer = self._loop.call_at(stream.due_s(), self._check_time, stream)
         return stream
 
-    def _header_block(self, request: Request) -> list[HeaderTuple]:
-        """The request's headers. ``host`` is said as ``:authority``, which a signature takes for it."""
-        headers = request.headers
-        block = [
-            HeaderTuple(b":method", b"POST"),
-            HeaderTuple(b":scheme", self._scheme),
-            HeaderTuple(b":authority", headers["host"].encode("latin-1")),
-            HeaderTuple(b":path", request.target.encode("latin-1")),
-        ]
-        for name, value in headers.items():
-            lower = name.lower()
-            if lower != "host":
-                kind = NeverIndexedHeaderTuple if lower in SECRETS else HeaderTuple
-                block.append(kind(lower.encode("latin-1"), value.encode("latin-1")))
-        block.append(HeaderTuple(b"content-length", b"%d" % len(request.body)))
-        return block
-
-    def _end(self, stream: _Stream) -> None:
+    def _end(self, stream: Stream) -> None:
         """Leave an exchange, however it ended. If the answer was not read to its end, its stream is reset; the others
         notice nothing.
         """
@@ -284,13 +253,14 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
                 self._h2.reset_stream(stream.id, ErrorCodes.CANCEL)
         self._sending.pop(stream.id, None)
         if stream.streamed:
-            self._taken(stream, stream.waiting_bytes)
+            self._h2.acknowledge_received_data(stream.waiting_bytes, stream.id)
+        self._flush()
         if not self._open:
             self.idle_since_s = self._loop.time()
             if not self.reusable:
                 self.close()
 
-    def _check_time(self, stream: _Stream) -> None:
+    def _check_time(self, stream: Stream) -> None:
         """Time out, or look again later."""
         # The window is opened again when half of it was taken: until then the other side may have to wait for us.
         held_up = stream.streamed and stream.waiting_bytes >= self._options.window_bytes // 2
@@ -300,7 +270,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         else:
             stream.fail(overdue)
 
-    def _taken(self, stream: _Stream, size: int) -> None:
+    def _taken(self, stream: Stream, size: int) -> None:
         """Let the other side send as much again."""
         if size and not self._over:
             self._h2.acknowledge_received_data(size, stream.id)
@@ -352,7 +322,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         elif isinstance(event, StreamReset):
             self._take_reset(stream, event)
 
-    def _take_head(self, stream: _Stream, event: ResponseReceived) -> None:
+    def _take_head(self, stream: Stream, event: ResponseReceived) -> None:
         status, headers = 0, {}
         for name, value in event.headers:
             if name == b":status":
@@ -366,7 +336,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         elif int(headers.get("content-length", "0")) > stream.limits.bytes_max:
             stream.fail(TooLongError())
 
-    def _take_data(self, stream: _Stream, event: DataReceived) -> None:
+    def _take_data(self, stream: Stream, event: DataReceived) -> None:
         data = event.data or b""
         kept = len(data) if stream.failed is None else 0
         if kept:
@@ -382,13 +352,16 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         if at_once:
             self._h2.acknowledge_received_data(at_once, stream.id)
 
-    def _take_reset(self, stream: _Stream, event: StreamReset) -> None:
+    def _take_reset(self, stream: Stream, event: StreamReset) -> None:
         stream.is_reset = True
         self._sending.pop(stream.id, None)
         if stream.complete:
             return
-        if event.error_code == ErrorCodes.REFUSED_STREAM:
-            stream.fail(NotProcessedError("the service refused the request before it did anything (REFUSED_STREAM)"))
+        if event.error_code == ErrorCodes.HTTP_1_1_REQUIRED:
+            self.wants_http1 = True
+            self._no_more()
+        if event.error_code in NOTHING_DONE and not stream.heard:
+            stream.fail(NotProcessedError(f"the service refused the request ({_code(event.error_code)})"))
         else:
             stream.fail(BrokenError(f"the service broke it off ({_code(event.error_code)})", heard=True))
 
@@ -396,9 +369,9 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         """The other side takes no more. What it has not begun is failed, what it has goes on."""
         self._no_more()
         for stream in list(self._open.values()):
-            if stream.id > told.last_stream_id and not stream.complete and stream.failed is None:
+            if stream.id > told.last_stream_id and not stream.heard and stream.failed is None:
                 self._sending.pop(stream.id, None)
-                stream.fail(NotProcessedError("the service closes the connection and did nothing about the request"))
+                stream.fail(NotProcessedError(f"the service closes the connection first ({told.reason})"))
         if not self._open:
             self.close()
 
@@ -420,10 +393,9 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             self._h2.ping(b"penstock")
             self._flush()
             self._pinged_s, self._unsent_at_ping = now_s, self._unsent()
+        due_s = (self._heard_s if self._open and self._pinged_s is None else now_s) + options.ping_interval_s
         if self._pinged_s is not None:
-            due_s = self._pinged_s + options.ping_timeout_s
-        else:
-            due_s = (self._heard_s if self._open else now_s) + options.ping_interval_s
+            due_s = min(due_s, self._pinged_s + options.ping_timeout_s)
         self._watch = self._loop.call_at(due_s, self._look_after)
 
     def _no_more(self) -> None:
@@ -452,46 +424,6 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._transport.write(data)
         if self._unsent() > UNSENT_BYTES_MAX and not self._over:
             self._break(BadAnswerError("the other side does not read what it asks for"))
-
-
-class _Stream(Exchange):
-    """With what only HTTP/2 has: a number, and an end of its own."""
-
-    __slots__ = ("head", "id", "is_reset")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits, *, streamed: bool) -> None:
-        super().__init__(loop, limits, streamed=streamed)
-        self.id = 0
-        self.head: Answer | None = None
-        self.is_reset = False
-
-    def complete_now(self) -> None:
-        """The answer is whole."""
-        if self.failed is not None:
-            return
-        self.complete = True
-        if self.streamed:
-            self.wake()
-        elif not self.answer.done():
-            assert self.head is not None
-            self.answer.set_result(self.head._replace(body=b"".join(self.parts)))
-            self.waiting_bytes = 0
-
-
-def _library_connection(options: Multiplexing) -> H2Connection:
-    # Our headers are as they have to be; what comes is checked.
-    connection = H2Connection(H2Configuration(validate_outbound_headers=False, normalize_outbound_headers=False))
-    connection.local_settings = Settings(
-        initial_values={
-            SettingCodes.ENABLE_PUSH: 0,
-            SettingCodes.INITIAL_WINDOW_SIZE: options.window_bytes,
-            SettingCodes.MAX_FRAME_SIZE: FRAME_BYTES_MAX,
-            SettingCodes.MAX_HEADER_LIST_SIZE: HEADERS_BYTES_MAX,
-        }
-    )
-    connection.max_inbound_frame_size = FRAME_BYTES_MAX
-    connection.decoder.max_header_list_size = HEADERS_BYTES_MAX
-    return connection
 
 
 def _code(code: ErrorCodes | int | None) -> str:

@@ -7,13 +7,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock.aws.http.exchange import BrokenError
-from penstock.aws.http.multiplexed import MultiplexedConnection, Multiplexing
+from penstock.aws.http.multiplexed import MultiplexedConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.aws.http.connection import Connection
     from penstock.aws.http.dialing import Dialer, Origin
+    from penstock.aws.http.stream import Multiplexing
 
 log = logging.getLogger("penstock.aws")
 
@@ -48,7 +49,7 @@ class SharedPool:
         """Lend a stream; give it back with `give_back`, however it fared. None: the origin has no HTTP/2."""
         place = self._places.get(origin)
         if place is None:
-            place = self._places[origin] = _Place()
+            place = self._places[origin] = _Place(origin)
         asked_s = self._loop.time()
         while place.has_http2:
             connection = place.with_room()
@@ -96,8 +97,7 @@ class SharedPool:
             place.failed, place.failed_s = error, self._loop.time()
             raise
         if not isinstance(connection, MultiplexedConnection):
-            place.has_http2 = False
-            log.warning("%s:%d does not offer HTTP/2: it is asked by HTTP/1.1", origin.host, origin.port)
+            place.ask_by_http1("does not choose HTTP/2")
             self._on_http1(origin, connection)
         elif connection.room <= 0:
             connection.close()
@@ -122,7 +122,7 @@ class SharedPool:
 class _Place:
     """What is open to one origin."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin: Origin) -> None:
         self.connections: list[MultiplexedConnection] = []
         self.has_http2 = True
         self.turn = asyncio.Lock()
@@ -130,6 +130,7 @@ class _Place:
         self.failed: Exception | None = None
         self.failed_s = 0.0
         self._change: asyncio.Future[None] | None = None
+        self._origin = origin
 
     def add(self, connection: MultiplexedConnection) -> None:
         self.failed = None
@@ -147,7 +148,15 @@ class _Place:
         self._change = asyncio.get_running_loop().create_future()
         await self._change
 
+    def ask_by_http1(self, why: str) -> None:
+        """From now on; it is told once."""
+        if self.has_http2:
+            self.has_http2 = False
+            log.warning("%s:%d %s: it is asked by HTTP/1.1", self._origin.host, self._origin.port, why)
+
     def changed(self) -> None:
+        if any(connection.wants_http1 for connection in self.connections):
+            self.ask_by_http1("wants no HTTP/2 (HTTP_1_1_REQUIRED)")
         if self._change is not None and not self._change.done():
             self._change.set_result(None)
 
