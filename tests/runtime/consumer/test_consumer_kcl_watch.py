@@ -12,7 +12,7 @@ from penstock.core.assignment.fleet import Coordination, Fleet, Place
 from penstock.core.assignment.kcl_rows import metrics_row
 from penstock.core.leases import Done, Outcome, Unknown
 from penstock.errors import UnavailableError
-from penstock.runtime.worker.kcl_watch import LOOK_INTERVAL_S, KclWatch
+from penstock.runtime.worker.kcl_watch import KclWatch
 from penstock.runtime.worker.processors import busy_percent
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+LOOK_INTERVAL_S = 60.0
 F = 10.0
 EPOCH_S = 1_800_000_000.0
 
@@ -62,6 +63,7 @@ def watching(table: KclTable, clock: Clock, busy: float | None = 42.0) -> KclWat
         table,
         failover_s=F,
         report_interval_s=30.0,
+        look_interval_s=LOOK_INTERVAL_S,
         clock=clock,
         epoch_s=clock.epoch_s,
         busy=lambda: lambda: busy,

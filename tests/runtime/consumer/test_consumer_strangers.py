@@ -167,7 +167,7 @@ async def test_a_stranger_who_takes_half_of_a_shards_calls(local: LocalKinesis, 
             calls = local.stats().operations["GetRecords"].calls
     assert set(reading.got.values()) == {1}
     refused = sum(isinstance(event, ReadRefused) for event in reading.events)
-    assert 0 < refused < calls / 3
+    assert 0 < refused < calls / 10  # who forgets each refusal at once: one of seven
     assert stranger.answered > stranger.refused
     latencies_s = sorted(reading.latencies_s)
     # Alone it is a quarter of a second at most; who forgets each refusal at once, or waits longer after each, has more.

@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.wiring import LeaseTableOptions, WireSettings
 
-CLOSE_GRACE_S = 5.0
-"""Beyond the drain's deadline, for the writes that give the leases away."""
-
 
 class Consumer:
     """Reads streams' shards beside other consumers of the same ``application``, each shard by one of them.
@@ -174,16 +171,16 @@ class Consumer:
         try:
             if worker is not None and running is not None and not running.done():
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self.settings.drain_deadline_s + CLOSE_GRACE_S):
+                    async with asyncio.timeout(self.settings.drain_deadline_s + self.settings.close_grace_s):
                         await worker.stop()
         finally:
             if running is not None:
                 if not running.done():
-                    await asyncio.wait((running,), timeout=CLOSE_GRACE_S)
+                    await asyncio.wait((running,), timeout=self.settings.close_grace_s)
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
             self._running = None
-            await self._lifecycle.close(min(self.settings.drain_deadline_s, CLOSE_GRACE_S))
+            await self._lifecycle.close(min(self.settings.drain_deadline_s, self.settings.close_grace_s))
             for stream in self._streams.values():
                 await stream.source.close()
             if self._own_table is not None:

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from penstock.core.leases.listing import Listing
     from penstock.ports import SharedWithKcl
 
-LOOK_INTERVAL_S = 60.0
-"""Between looks at tables that are no lease tables."""
 RETRY_INTERVAL_S = 1.0
+"""Before a metrics row is shown again that was not confirmed."""
 
 
 class KclWatch:
@@ -35,17 +34,21 @@ class KclWatch:
         *,
         failover_s: float,
         report_interval_s: float,
+        look_interval_s: float,
         clock: Callable[[], float],
         epoch_s: Callable[[], float] = time.time,
         busy: Callable[[], Callable[[], float | None]] = busy_percent,
     ) -> None:
-        """``epoch_s``: the wall clock, which a leader compares with his own; ``busy`` begins to measure processors."""
+        """``look_interval_s``: between looks at tables that are no lease tables. ``epoch_s``: the wall clock, which a
+        leader compares with his own; ``busy`` begins to measure processors.
+        """
         self.finding = Finding(Fleet.ALONE)
         self._worker_id = worker_id
         self._table = table
         self._clock = clock
         self._epoch_s = epoch_s
         self._failover_s = failover_s
+        self._look_interval_s = look_interval_s
         self._report_interval_s = report_interval_s
         self._watch = FleetWatch(failover_s=failover_s, report_interval_s=report_interval_s)
         self._own_tables: Coordination | None = None
@@ -87,9 +90,9 @@ class KclWatch:
         except PenstockError as error:
             if not error.retryable or self._look_at_s == float("-inf"):
                 raise  # whose rules hold has to be known before anything is taken
-            self._look_at_s = now_s + LOOK_INTERVAL_S / 10
+            self._look_at_s = now_s + self._look_interval_s / 10
         else:
-            self._look_at_s = now_s + LOOK_INTERVAL_S
+            self._look_at_s = now_s + self._look_interval_s
 
     async def owned_keys(self) -> list[str] | None:
         """The leases that name this worker as owner, by the fleet's index; None: there is none."""

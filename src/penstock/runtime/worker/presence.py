@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from penstock.ports import LeaseTable
 
-ERROR_PAUSE_S = 0.5
-"""After a write that was not confirmed."""
-
 
 class Presence:
     """Written at every change, and often enough to be known as alive."""
@@ -28,13 +25,16 @@ class Presence:
         table: LeaseTable,
         *,
         failover_s: float,
+        retry_s: float,
         leases_max: int | None,
         version: str,
         held: Callable[[], Iterable[str]],
         on_alive: Callable[[float], None],
         clock: Callable[[], float],
     ) -> None:
-        """``on_alive`` hears of each confirmed write, by the time at which it was sent."""
+        """``retry_s``: after a write that was not confirmed. ``on_alive`` hears of each confirmed write, by the time at
+        which it was sent.
+        """
         self.wanted: set[str] = set()
         self.warm: set[str] = set()
         self.given: dict[str, str] = {}
@@ -46,6 +46,7 @@ class Presence:
         """Send time of the last confirmed write; None: nobody has seen this worker yet."""
         self.row = WorkerRow(worker_id=worker_id, failover_s=failover_s, leases_max=leases_max, version=version)
         """As it was written last."""
+        self._retry_s = retry_s
         self._avoided: dict[str, float] = {}
         self._table = table
         self._held = held
@@ -108,4 +109,4 @@ class Presence:
             if isinstance(outcome, Done):
                 self.alive_s = sent_s
                 self._on_alive(sent_s)
-            await wait_set(self._now, interval_s if isinstance(outcome, Done) else min(interval_s, ERROR_PAUSE_S))
+            await wait_set(self._now, interval_s if isinstance(outcome, Done) else min(interval_s, self._retry_s))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment.strategies import EQUAL_COUNTS, Strategy
@@ -34,6 +34,18 @@ class WorkerSettings:
 
     failover_s: float = FAILOVER_S
     """A worker that has not been heard of for so long is dead, and its shards are taken over (KCL: the same)."""
+    renew_interval_s: float | None = None
+    """From one confirmed write of a lease to the next. None: half of ``failover_s``."""
+    margin_s: float | None = None
+    """A worker stops delivering so long before others may take its shards: for clocks that do not run alike, and a
+    delivery under way. None: a twentieth of ``failover_s``.
+    """
+    retry_s: float | None = None
+    """Until a call to the lease table is repeated that failed, or whose outcome is unknown. None: a fortieth of
+    ``failover_s``.
+    """
+    unconfirmed_max_s: float | None = None
+    """A lease of which no write was confirmed for so long is let go of. None: twice ``failover_s``."""
     start_at: StartAt = StartAt.LATEST
     """Where shards are begun that nobody has read; children of shards that were read begin at their start."""
     strategy: Strategy = EQUAL_COUNTS
@@ -50,10 +62,18 @@ class WorkerSettings:
     """How often the other workers are looked at."""
     wait_interval_s: float = 0.05
     """How often, while a shard is being handed over."""
+    scan_interval_s: float | None = None
+    """How often all leases are read, where nothing shows sooner that they have changed. None: twice in ``failover_s``;
+    five times beside KCL workers, whose leases alone tell that they live.
+    """
+    close_grace_s: float = 5.0
+    """How long a close goes on beyond the drain's deadline, for the writes that give the leases away."""
     kcl_report_interval_s: float = 30.0
     """How often this worker shows itself to the leader of a KCL 3.x fleet (its ``workerMetricsReporterFreqInMillis``):
     who has not been seen for twice as long is assigned nothing.
     """
+    kcl_look_interval_s: float = 60.0
+    """How often it is looked at the tables that a KCL 3.x fleet has beside the leases."""
     upkeep_interval_s: float = 60.0
     """How often leases that have served are deleted, and holes looked for, by one of the workers. A hole is repaired
     when it was there three times in a row.
@@ -120,6 +140,8 @@ class WorkerSettings:
                 "wait_interval_s",
                 "upkeep_interval_s",
                 "kcl_report_interval_s",
+                "kcl_look_interval_s",
+                "close_grace_s",
                 "drain_deadline_s",
                 "batch_records_max",
                 "subscriptions_per_s",
@@ -132,6 +154,7 @@ class WorkerSettings:
             faults.append(f"warm_deadline_s must be at least 0, not {self.warm_deadline_s}")
         if self.look_interval_s > self.failover_s / 5:
             faults.append("look_interval_s is at most a fifth of failover_s: else a dead worker is noticed late")
+        faults += self._bad_times()
         if self.dead_letters is None:
             faults += self._without_dead_letters()
         elif self.ledger is NOTHING_GIVEN_UP:
@@ -159,7 +182,18 @@ class WorkerSettings:
             found.append("split: records that cannot be split become dead letters: say by dead_letters where they go")
         return found
 
+    def _bad_times(self) -> list[str]:
+        if self.scan_interval_s is not None and not 0 < self.scan_interval_s <= self.failover_s:
+            return [f"scan_interval_s is more than 0 and at most failover_s, not {self.scan_interval_s}"]
+        try:
+            times = self.times
+        except ValueError as fault:
+            return [str(fault)]
+        return [] if times.renew_interval_s and times.retry_s else ["renew_interval_s and retry_s must be more than 0"]
+
     @property
     def times(self) -> LeaseTimes:
         """The times of each lease."""
-        return LeaseTimes.of(self.failover_s)
+        names = ("renew_interval_s", "margin_s", "retry_s", "unconfirmed_max_s")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return replace(LeaseTimes.of(self.failover_s), **given)

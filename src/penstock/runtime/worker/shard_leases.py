@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from penstock.ports import LeaseTable
     from penstock.runtime.worker.stream_part import StreamPart
 
-RETRY_PAUSE_S = 0.2
-"""A child's lease is created until it is certain that it is there: meanwhile its parent does not end."""
-
 
 class ShardLeases:
     """Creates and deletes leases."""
@@ -35,12 +32,16 @@ class ShardLeases:
         parts: Mapping[str | None, StreamPart],
         start_at: StartAt,
         *,
+        retry_s: float,
         changed: Callable[[], None],
     ) -> None:
-        """``changed`` hears that there are leases that no scan has shown yet."""
+        """``retry_s``: before a lease is created again; that of a child is until it is certain that it is there, and
+        meanwhile its parent does not end. ``changed`` hears that there are leases that no scan has shown yet.
+        """
         self._table = table
         self._parts = parts
         self._start_at = start_at
+        self._retry_s = retry_s
         self._changed = changed
         self._audits = {stream: HoleAudit() for stream in parts}
 
@@ -58,7 +59,7 @@ class ShardLeases:
             except PenstockError as error:
                 if not error.retryable:
                     raise
-            await asyncio.sleep(RETRY_PAUSE_S)
+            await asyncio.sleep(self._retry_s)
 
     async def upkeep(self) -> None:
         """Delete the leases that have served; repair holes in the hash range. One worker does it for all."""
@@ -139,7 +140,7 @@ class ShardLeases:
             shard_id=None if part.key is None else shard.shard_id,
         )
         while not isinstance(outcome := await self._table.create(row), Done | Refused):
-            await asyncio.sleep(RETRY_PAUSE_S)
+            await asyncio.sleep(self._retry_s)
         return outcome.row
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SCANS_PER_FAILOVER = 2
 SCANS_PER_FAILOVER_BESIDE_KCL = 5
-"""Where nothing but the leases' counters tells who lives, or a leader may have assigned something."""
+"""By default; the second where only the leases' counters tell who lives, or a leader may have assigned something."""
 FAILOVERS_PER_SCAN_BELOW_LEADER = 2
 """Between scans of all leases, where an index tells which are this worker's."""
 
@@ -35,6 +35,7 @@ class Sight:
         table: LeaseTable,
         *,
         failover_s: float,
+        scan_interval_s: float | None = None,
         streams: Collection[str | None],
         held: Container[str],
         clock: Callable[[], float],
@@ -54,6 +55,7 @@ class Sight:
         self._kcl = kcl
         self._glanced_s = float("-inf")
         self._failover_s = failover_s
+        self._scan_interval_s = scan_interval_s
         self._table = table
         self._streams = streams
         self._clock = clock
@@ -101,10 +103,10 @@ class Sight:
         return silent
 
     def _is_old(self) -> bool:
-        now_s = self._clock()
-        if self.fleet is Fleet.ALONE:
-            return now_s - self.scanned_s >= self._failover_s / SCANS_PER_FAILOVER
-        return now_s - max(self.scanned_s, self._glanced_s) >= self._failover_s / SCANS_PER_FAILOVER_BESIDE_KCL
+        alone = self.fleet is Fleet.ALONE
+        per_failover = SCANS_PER_FAILOVER if alone else SCANS_PER_FAILOVER_BESIDE_KCL
+        interval_s = self._scan_interval_s or self._failover_s / per_failover
+        return self._clock() - (self.scanned_s if alone else max(self.scanned_s, self._glanced_s)) >= interval_s
 
     async def _glance(self) -> bool:
         """Where a leader assigns: look only at the leases that have this worker's name. False: a scan is needed."""

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.runtime.worker.stream_part import StreamPart
 
-ERROR_PAUSE_S = 0.5
-"""After a round that failed as a whole (the table cannot be reached): leases are kept by their own writes meanwhile."""
-
 
 class Worker:
     """One process's part of an application. ``run`` until cancelled, or until ``stop`` has handed everything over."""
@@ -113,6 +110,7 @@ class Worker:
             self.id,
             table,
             failover_s=settings.failover_s,
+            retry_s=settings.times.retry_s,
             leases_max=settings.leases_max,
             version=version,
             held=lambda: self.held,
@@ -126,18 +124,22 @@ class Worker:
                 table,
                 failover_s=settings.failover_s,
                 report_interval_s=settings.kcl_report_interval_s,
+                look_interval_s=settings.kcl_look_interval_s,
                 clock=clock,
             )
         self._sight = holding.sight = Sight(
             self.id,
             table,
             failover_s=settings.failover_s,
+            scan_interval_s=settings.scan_interval_s,
             streams=self._parts.keys(),
             held=holding,
             clock=clock,
             kcl=self._kcl,
         )
-        self._shards = holding.shards = ShardLeases(table, self._parts, settings.start_at, changed=self._rescan)
+        self._shards = holding.shards = ShardLeases(
+            table, self._parts, settings.start_at, retry_s=settings.times.retry_s, changed=self._rescan
+        )
         self._receiving = holding.receiving = Receiving(
             self.id,
             table,
@@ -180,7 +182,8 @@ class Worker:
                     if not error.retryable:
                         raise
                     waits = False
-                    await asyncio.sleep(ERROR_PAUSE_S)
+                    # As a whole: the table cannot be reached. Leases are kept by their own writes meanwhile.
+                    await asyncio.sleep(self.settings.times.retry_s)
                 interval_s = self.settings.wait_interval_s if waits else self.settings.look_interval_s
                 await wait_set(self._look_now, interval_s)
         finally:

@@ -1,0 +1,103 @@
+"""What is fetched ahead is bounded, in records and in bytes: by what is not settled, and while a receiver warms up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+
+from penstock import LedgerSettings, MemoryLeaseTable, PollTimes, Retry, events
+from penstock.local import LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.timeout(DEADLINE_S)
+
+PAGE = 5
+PAGES = PollTimes(interval_s=0.02, idle_interval_s=0.05, records_max=PAGE)
+RECORD_BYTES = 100
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: 1}) as service:
+        yield service
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [{"records_max": 20}, {"bytes_max": 20 * RECORD_BYTES}, {"repeat_records_max": 20}],
+    ids=["records", "bytes", "what-a-crash-repeats"],
+)
+async def test_at_the_bound_nothing_more_is_fetched_and_nothing_is_dropped(
+    local: LocalKinesis, kinesis: Any, bound: dict[str, int]
+) -> None:
+    wanted = put(kinesis, [b"%0100d" % number for number in range(60)], key=lambda _: "k")
+    told: list[Any] = []
+    ledger = LedgerSettings(retry=Retry(tries_max=None), full_after_s=0.05, **bound)
+    async with consumer_of(
+        local, MemoryLeaseTable(), ledger=ledger, polling=PAGES, on_event=told.append, drain_deadline_s=0.1
+    ) as consumer:
+        out: list[Any] = []
+        while len(out) < 20 // PAGE:
+            out += await consumer.getmany(PAGE)
+        asking = asyncio.create_task(consumer.getmany())  # somebody who wants more is told what is in the way
+        await until(lambda: any(isinstance(event, events.FetchingHeld) for event in told))
+        (shard,) = consumer.statistics().shards
+        assert (shard.records_out, shard.records_held) == (20, 20)
+        (held,) = [event for event in told if isinstance(event, events.FetchingHeld)]
+        assert held.position.sequence_number == out[0].records[0].sequence_number
+        reads = consumer.statistics().source_calls["read"]
+        got = [record.data for batch in out for record in batch]
+        for batch in out:
+            batch.ack()
+        while len(got) < len(wanted):
+            for batch in await asking:
+                got += [record.data for record in batch]
+                batch.ack()
+            asking = asyncio.create_task(consumer.getmany())
+        asking.cancel()
+        assert got == wanted
+        assert reads == 20 // PAGE
+
+
+async def until_warm(table: MemoryLeaseTable) -> None:
+    while not any(row.warm for row in await table.workers()):
+        await asyncio.sleep(0.01)
+
+
+async def test_a_receiver_whose_buffer_is_full_is_warm(local: LocalKinesis, kinesis: Any) -> None:
+    """A shard that is written at its full rate is never caught up with: nobody waits for that."""
+    wanted = put(kinesis, range(60), key=lambda _: "k")
+    table, got = MemoryLeaseTable(), list[tuple[str, bytes]]()
+    go_on = asyncio.Event()
+    chosen = {"polling": PAGES, "warm_bytes_max": 1, "warm_deadline_s": 100 * DEADLINE_S, "batch_records_max": PAGE}
+
+    async def slow(batch: Any) -> None:
+        await go_on.wait()
+        await until(lambda: batch.leaving)
+        got.extend(("owner", record.data) for record in batch)
+
+    async def quick(batch: Any) -> None:
+        got.extend(("receiver", record.data) for record in batch)
+
+    async with consumer_of(local, table, drain_deadline_s=DEADLINE_S, **chosen) as owner:
+        first = asyncio.create_task(owner.run(slow))
+        await until(lambda: owner.statistics().records_out)
+        async with consumer_of(local, table, leases_max=1, **chosen) as receiver:
+            second = asyncio.create_task(receiver.run(quick))
+            while len(await table.workers()) < 2:
+                await asyncio.sleep(0.01)
+            closing = asyncio.create_task(owner.close())
+            await until_warm(table)  # and it has not read to the tip
+            go_on.set()
+            await closing
+            await first
+            await until(lambda: len(got) == len(wanted))
+            await receiver.close()
+            await second
+    assert [data for _, data in got] == wanted
+    assert [who for who, _ in got] == ["owner"] * PAGE + ["receiver"] * (len(wanted) - PAGE)

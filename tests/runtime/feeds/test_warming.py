@@ -1,0 +1,44 @@
+"""A shard that is read ahead while another worker delivers it: bounded in bytes, and going on as that one does."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from feeding_kit import DEADLINE_S, POLL, STREAM, polling, read, source_of
+
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.model import Position
+from penstock.runtime.worker.warming import WarmUp
+
+if TYPE_CHECKING:
+    from penstock.local import LocalKinesis
+
+SMALL = replace(POLL, records_max=2)
+SIZE = 10
+
+
+def held(warming: WarmUp) -> list[bytes]:
+    return [data for page in warming.pages for data in page.records.datas]
+
+
+async def test_it_reads_as_much_as_it_may_and_goes_on_when_the_owner_has(local: LocalKinesis, kinesis: Any) -> None:
+    datas = [b"%010d" % number for number in range(20)]
+    numbers = [
+        int(kinesis.put_record(StreamName=STREAM, PartitionKey="k", Data=data)["SequenceNumber"]) for data in datas
+    ]
+    warm = asyncio.Event()
+    async with asyncio.timeout(DEADLINE_S), source_of(local) as source, source_of(local) as other:
+        warming = WarmUp(polling(source, [], times=SMALL), 4 * SIZE, warm.set)
+        await warm.wait()
+        for done in (0, 2, 6):
+            while len(held(warming)) < 4:
+                await asyncio.sleep(0.01)
+            # Somebody else reads all of it meanwhile, by pages as small: who knew no bound would have, too.
+            await read(polling(other, [], times=SMALL), len(datas))
+            assert held(warming) == datas[done : done + 4]
+            upto = {0: 1, 2: 5, 6: 5}[done]
+            warming.drop(Checkpoint.at(Position(numbers[upto])))
+        await warming.stop()
+        assert held(warming) == datas[6:10]
