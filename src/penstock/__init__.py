@@ -65,7 +65,9 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.driving import OneByOne, Unordered, by_key, unordered
     from penstock.runtime.consumer.lifecycle import AssignedShard
     from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
-    from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered
+    from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered, SyncPendingCheckpoint
+    from penstock.runtime.consumer.sync_collecting import SyncCollection, sync_collect
+    from penstock.runtime.consumer.sync_shard import SyncShard
     from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
     from penstock.runtime.feeds.fan_out import FanOutTimes
     from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.runtime.shard.two_phase import FoundPending, PendingCheckpoint, PendingChoice
     from penstock.runtime.shard.values import HandOut, Unreadable
-    from penstock.runtime.sync_consumer import SyncConsumer, SyncShard
+    from penstock.runtime.sync_consumer import SyncConsumer
     from penstock.runtime.sync_producer import SyncProducer
     from penstock.runtime.unwritten import Unwritten
     from penstock.runtime.worker.settings import WorkerSettings
@@ -167,8 +169,10 @@ __all__ = [
     "Stop",
     "StreamName",
     "SyncBatch",
+    "SyncCollection",
     "SyncConsumer",
     "SyncDelivered",
+    "SyncPendingCheckpoint",
     "SyncProducer",
     "SyncPutHandle",
     "SyncPuts",
@@ -187,6 +191,7 @@ __all__ = [
     "by_key",
     "collect",
     "log_events",
+    "sync_collect",
     "unordered",
 ]
 
@@ -224,6 +229,9 @@ _HOMES = (
     "penstock.runtime.shard.shard_reader",
     "penstock.runtime.consumer.consumer",
     "penstock.runtime.sync_consumer",
+    "penstock.runtime.consumer.sync_batch",
+    "penstock.runtime.consumer.sync_shard",
+    "penstock.runtime.consumer.sync_collecting",
     "penstock.telemetry.log",
     "penstock.stores.memory",
     "penstock.stores.sqlite",

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered, on_loop
+from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered
+from penstock.runtime.consumer.sync_iterating import each, on_loop, unless_closed
+from penstock.runtime.consumer.sync_shard import SyncShard
 from penstock.runtime.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import AssignedShard, Located
     from penstock.runtime.consumer.statistics import ConsumerStatistics
-    from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.wiring import LeaseTableOptions, WireSettings
 
@@ -152,7 +153,7 @@ class SyncConsumer:
     def shards(self) -> Iterator[SyncShard]:
         """As `Consumer.shards`: iterate each in a thread of its own."""
         for reader in self._each(self._consumer.shards):
-            yield SyncShard(reader, self)
+            yield SyncShard(reader, self._thread)
 
     def run(
         self,
@@ -209,28 +210,18 @@ class SyncConsumer:
     async def _statistics(self) -> ConsumerStatistics:
         return self._consumer.statistics()
 
+    @property
+    def _asynchronous(self) -> Consumer:
+        return self._consumer
+
     def _call(self, work: Callable[[], R]) -> R:
         return on_loop(self._thread, work)
 
     def _each(self, iterate: Callable[[], AsyncIterator[I]]) -> Iterator[I]:
-        """What an iteration on the loop gives, one by one. Leaving this one leaves that one."""
-        found = self._unless_closed(lambda: self._call(iterate))
-        if found is None:
-            return
-        try:
-            while (item := self._unless_closed(lambda: self._thread.run(_next(found)))) is not None:
-                yield item
-        finally:
-            self._unless_closed(lambda: self._thread.run(_left(found)))
+        return each(self._thread, iterate)
 
     def _unless_closed(self, work: Callable[[], R]) -> R | None:
-        """None once the loop has ended, also while this waited for it."""
-        try:
-            return work()
-        except RuntimeError:
-            if not self._thread.is_closed:
-                raise
-            return None
+        return unless_closed(self._thread, work)
 
     def _in_thread(
         self, callback: Callable[[Sequence[AssignedShard]], object] | None
@@ -243,28 +234,3 @@ class SyncConsumer:
             await asyncio.get_running_loop().run_in_executor(self._callbacks, called, shards)
 
         return call
-
-
-class SyncShard:
-    """A shard that is held: iterate it for its batches. It ends when the tenure does."""
-
-    def __init__(self, reader: ShardReader, consumer: SyncConsumer) -> None:
-        self._reader = reader
-        self._consumer = consumer
-        self.stream = reader.stream
-        self.shard_id = reader.shard_id
-        self.token = reader.token
-        self.origin = reader.origin
-
-    def __iter__(self) -> Iterator[SyncBatch]:
-        """As ``async for`` over a `ShardReader`."""
-        for batch in self._consumer._each(lambda: aiter(self._reader)):
-            yield SyncBatch(batch, self._consumer._thread)
-
-
-async def _next(found: AsyncIterator[I]) -> I | None:
-    return await anext(found, None)
-
-
-async def _left(found: Any) -> None:
-    await found.aclose()

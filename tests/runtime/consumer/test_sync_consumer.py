@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from face_kit import DEADLINE_S, STREAM, consumer_of, put
 
 from penstock import (
+    CheckpointError,
+    DeadLettersTo,
     LedgerSettings,
     MemoryLeaseTable,
     NotFoundError,
     Origin,
+    PendingChoice,
     Position,
     Retry,
     ShardReadError,
     StartAt,
     SyncConsumer,
     by_key,
+    sync_collect,
 )
 from penstock.local import LocalKinesis
 
@@ -209,3 +214,100 @@ def test_an_iteration_in_another_thread_ends_with_the_consumer(local: LocalKines
         for thread in threads:
             thread.join(DEADLINE_S)
             assert not thread.is_alive()
+
+
+# --- collections, and checkpoints of a shard ---------------------------------------------------------
+
+
+def test_collections_of_a_key_in_a_thread(local: LocalKinesis, kinesis: Any) -> None:
+    """Complete ones as they come, the rest by age; what failed comes again; what waits when it is left, too."""
+    put(kinesis, range(20), key=lambda data: str(int(data) % 2))
+    got: list[tuple[str, list[int]]] = []
+    with sync_of(local, MemoryLeaseTable(), ledger=QUICK) as consumer:
+        failed = False
+        with closing(sync_collect(consumer, lambda record: record.partition_key, records=4, age_s=0.5)) as groups:
+            for group in groups:
+                with group:
+                    numbers = [int(record.data) for record in group.records]
+                    assert len(group) == len(numbers) <= 4
+                    assert {number % 2 for number in numbers} == {int(group.key)}
+                    if not failed:
+                        failed = True
+                        raise ValueError("not yet")
+                    got.append((group.key, numbers))
+                if sum(len(numbers) for _, numbers in got) == 20:
+                    break
+        assert sorted(number for _, numbers in got for number in numbers) == list(range(20))
+        until(lambda: all(shard.records_out == 0 for shard in consumer.statistics().shards))
+        put(kinesis, [b"20"], key=lambda _: "0")
+        with closing(sync_collect(consumer, lambda record: record.partition_key, records=4, age_s=0.01)) as groups:
+            left = next(groups)
+        (again,) = consumer.getmany()
+        assert [record.data for record in left.records] == [record.data for record in again] == [b"20"]
+        assert again.attempt > 1
+        assert again.ack()
+    assert not left.ack()  # it is closed
+    assert list(sync_collect(consumer, lambda record: record, records=1)) == []
+
+
+def test_collections_of_one_shard_and_each_way_to_settle_them(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, range(4), key=lambda _: "one")
+    letters: list[Any] = []
+    chosen = {"dead_letters": DeadLettersTo(letters.append), "ledger": QUICK}
+    with sync_of(local, MemoryLeaseTable(), **chosen) as consumer:
+        shard = next(one for one in consumer.shards() if one.shard_id == shard_of(consumer, 4))
+        with closing(sync_collect(shard, lambda record: record.data, records=1)) as groups:
+            first, second, third, fourth = (next(groups) for _ in range(4))
+            assert first.skip(reason="not wanted")
+            assert second.dead_letter(error=ValueError("no"))
+            assert third.nack(delay_s=0.0)
+            assert fourth.fail(ValueError("once"))
+            again = {group.key: group for group in (next(groups), next(groups))}
+            assert set(again) == {b"2", b"3"}
+            assert all(group.ack() for group in again.values())
+        until(lambda: len(letters) == 1)
+        until(lambda: all(one.records_out == 0 for one in consumer.statistics().shards))
+        assert letters[0].data == b"1"
+
+
+def shard_of(consumer: SyncConsumer, records: int) -> str:
+    """The shard that holds so many."""
+
+    def found() -> list[str]:
+        return [one.shard_id for one in consumer.statistics().shards if one.records_held == records]
+
+    until(found)
+    return found()[0]
+
+
+def test_a_pending_checkpoint_that_is_kept_is_found_and_committed_by_a_thread(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    """Also a new owner's, who was told to keep it: its only way to it is the shard."""
+    put(kinesis, range(4), key=lambda _: "one")
+    table = MemoryLeaseTable()
+    with sync_of(local, table, drain_deadline_s=0.1) as consumer:
+        (batch,) = consumer.getmany()
+        pending = batch.prepare(b"half done")
+        assert (pending.position, pending.state) == (Position(batch.records[-1].sequence_number), b"half done")
+        wanted = batch.shard_id
+    with pytest.raises(CheckpointError, match="closed"):
+        pending.commit()
+    with pytest.raises(CheckpointError, match="closed"):
+        batch.prepare()
+    assert len(batch.unsettled()) == 4  # it can still be looked at
+    with sync_of(local, table, on_pending=lambda found: PendingChoice.KEEP) as consumer:
+        shard = next(one for one in consumer.shards() if one.shard_id == wanted)
+        assert shard.pending is not None
+        assert (shard.pending.position, shard.pending.state) == (pending.position, b"half done")
+        again = shard.next_batch()
+        assert again is not None
+        with pytest.raises(CheckpointError, match="settle the others"):
+            shard.pending.commit()
+        assert again.ack()
+        shard.pending.commit()
+        assert shard.pending is None
+        assert shard.stored == shard.settled
+        assert shard.stored.position == pending.position
+    assert shard.is_over
+    assert shard.next_batch() is None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.errors import CheckpointError
+from penstock.runtime.consumer.sync_iterating import on_loop
 from penstock.runtime.shard.leaving import settle_on_leaving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
     from types import TracebackType
 
     from penstock.model import Position, Record
@@ -87,11 +89,14 @@ class SyncBatch:
 
     def unsettled(self) -> list[Position]:
         """As `Batch.unsettled`."""
+        if self._thread.is_closed:
+            return self._batch.unsettled()
         return on_loop(self._thread, self._batch.unsettled)
 
     def prepare(self, state: bytes | None = None, *, index: int = -1) -> SyncPendingCheckpoint:
         """As `Batch.prepare`."""
-        return SyncPendingCheckpoint(self._thread.run(self._batch.prepare(state, index=index)), self._thread)
+        pending = asked(self._thread, lambda: self._batch.prepare(state, index=index))
+        return SyncPendingCheckpoint(pending, self._thread)
 
     def settle_through(self, record: int | Record) -> bool:
         """As `Batch.settle_through`."""
@@ -213,22 +218,21 @@ class SyncPendingCheckpoint:
 
     def commit(self) -> None:
         """As `PendingCheckpoint.commit`."""
-        self._thread.run(self._pending.commit())
+        asked(self._thread, self._pending.commit)
 
     def abandon(self) -> None:
         """As `PendingCheckpoint.abandon`."""
-        self._thread.run(self._pending.abandon())
+        asked(self._thread, self._pending.abandon)
 
 
-def on_loop(thread: LoopThread, work: Callable[[], R]) -> R:
-    """Do it on the loop's thread. Raises RuntimeError once that has ended."""
-    if thread.is_current():
-        return work()
-
-    async def ask() -> R:
-        return work()
-
-    return thread.run(ask())
+def asked(thread: LoopThread, ask: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """Ask for a checkpoint, and wait. Raises CheckpointError as that does, and once the consumer is closed."""
+    try:
+        return thread.run(ask())
+    except RuntimeError as error:
+        if not thread.is_closed:
+            raise
+        raise CheckpointError("the consumer is closed: no checkpoint can be stored any more") from error
 
 
 def tell(thread: LoopThread, work: Callable[[], bool]) -> bool:

@@ -1,0 +1,54 @@
+"""What runs on a consumer's loop, for threads that iterate or wait for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from penstock.runtime.loop_thread import LoopThread
+
+R = TypeVar("R")
+I = TypeVar("I")  # noqa: E741 - an item
+
+
+def on_loop(thread: LoopThread, work: Callable[[], R]) -> R:
+    """Do it on the loop's thread. Raises RuntimeError once that has ended."""
+    if thread.is_current():
+        return work()
+
+    async def ask() -> R:
+        return work()
+
+    return thread.run(ask())
+
+
+def unless_closed(thread: LoopThread, work: Callable[[], R]) -> R | None:
+    """None once the loop has ended, also while this waited for it."""
+    try:
+        return work()
+    except RuntimeError:
+        if not thread.is_closed:
+            raise
+        return None
+
+
+def each(thread: LoopThread, iterate: Callable[[], AsyncIterator[I]]) -> Iterator[I]:
+    """What an iteration on the loop gives, one by one. Leaving this one leaves that one; it ends with the loop."""
+    found = unless_closed(thread, lambda: on_loop(thread, iterate))
+    if found is None:
+        return
+    try:
+        while (item := unless_closed(thread, lambda: thread.run(_next(found)))) is not None:
+            yield item
+    finally:
+        unless_closed(thread, lambda: thread.run(_left(found)))
+
+
+async def _next(found: AsyncIterator[I]) -> I | None:
+    return await anext(found, None)
+
+
+async def _left(found: Any) -> None:
+    await found.aclose()
