@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import json
@@ -14,20 +15,29 @@ from typing import TYPE_CHECKING, Any
 
 import botocore.session
 import pytest
-from doc_pages import DOCS, blocks
+import yaml
+from doc_pages import DOCS, blocks, rows, section
 
 from penstock import (
     Batch,
     Consumer,
+    Credentials,
     FanOutTimes,
+    LeaseTableOptions,
     PollTimes,
     StartAt,
     SyncBatch,
     SyncConsumer,
+    WireSettings,
     WorkerSettings,
     errors,
     reference_consumer,
 )
+from penstock.aws.dynamodb import DynamoClient
+from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.core.assignment.fleet import Place
+from penstock.core.leases import LeaseRow, writes
+from penstock.core.leases.membership import WorkerRow
 from penstock.telemetry.log import LINES
 from penstock.testing import LocalKinesis
 
@@ -37,8 +47,14 @@ if TYPE_CHECKING:
 
 PAGE = (DOCS / "reference" / "consumer.md").read_text(encoding="utf-8")
 GUIDE = (DOCS / "guides" / "consumer.md").read_text(encoding="utf-8")
+OPERATIONS = DOCS / "guides" / "consumer-operations.md"
 PROGRAMS = [block for block in blocks(DOCS / "guides" / "consumer.md", "python") if block.file_name]
-OTHERS = [block for block in blocks(DOCS / "guides" / "consumer.md", "python") if not block.file_name]
+OTHERS = [
+    block
+    for page in (DOCS / "guides" / "consumer.md", OPERATIONS)
+    for block in blocks(page, "python")
+    if not block.file_name
+]
 
 
 @pytest.fixture
@@ -99,10 +115,32 @@ def test_the_lines_that_the_guide_looks_for_are_those_of_the_log() -> None:
     told = " ".join(line.text for line in LINES.values())
     rows = re.findall(r"^\| `([^`]+)` \|", GUIDE.split("## Three in the morning")[1], re.MULTILINE)
     quoted = [row for row in rows if " " in row]
-    assert len(quoted) == 5
+    assert len(quoted) == 7
     for row in quoted:
         for part in re.split(r"…|: ", row):
             assert part.strip() in told or part.strip() == "the lease was lost", row
+
+
+def test_the_readme_shows_the_first_program_of_the_guide() -> None:
+    (shown,) = [block for block in blocks(DOCS.parent / "README.md", "python") if "async for batch" in block.text]
+    assert ast.dump(ast.parse(shown.text)) == ast.dump(ast.parse(PROGRAMS[0].text.replace(", flush=True", "")))
+
+
+def test_what_an_operator_is_to_look_for_is_what_is_said() -> None:
+    told = " ".join(line.text for line in LINES.values())
+    said = "".join(path.read_text(encoding="utf-8") for path in (DOCS.parent / "src" / "penstock").rglob("*.py"))
+    quoted = [quote for row in rows(section(OPERATIONS, "What it says")) for quote in re.findall(r"`([^`]+)`", row[1])]
+    sentences = [quote for quote in quoted if " " in quote and not quote.startswith("is read here from now on")]
+    assert len(sentences) >= 7
+    assert [quote for quote in sentences if quote not in told and quote not in said] == []
+    names = [quote for quote in quoted if quote.endswith("Error")]
+    assert [name for name in names if not hasattr(errors, name)] == []
+
+
+def test_the_grace_of_the_platform_is_longer_than_a_close() -> None:
+    (block,) = blocks(OPERATIONS, "yaml")
+    spec = yaml.safe_load(block.text)["spec"]["template"]["spec"]
+    assert spec["terminationGracePeriodSeconds"] > WorkerSettings().drain_deadline_s + 3 * 5  # writes, tasks, callbacks
 
 
 # --- the reference ----------------------------------------------------------------------------------
@@ -201,6 +239,58 @@ def test_a_consumer_makes_the_calls_of_the_policy(
     leases = allowed["KeepTheLeases"] | allowed["ShowTheWorkers"]
     assert called <= allowed["ReadTheStream"] | leases | (fan_out_calls if fan_out else set())
     assert called >= (fan_out_calls - {"DescribeStreamConsumer"} if fan_out else allowed["ReadTheStream"])
+
+
+def test_each_statement_of_the_policy_is_explained() -> None:
+    explained = [sid for row in rows(section(OPERATIONS, "Permissions")) for sid in re.findall(r"`(\w+)`", row[0])]
+    statements = json.loads((DOCS / "iam" / "consumer.json").read_text(encoding="utf-8"))["Statement"]
+    assert sorted(explained) == sorted(statement["Sid"] for statement in statements)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+async def test_a_lease_table_makes_the_calls_of_the_policy(
+    local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: set[tuple[str, str]] = set()
+    call = DynamoClient.call
+
+    async def noted(self: DynamoClient, operation: str, parameters: Any, **given: Any) -> Any:
+        index = f"/index/{parameters['IndexName']}" if "IndexName" in parameters else ""
+        called.add((f"dynamodb:{operation}", f"table/{parameters['TableName']}{index}"))
+        called.update({("dynamodb:TagResource", f"table/{parameters['TableName']}")} if "Tags" in parameters else ())
+        return await call(self, operation, parameters, **given)
+
+    monkeypatch.setattr(DynamoClient, "call", noted)
+    wire = WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local"))
+    table = DynamoLeaseTable("APPLICATION", wire, LeaseTableOptions(tags={"team": "billing"}, owner_index=True))
+    await DynamoLeaseTable._make(table, "APPLICATION", "leaseKey", index=False)
+    await DynamoLeaseTable._make(table, "APPLICATION-WorkerMetricStats", "wid", index=False)
+    called.clear()
+    await table.ensure()
+    await table.create(LeaseRow(key="shardId-000000000000"))
+    row = await table.get("shardId-000000000000")
+    assert row is not None
+    await table.write(writes.take(row, "one"))
+    await table.scan()
+    await table.write(writes.delete(row))
+    await table.owned_keys("one")
+    await table.coordination()
+    await table.show_metrics(Place.OWN_TABLES, {"wid": "one"})
+    await table.withdraw_metrics(Place.OWN_TABLES, "one")
+    await table.put_worker(WorkerRow(worker_id="one", failover_s=10.0))
+    await table.workers()
+    await table.delete_worker("one", counter=99)
+    await table.close()
+    statements = json.loads((DOCS / "iam" / "consumer.json").read_text(encoding="utf-8"))["Statement"]
+    allowed = {
+        (action, statement["Resource"].rpartition("ACCOUNT:")[2])
+        for statement in statements
+        for action in _listed(statement["Action"])
+        if action.startswith("dynamodb:")
+    }
+    makes = {("dynamodb:CreateTable", "table/APPLICATION"), ("dynamodb:TagResource", "table/APPLICATION")}
+    assert called | makes == allowed
 
 
 def _listed(given: str | list[str]) -> list[str]:

@@ -365,8 +365,8 @@ class Consumer:
 
         It holds for this tenure. What was fetched is dropped, what is with handlers counts for nothing any more, and is
         handed out again where it lies behind that place. The stored checkpoint never goes back: a consumer that gets
-        the shard later goes on behind what was settled furthest. To begin an application anew, give it another name, or
-        set its checkpoints with ``penstock leases``. Raises KeyError for a shard that this consumer does not hold.
+        the shard later goes on behind what was settled furthest. To begin an application anew, give it another name.
+        Raises KeyError for a shard that this consumer does not hold.
         """
         (reader,) = self._named((shard,))
         if isinstance(to, StartAt):
