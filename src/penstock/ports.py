@@ -71,6 +71,9 @@ class RecordSource(Protocol):
     async def register(self, consumer: str) -> str:
         """Register a consumer for enhanced fan-out, unless it is; its ARN, once it is active."""
 
+    async def registered(self, consumer: str) -> str | None:
+        """The ARN of the active consumer that is registered under this name; None: there is none."""
+
     async def deregister(self, consumer: str) -> None:
         """Remove the consumer that is registered under this name; nothing happens if there is none."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -90,30 +91,39 @@ class KinesisSource:
         )
 
     async def register(self, consumer: str) -> str:
-        """RegisterStreamConsumer, and wait until it is active. Raises UnavailableError when that takes too long."""
-        named = {"StreamARN": await self._stream_arn(), "ConsumerName": consumer}
-        try:
-            answer = await self._client.call("RegisterStreamConsumer", named)
-            found = answer["Consumer"]
-        except InUseError:  # it is registered
-            found = await self._described(named)
+        """RegisterStreamConsumer, and wait until it is active. Raises UnavailableError when that takes too long, and
+        ThrottledError where the stream has as many consumers as it may (LimitExceededException).
+
+        It is looked for first: of a fleet that is deployed all do so, and five a second may register.
+        """
+        named = await self._named(consumer)
         give_up_s = time.monotonic() + ACTIVE_WAIT_S
-        while found.get("ConsumerStatus") != "ACTIVE":
+        while True:
+            found = await self._described(named)
+            if found is None:
+                # Refused: somebody was first, or the stream is being resharded.
+                with contextlib.suppress(InUseError):
+                    found = (await self._client.call("RegisterStreamConsumer", named, retry=START))["Consumer"]
+            status = "not registered" if found is None else found.get("ConsumerStatus")
+            if found is not None and status == "ACTIVE":
+                return str(found["ConsumerARN"])
             if time.monotonic() > give_up_s:
                 raise UnavailableError(
                     "ConsumerNotActive",
-                    f"{consumer} of {self.stream} is still {found.get('ConsumerStatus')} after {ACTIVE_WAIT_S:.0f} s",
+                    f"{consumer} of {self.stream} is still {status} after {ACTIVE_WAIT_S:.0f} s",
                     operation="RegisterStreamConsumer",
                 )
             await asyncio.sleep(ACTIVE_POLL_S)
-            found = await self._described(named)
-        return str(found["ConsumerARN"])
+
+    async def registered(self, consumer: str) -> str | None:
+        """DescribeStreamConsumer."""
+        found = await self._described(await self._named(consumer))
+        return str(found["ConsumerARN"]) if found is not None and found.get("ConsumerStatus") == "ACTIVE" else None
 
     async def deregister(self, consumer: str) -> None:
         """DeregisterStreamConsumer."""
-        named = {"StreamARN": await self._stream_arn(), "ConsumerName": consumer}
         try:
-            await self._client.call("DeregisterStreamConsumer", named)
+            await self._client.call("DeregisterStreamConsumer", await self._named(consumer))
         except NotFoundError:
             return
 
@@ -160,8 +170,14 @@ class KinesisSource:
         text = str(message.headers.get(":error-message", "")) or _message_of(message.payload)
         raise error_class(code, 400)(code, text, operation=OPERATION)
 
-    async def _described(self, named: dict[str, str]) -> dict[str, Any]:
-        answer = await self._client.call("DescribeStreamConsumer", named)
+    async def _named(self, consumer: str) -> dict[str, str]:
+        return {"StreamARN": await self._stream_arn(), "ConsumerName": consumer}
+
+    async def _described(self, named: dict[str, str]) -> dict[str, Any] | None:
+        try:
+            answer = await self._client.call("DescribeStreamConsumer", named, retry=START)
+        except NotFoundError:
+            return None
         found: dict[str, Any] = answer["ConsumerDescription"]
         return found
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from feeding_kit import DEADLINE_S, FAN_OUT, SHARD_ID, STREAM, fan_out, kinds, read, read_to_end, source_of
+from feeding_kit import DEADLINE_S, FAN_OUT, SHARD_ID, STREAM, fan_out, kinds, read, read_to_end, source_of, tick
 
 from penstock.core.leases.checkpoint import Checkpoint
+from penstock.errors import AccessDeniedError
 from penstock.events import FanOutLeft, FanOutReturned, ReadFailed
 from penstock.local import Fault
 from penstock.model import Position
@@ -60,12 +62,6 @@ async def test_subscriptions_are_renewed_without_a_gap_or_a_repeat(local: LocalK
         await feed.close()
     assert local.stats().operations["SubscribeToShard"].calls >= 3
     assert "FanOutLeft" not in kinds(events)
-
-
-async def tick(local: LocalKinesis) -> None:
-    while True:
-        local.clock.advance(10)
-        await asyncio.sleep(0.05)
 
 
 async def test_a_closed_shard_ends_with_its_children(local: LocalKinesis, kinesis: Any) -> None:
@@ -196,3 +192,78 @@ async def test_so_many_subscriptions_start_in_a_second() -> None:
     gate = SubscriptionGate(50.0)
     turns = [gate.turn_s() for _ in range(11)]
     assert turns[-1] - turns[0] >= 0.19
+
+
+async def test_a_subscription_that_the_service_ends_after_five_minutes_goes_on_behind_its_last_event(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    """It is not renewed before, as if the process had stood still: nothing is left out, and nothing comes twice."""
+    events: list[FeedEvent] = []
+    times = replace(FAN_OUT, renew_after_s=3_600.0, renew_jitter_s=0.0)
+    wanted = [b"%d" % number for number in range(6)]
+    async with source_of(local) as source:
+        feed = fan_out(source, await source.register("billing"), events, times=times)
+        found: list[bytes] = []
+        for number in range(0, 6, 3):
+            await asyncio.to_thread(put, kinesis, *wanted[number : number + 3])
+            found += await read(feed, 3)
+            ended = local.stats().operations["SubscribeToShard"].calls
+            ticking = asyncio.create_task(tick(local))
+            async with asyncio.timeout(DEADLINE_S):
+                while local.stats().operations["SubscribeToShard"].calls == ended:
+                    found += (await feed.next()).records.datas
+            ticking.cancel()
+        await feed.close()
+    assert found == wanted
+    assert kinds(events) <= {"ReadFailed"}, "a second one may be refused for five seconds"
+
+
+@pytest.mark.parametrize("again", ["by subscription", "by polling"])
+async def test_a_shard_that_is_split_between_two_subscriptions(local: LocalKinesis, kinesis: Any, again: str) -> None:
+    """What is left of it comes, and its children are told, though no subscription was there when it was closed."""
+    put(kinesis, b"0")
+    async with source_of(local) as source:
+        feed = fan_out(source, await source.register("billing"), [])
+        assert await read(feed, 1) == [b"0"]
+        await feed.close()
+        put(kinesis, b"1")
+        kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_ID, NewStartingHashKey=str(2**127))
+        put(kinesis, b"a child's")
+        if again == "by polling":
+            local.faults.add(Fault(how="error", operation="SubscribeToShard", code="ResourceInUseException"))
+        else:
+            local.clock.advance(10)  # the service's five seconds
+        found, last = await read_to_end(feed)
+        await feed.close()
+    assert found == [b"1"]
+    assert {child.shard_id for child in last.children} == {"shardId-000000000001", "shardId-000000000002"}
+
+
+@pytest.mark.parametrize("operation", ["SubscribeToShard", "SubscribeToShardEvent"])
+async def test_a_key_of_kms_that_is_asked_too_often_is_waited_for(
+    local: LocalKinesis, kinesis: Any, operation: str
+) -> None:
+    put(kinesis, b"0")
+    events: list[FeedEvent] = []
+    async with source_of(local) as source:
+        feed = fan_out(source, await source.register("billing"), events)
+        throttled = Fault(how="error", operation=operation, code="KMSThrottlingException", message="slower", count=1)
+        local.faults.add(throttled)
+        put(kinesis, b"1")
+        assert await read(feed, 2) == [b"0", b"1"]
+        await feed.close()
+    assert [event.error_code for event in events if isinstance(event, ReadFailed)] in ([], ["KMSThrottlingException"])
+
+
+async def test_a_key_of_kms_that_may_not_be_used_is_an_error_that_names_it(local: LocalKinesis, kinesis: Any) -> None:
+    """By polling, which finds out whether the records can be read at all."""
+    put(kinesis, b"0")
+    events: list[FeedEvent] = []
+    for operation in ("SubscribeToShard", "GetRecords"):
+        denied = Fault(how="error", operation=operation, code="KMSAccessDeniedException", message="no key")
+        local.faults.add(denied)
+    async with source_of(local) as source:
+        feed = fan_out(source, await source.register("billing"), events)
+        with pytest.raises(AccessDeniedError, match="GetRecords: KMSAccessDeniedException: no key"):
+            await read(feed, 1)
+        await feed.close()

@@ -10,7 +10,7 @@ import pytest
 from feeding_kit import POLL, SHARD_ID, STREAM, kinds, polling, read, read_to_end, source_of
 
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.errors import NotFoundError
+from penstock.errors import AccessDeniedError, NotFoundError
 from penstock.events import CheckpointTrimmed, ReadFailed, ReadRefused
 from penstock.local import Fault
 from penstock.model import Position
@@ -50,6 +50,7 @@ async def test_latest_gives_what_came_after_the_first_call(local: LocalKinesis, 
     "fault",
     [
         Fault(how="throttle", operation="GetRecords", count=3),
+        Fault(how="throttle", operation="GetRecords", count=3, code="KMSThrottlingException"),
         Fault(how="server_error", operation="GetRecords", count=3),
         Fault(how="reset", operation="GetRecords", count=3),
         Fault(how="truncate", operation="GetRecords", count=3),
@@ -57,7 +58,7 @@ async def test_latest_gives_what_came_after_the_first_call(local: LocalKinesis, 
         Fault(how="throttle", operation="GetShardIterator", count=3),
         Fault(how="server_error", operation="GetShardIterator", count=3),
     ],
-    ids=lambda fault: f"{fault.how}-{fault.operation}",
+    ids=lambda fault: f"{fault.how}-{fault.operation}{'-kms' * bool(fault.code)}",
 )
 async def test_what_fails_is_repeated_and_nothing_is_left_out(local: LocalKinesis, kinesis: Any, fault: Fault) -> None:
     put(kinesis, *[b"%d" % number for number in range(6)])
@@ -69,6 +70,19 @@ async def test_what_fails_is_repeated_and_nothing_is_left_out(local: LocalKinesi
     told = {"throttle": ReadRefused, "expired_iterator": None}.get(fault.how, ReadFailed)
     assert [type(event) for event in events] == ([told] * 3 if told else [])
     assert all(event.shard_id == SHARD_ID and event.stream == STREAM for event in events)
+
+
+@pytest.mark.parametrize(
+    "code", ["KMSAccessDeniedException", "KMSDisabledException", "KMSInvalidStateException", "KMSNotFoundException"]
+)
+async def test_a_key_of_kms_that_cannot_be_used_is_an_error_that_names_it(
+    local: LocalKinesis, kinesis: Any, code: str
+) -> None:
+    put(kinesis, b"0")
+    local.faults.add(Fault(how="error", operation="GetRecords", code=code, message="the key"))
+    async with source_of(local) as source:
+        with pytest.raises(AccessDeniedError, match=f"{code}: the key"):
+            await read(polling(source, []), 1)
 
 
 async def test_a_closed_shard_ends_with_its_children(local: LocalKinesis, kinesis: Any) -> None:

@@ -66,6 +66,11 @@ class CountedSource:
         self._calls["register"] += 1
         return await self._source.register(consumer)
 
+    async def registered(self, consumer: str) -> str | None:
+        """Counted."""
+        self._calls["registered"] += 1
+        return await self._source.registered(consumer)
+
     async def deregister(self, consumer: str) -> None:
         """Counted."""
         self._calls["deregister"] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.feeding.cursor import FeedCursor
@@ -45,6 +46,8 @@ class OpenStream:
         self._on_event = on_event
         self._facts: StreamFacts | None = None
         self._consumer_arn: str | None = None
+        self._consumer = ""
+        self._finding: asyncio.Task[str | None] | None = None
 
     @property
     def name(self) -> str:
@@ -60,6 +63,7 @@ class OpenStream:
     async def open(self, consumer: str) -> None:
         """Ask what it is; with fan-out, register under this name. Raises what says that it cannot be read."""
         self._facts = await self.source.describe()
+        self._consumer = consumer
         if self._settings.fan_out is not None:
             self._consumer_arn = await self.source.register(consumer)
 
@@ -148,7 +152,16 @@ class OpenStream:
             times=self._settings.fan_out,
             poll_times=self._settings.polling,
             horizon_s=self._horizon_s,
+            find_consumer=self._find_consumer,
         )
+
+    async def _find_consumer(self) -> str | None:
+        """Asked for by all shards in one moment, once for all of them."""
+        if self._finding is None or self._finding.done():
+            self._finding = asyncio.create_task(self.source.registered(self._consumer))
+        found = await asyncio.shield(self._finding)
+        self._consumer_arn = found or self._consumer_arn
+        return found
 
     def _horizon_s(self) -> float | None:
         """The oldest arrival time that the retention covers."""

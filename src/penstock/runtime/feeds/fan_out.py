@@ -29,7 +29,7 @@ from penstock.events import FanOutLeft, FanOutReturned, ReadFailed
 from penstock.runtime.feeds.polling import PollingFeed, tell
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
     from random import Random
 
     from penstock.core.feeding.cursor import FeedCursor, Taken
@@ -117,7 +117,9 @@ class FanOutFeed:
         times: FanOutTimes | None = None,
         poll_times: PollTimes | None = None,
         horizon_s: Callable[[], float | None] = lambda: None,
+        find_consumer: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
+        """``find_consumer``: the ARN of whoever is registered under the name by now, asked for when it is gone."""
         self.times = times or FanOutTimes()
         self._source = source
         self._consumer_arn = consumer_arn
@@ -126,6 +128,8 @@ class FanOutFeed:
         self._rng = rng
         self._on_event = on_event
         self._horizon_s = horizon_s
+        self._find_consumer = find_consumer
+        self._consumer_is_gone = False
         self._backoff = Backoff(base_s=self.times.backoff_s, cap_s=self.times.backoff_max_s, rng=rng)
         self._poll_times = poll_times or PollTimes()
         self._bridge_times = replace(
@@ -194,6 +198,8 @@ class FanOutFeed:
         loop = asyncio.get_running_loop()
         if self._is_over or (self._subscription is not None and self._renew_at_s <= loop.time()):
             await self._unsubscribe()  # what it still holds comes again from the next one
+        if self._consumer_is_gone:
+            await self._look_for_consumer()
         if self._subscription is None and not self._subscribe():
             return None
         assert self._subscription is not None
@@ -222,6 +228,12 @@ class FanOutFeed:
         page = await anext(subscription)
         self._asked_s = asked_s if asyncio.get_running_loop().time() - begun_s > BUFFERED_S else None
         return page
+
+    async def _look_for_consumer(self) -> None:
+        """Somebody has deregistered it, and may have registered it again since: then it has another ARN."""
+        found = None if self._find_consumer is None else await self._find_consumer()
+        self._consumer_arn = found or self._consumer_arn
+        self._consumer_is_gone = False
 
     def _subscribe(self) -> bool:
         """Begin a subscription, unless it is too soon for that."""
@@ -259,6 +271,7 @@ class FanOutFeed:
             if not isinstance(error, NotFoundError | AccessDeniedError):
                 raise error
             # The consumer may be gone, or not allowed. Whether the stream is, polling finds out.
+            self._consumer_is_gone = isinstance(error, NotFoundError)
             self._poll(error)
             return
         code = error.code if isinstance(error, ServiceError) else type(error).__name__
