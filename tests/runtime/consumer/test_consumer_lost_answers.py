@@ -102,7 +102,9 @@ class Log:
         self._kinesis.merge_shards(StreamName=STREAM, ShardToMerge=left, AdjacentShardToMerge=right)
 
 
-@pytest.mark.parametrize("applied", [True, False], ids=["done", "not done"])
+@pytest.mark.parametrize(
+    "applied", [pytest.param(True, id="done"), pytest.param(False, id="not done", marks=pytest.mark.slow)]
+)
 async def test_every_kind_of_write_that_is_answered_with_an_error_costs_nothing(
     local: LocalKinesis, kinesis: Any, applied: bool
 ) -> None:

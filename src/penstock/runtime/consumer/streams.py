@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.feeding.cursor import FeedCursor
@@ -10,7 +11,7 @@ from penstock.core.feeding.user_records import ShardView
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.keys import StreamKey
 from penstock.core.leases.row import LeaseRow
-from penstock.errors import OptionError
+from penstock.errors import OptionError, PenstockError
 from penstock.model import HASH_KEY_MAX
 from penstock.runtime.feeds import FanOutFeed, PollingFeed, SubscriptionGate
 from penstock.runtime.shard.window_reading import WindowRead
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from penstock.model import StartAt
     from penstock.ports import RecordSource
     from penstock.runtime.worker.settings import WorkerSettings
+
+
+FACTS_AGE_MAX_S = 600.0
+"""Then a stream is described anew."""
 
 
 class OpenStream:
@@ -48,6 +53,8 @@ class OpenStream:
         self._consumer_arn: str | None = None
         self._consumer = ""
         self._finding: asyncio.Task[str | None] | None = None
+        self._described_s = float("-inf")
+        self._describing: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -62,7 +69,7 @@ class OpenStream:
 
     async def open(self, consumer: str) -> None:
         """Ask what it is; with fan-out, register under this name. Raises what says that it cannot be read."""
-        self._facts = await self.source.describe()
+        await self._describe()
         self._consumer = consumer
         if self._settings.fan_out is not None:
             self._consumer_arn = await self.source.register(consumer)
@@ -165,4 +172,17 @@ class OpenStream:
 
     def _horizon_s(self) -> float | None:
         """The oldest arrival time that the retention covers."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._described_s + FACTS_AGE_MAX_S and (not self._describing or self._describing.done()):
+            self._describing = loop.create_task(self._describe_again())
         return None if self._facts is None else self.source.now_s - self._facts.retention_s
+
+    async def _describe(self) -> None:
+        self._facts = await self.source.describe()
+        self._described_s = asyncio.get_running_loop().time()
+
+    async def _describe_again(self) -> None:
+        """Its retention can be changed while it is read."""
+        self._described_s = asyncio.get_running_loop().time()  # also after a failure it is not asked at once again
+        with contextlib.suppress(PenstockError):
+            await self._describe()

@@ -1,0 +1,48 @@
+"""What a consumer knows of a stream as a whole, and that it is not what it was once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from face_kit import DEADLINE_S, STREAM, settings, wire
+
+from penstock.core.leases import LeaseRow
+from penstock.local import Fault, LocalKinesis
+from penstock.runtime.consumer import streams
+from penstock.runtime.feeds import SubscriptionGate
+from penstock.wiring import source_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DAY_S = 24 * 3600.0
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: 1}) as service:
+        yield service
+
+
+async def test_a_retention_that_is_changed_while_the_stream_is_read(
+    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the former one, records that are there would count as lost, or lost ones as there."""
+    monkeypatch.setattr(streams, "FACTS_AGE_MAX_S", 0.05)
+    source = source_for(STREAM, wire(local))
+    stream = streams.OpenStream(source, settings(), SubscriptionGate(), rng=random.Random(1), on_event=print)
+    try:
+        await stream.open("billing")
+        assert stream.facts.retention_s == DAY_S
+        kinesis.increase_stream_retention_period(StreamName=STREAM, RetentionPeriodHours=72)
+        local.faults.add(Fault(how="access_denied", operation="DescribeStreamSummary", count=2))
+        feed = stream.open_feed(LeaseRow(key="shardId-000000000000"))
+        async with asyncio.timeout(DEADLINE_S):
+            while stream.facts.retention_s != 3 * DAY_S:
+                await feed.next()
+        await feed.close()
+    finally:
+        await source.close()
