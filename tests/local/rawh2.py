@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 import h2.events
 from botocore.eventstream import EventStreamBuffer
 from h2.config import H2Configuration
-from h2.connection import H2Connection
+from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 from rawhttp import SIGNED, TIMEOUT_S
@@ -70,6 +71,7 @@ class Wire2:
         self.goodbye: h2.events.ConnectionTerminated | None = None
         self.seen: list[h2.events.Event] = []
         self.closed = False
+        self._unread = b""
         self.flush()
         self.until(lambda: any(isinstance(event, h2.events.RemoteSettingsChanged) for event in self.seen))
 
@@ -87,9 +89,12 @@ class Wire2:
         if not data:
             self.closed = True
             return
-        for event in self.h2.receive_data(data):
-            self._note(event)
-        if self.goodbye is None:
+        self._unread += data
+        while len(self._unread) >= (size := 9 + int.from_bytes(self._unread[:3])):
+            frame, self._unread = self._unread[:size], self._unread[size:]
+            for event in self.h2.receive_data(frame):
+                self._note(event)
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
             self.flush()
 
     def _note(self, event: h2.events.Event) -> None:
@@ -106,6 +111,7 @@ class Wire2:
                 self.resets[event.stream_id] = event.error_code
             case h2.events.ConnectionTerminated():
                 self.goodbye = event
+                self.h2.state_machine.state = ConnectionState.CLIENT_OPEN  # what was asked is still answered
             case _:
                 self.seen.append(event)
 

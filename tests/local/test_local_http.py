@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import threading
 import time
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from rawhttp import Wire, request_bytes
+from serving import BODY_BYTES_MAX, plain, serving, streamed
 
 from penstock.local.http import (
     PIPELINED_REQUESTS_MAX,
@@ -18,52 +18,11 @@ from penstock.local.http import (
     Answer,
     ChunkedOut,
     Ending,
-    HttpConnection,
     Request,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-BODY_BYTES_MAX = 1_000_000
-
-
-def plain(body: bytes, ending: Ending = Ending.KEEP) -> Answer:
-    return Answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), body, ending)
-
-
-@contextlib.contextmanager
-def serving(handler: Callable[[Request], Answer | Awaitable[Answer]]) -> Iterator[tuple[int, set[HttpConnection]]]:
-    """A server in a thread, with this handler; its port and its connections."""
-    ready, connections = threading.Event(), set()
-    loop = asyncio.new_event_loop()
-    faults: list[dict[str, object]] = []
-    loop.set_exception_handler(lambda _, context: faults.append(context))
-    ports = []
-
-    async def main() -> None:
-        stop = asyncio.Event()
-        loop.stop_event = stop  # type: ignore[attr-defined]
-        server = await loop.create_server(
-            lambda: HttpConnection(handler, connections, body_bytes_max=BODY_BYTES_MAX), "127.0.0.1", 0
-        )
-        ports.append(server.sockets[0].getsockname()[1])
-        ready.set()
-        await stop.wait()
-        server.close()
-        for connection in list(connections):
-            connection.shut()
-        await server.wait_closed()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
-    thread.start()
-    assert ready.wait(20)
-    try:
-        yield ports[0], connections
-    finally:
-        loop.call_soon_threadsafe(loop.stop_event.set)  # type: ignore[attr-defined]
-        thread.join()
-        loop.close()
+    from collections.abc import Awaitable
 
 
 def echo(request: Request) -> Answer:
@@ -249,10 +208,6 @@ def test_a_later_answer_that_fails_is_not_taken_for_a_whole_one() -> None:
             wire.reply()
 
 
-def streamed(stream: Callable[[ChunkedOut], Awaitable[None]]) -> Answer:
-    return Answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", stream=stream)
-
-
 def test_a_streamed_answer_comes_in_chunks_and_the_connection_is_kept() -> None:
     async def stream(out: ChunkedOut) -> None:
         out.send(b"one")
@@ -290,14 +245,14 @@ def test_a_stream_is_told_that_its_reader_is_slow_and_that_it_is_gone() -> None:
         assert gone.wait(20)
 
 
-@pytest.mark.parametrize("reset", [True, False])
-def test_a_stream_can_be_broken_off(reset: bool) -> None:
+@pytest.mark.parametrize("ending", [Ending.RESET, Ending.DISCONNECT, Ending.CLOSE])
+def test_a_stream_can_be_broken_off(ending: Ending) -> None:
     async def stream(out: ChunkedOut) -> None:
-        out.break_off(reset=reset)
+        out.break_off(ending)
 
     with serving(lambda _: streamed(stream)) as (port, _), Wire(port) as wire:
         wire.send(request_bytes())
-        if reset:
+        if ending is not Ending.CLOSE:
             with pytest.raises(ConnectionResetError):
                 wire._file.read()
         else:

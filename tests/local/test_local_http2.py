@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from rawh2 import Wire2

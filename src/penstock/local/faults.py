@@ -23,6 +23,8 @@ How = Literal[
     "reset",
     "lost_reply",
     "truncate",
+    "disconnect",
+    "go_away",
     "delay",
     "partial",
 ]
@@ -46,8 +48,13 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     - ``access_denied``, ``expired_token``, ``expired_iterator``: refused as AWS does.
     - ``error``: refused with ``code``, ``message`` and ``status``.
     - ``reset``: the connection is torn down (RST) without an answer; done before or not (``applied``).
-    - ``lost_reply``: done, then the connection is closed (FIN) without an answer.
-    - ``truncate``: done, and half of the answer's body comes before the connection is closed.
+    Over HTTP/2 the call's stream alone is reset (RST_STREAM, INTERNAL_ERROR).
+    - ``lost_reply``: done, then the connection is closed (FIN) without an answer; over HTTP/2 the stream is
+    given up (RST_STREAM, CANCEL).
+    - ``truncate``: as ``lost_reply``, after half of the answer's body.
+    - ``disconnect``: as ``reset``, but over HTTP/2 the whole connection is torn down, with every call on it.
+    - ``go_away``: done and answered; the client has to open another connection for its next call (GOAWAY, and
+    what is on its way is still answered; over HTTP/1.1: closed after the answer).
     - ``delay``: after ``delay_s`` seconds of real time the call goes on, to the next fault that strikes it
     or to its end.
     - ``partial``: of a PutRecords, each entry (to ``shard``, if given) is refused with the chance

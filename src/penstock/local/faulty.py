@@ -48,6 +48,29 @@ def refusal(fault: Fault, operation: str, target: Target) -> ModelError:
     return ModelError(fault.code or code, fault.message or text, status=status)
 
 
+_ENDINGS = {
+    "reset": Ending.RESET,
+    "disconnect": Ending.DISCONNECT,
+    "lost_reply": Ending.CLOSE,
+    "truncate": Ending.CLOSE,
+    "go_away": Ending.LEAVE,
+}
+DONE_FIRST = frozenset(("lost_reply", "truncate", "go_away"))
+"""Faults that strike after the call was done."""
+
+
+def spoilt(fault: Fault, done: Answer | None) -> Answer | None:
+    """What is left of an answer, or of none; None when the fault is a refusal."""
+    ending = _ENDINGS.get(fault.how)
+    if ending is None:
+        return None
+    if done is not None and fault.how == "go_away":
+        return Answer(done.head, done.body, ending, done.stream)
+    if done is not None and fault.how == "truncate":
+        return Answer(done.head, done.body[: len(done.body) // 2], ending)
+    return Answer(b"", ending=ending)
+
+
 class FaultyKinesis:
     """Takes the place of :class:`KinesisFace` for as long as faults are ordered."""
 
@@ -79,27 +102,19 @@ class FaultyKinesis:
         fault = order.fault
         if fault.how == "partial":
             return self._put_in_part(call, order)
-        if fault.how in ("lost_reply", "truncate") or fault.applied:
+        if fault.how in DONE_FIRST or fault.applied:
             return self._after_doing(call, target, fault)
         self._face.count(call).errors += 1
-        return self._broken(fault) or self._face.error(call, refusal(fault, call.operation, target))
+        return spoilt(fault, None) or self._face.error(call, refusal(fault, call.operation, target))
 
     async def _after_doing(self, call: Call, target: Target, fault: Fault) -> Answer:
         """Have the call done, and spoil its answer."""
         answer = self._face.perform(call)
-        self._face.spoilt(call)
-        if answer.stream is not None:
-            await answer.stream(_NOWHERE)  # ends at once, and lets go of the subscription
-        if fault.how == "truncate":
-            return Answer(answer.head, answer.body[: len(answer.body) // 2], Ending.CLOSE)
-        return self._broken(fault) or self._face.error(call, refusal(fault, call.operation, target))
-
-    def _broken(self, fault: Fault) -> Answer | None:
-        if fault.how == "reset":
-            return Answer(b"", ending=Ending.RESET)
-        if fault.how == "lost_reply":
-            return Answer(b"", ending=Ending.CLOSE)
-        return None
+        if fault.how != "go_away":
+            self._face.spoilt(call)
+            if answer.stream is not None:
+                await answer.stream(_NOWHERE)  # ends at once, and lets go of the subscription
+        return spoilt(fault, answer) or self._face.error(call, refusal(fault, call.operation, target))
 
     def spoil_event(self, call: Call) -> Spoiled | None:
         """What happens to the next event of a subscription; None: it goes out."""
@@ -113,8 +128,8 @@ class FaultyKinesis:
         if drawn.order is None:
             return Spoiled(drawn.delay_s)
         fault = drawn.order.fault
-        if fault.how in ("reset", "lost_reply", "truncate"):
-            return Spoiled(drawn.delay_s, reset=fault.how == "reset")
+        if fault.how in _ENDINGS:
+            return Spoiled(drawn.delay_s, ending=_ENDINGS[fault.how])
         return Spoiled(drawn.delay_s, error=refusal(fault, SUBSCRIPTION_EVENT, target))
 
     # --- writes that fail in part ---------------------------------------------------------------------
@@ -178,7 +193,7 @@ class _Nowhere:
         """It is closed: at once."""
         callback()
 
-    def break_off(self, *, reset: bool) -> None:
+    def break_off(self, ending: Ending) -> None:
         """It is broken."""
 
 

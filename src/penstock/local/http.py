@@ -58,13 +58,20 @@ class Request:
 
 
 class Ending(enum.Enum):
-    """What becomes of the connection after an answer."""
+    """What becomes of the connection after an answer; over HTTP/2, of the answer's stream where it says so."""
 
     KEEP = "keep"
+    LEAVE = "leave"
+    """The answer is whole, and the last but for those that are on their way: closed in order (FIN) after it;
+    HTTP/2 says so at once (GOAWAY)."""
     CLOSE = "close"
-    """Closed in order (FIN) after all bytes were sent."""
+    """Closed in order (FIN) after all bytes were sent. HTTP/2: the stream alone is given up then (RST_STREAM,
+    CANCEL)."""
     RESET = "reset"
-    """Torn down (RST); bytes that were not sent yet are lost."""
+    """Torn down (RST); bytes that were not sent yet are lost. HTTP/2: the stream alone (RST_STREAM,
+    INTERNAL_ERROR)."""
+    DISCONNECT = "disconnect"
+    """Torn down (RST), over HTTP/2 with every stream on it."""
 
 
 class ChunkedOut(Protocol):
@@ -87,10 +94,8 @@ class ChunkedOut(Protocol):
     def on_close(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called once when the client goes away."""
 
-    def break_off(self, *, reset: bool) -> None:
-        """End the connection without ending the body: torn down (RST), or closed (FIN) after what was
-        sent.
-        """
+    def break_off(self, ending: Ending) -> None:
+        """End it like this, now and without ending the body. With LEAVE the body goes on to its end."""
 
 
 Stream = Callable[[ChunkedOut], Awaitable[None]]
@@ -131,6 +136,14 @@ def prepared(transport: asyncio.Transport) -> str:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if isinstance(peer, tuple) else ""
+
+
+def tear_down(transport: asyncio.Transport) -> None:
+    """Close a connection at once, as one that is broken (RST)."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    transport.abort()
 
 
 class HttpConnection(asyncio.Protocol):
@@ -311,8 +324,10 @@ class HttpConnection(asyncio.Protocol):
             if ready.stream is not None:
                 if not self.transport.is_closing():
                     self.transport.write(ready.head)
-                await ready.stream(_Chunks(self))
+                chunks = _Chunks(self)
+                await ready.stream(chunks)
                 self._close_callbacks.clear()
+                keep_alive = keep_alive and not chunks.leaving
                 ready = Answer(b"0\r\n\r\n", ending=ready.ending)  # dropped where the client is gone
         except Exception as fault:
             self._report(fault)
@@ -356,9 +371,9 @@ class HttpConnection(asyncio.Protocol):
             view = view[WRITE_SLICE_BYTES:] if len(view) > WRITE_SLICE_BYTES else None
         self._view = None
         ending = self._after.ending
-        if ending is Ending.RESET:
+        if ending is Ending.RESET or ending is Ending.DISCONNECT:
             self._reset()
-        elif ending is Ending.CLOSE or not self._after_keep_alive:
+        elif ending is not Ending.KEEP or not self._after_keep_alive:
             self._closing = True
             self.transport.close()
         elif not self._write_paused:
@@ -366,10 +381,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _reset(self) -> None:
         self._closing = True
-        connection = self.transport.get_extra_info("socket")
-        if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self.transport.abort()
+        tear_down(self.transport)
 
     def pause_writing(self) -> None:
         """asyncio: the socket takes no more for now."""
@@ -393,6 +405,7 @@ class _Chunks:
 
     def __init__(self, connection: HttpConnection) -> None:
         self._connection = connection
+        self.leaving = False
 
     @property
     def closed(self) -> bool:
@@ -418,8 +431,10 @@ class _Chunks:
         else:
             self._connection._close_callbacks.append(callback)
 
-    def break_off(self, *, reset: bool) -> None:
-        if reset:
+    def break_off(self, ending: Ending) -> None:
+        if ending is Ending.LEAVE:
+            self.leaving = True
+        elif ending is not Ending.CLOSE:
             self._connection._reset()
         else:
             self._connection._closing = True

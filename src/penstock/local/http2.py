@@ -36,6 +36,7 @@ from penstock.local.http import (
     Ending,
     Request,
     prepared,
+    tear_down,
 )
 from penstock.local.http2_stream import Http2Stream
 from penstock.local.settings import HTTP2_STREAMS_MAX
@@ -57,7 +58,6 @@ UNREAD_BYTES_MAX = 1024 * 1024
 
 _FIRST_WINDOW_BYTES = 65_535  # a connection's, by RFC 9113, section 6.9.2
 _OF_ONE_CONNECTION = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"))
-_BROKEN = {Ending.RESET: ErrorCodes.INTERNAL_ERROR, Ending.CLOSE: ErrorCodes.CANCEL}
 _INTERNAL_FAILURE = Answer(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
 _TOO_LARGE = Answer(b"HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 0\r\n\r\n")
 
@@ -85,28 +85,29 @@ class Http2Connection(asyncio.Protocol):
         streams_max: int = HTTP2_STREAMS_MAX,
         body_bytes_max: int = REQUEST_BODY_BYTES_MAX,
         bodies_bytes_max: int = BODIES_BYTES_MAX,
+        unread_bytes_max: int = UNREAD_BYTES_MAX,
     ) -> None:
         self._handler = handler
         self._connections = connections
         self._streams_max = streams_max
         self._body_bytes_max = body_bytes_max
         self._bodies_bytes_max = bodies_bytes_max
+        self._unread_bytes_max = unread_bytes_max
         self._streams: dict[int, Http2Stream] = {}  # those that are not over, the oldest first
         self._ready: deque[Http2Stream] = deque()  # those that have something to send and no known hindrance
         self._bodies_bytes = 0  # of requests that are not whole
         self._ungranted_bytes = 0  # taken from the connection's window
         self._write_paused = False
         self._read_paused = False
+        self._gone: set[int] = set()  # streams that the client took back in the bytes that are being looked at
         self._leaving = False
         self._last_stream = 0  # the last one that is served once it is leaving
         self._actions: dict[type[Event], Callable[[Any], None]] = {
             RequestReceived: self._on_request,
             DataReceived: self._on_data,
             StreamEnded: self._on_request_end,
-            StreamReset: self._on_reset,
             WindowUpdated: self._on_window,
             RemoteSettingsChanged: self._on_settings,
-            ConnectionTerminated: self._on_goodbye,
         }
 
     # --- the connection's life --------------------------------------------------------------------
@@ -142,6 +143,9 @@ class Http2Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """asyncio: the connection is gone, in order or not."""
         self._connections.discard(self)
+        self._lose_streams()
+
+    def _lose_streams(self) -> None:
         self._ready.clear()
         streams, self._streams = self._streams, {}
         for stream in streams.values():
@@ -160,12 +164,15 @@ class Http2Connection(asyncio.Protocol):
         """Take no further requests (GOAWAY), answer those that are here, then close."""
         if self._leaving or self.transport.is_closing():
             return
-        self._leaving = True
-        self._last_stream = self._h2.highest_inbound_stream_id
+        self._leave()
         self._flush()
         # Written by hand: h2 holds a connection for closed as soon as it says goodbye.
         self.transport.write(GoAwayFrame(0, last_stream_id=self._last_stream).serialize())
         self._close_if_done()
+
+    def _leave(self) -> None:
+        self._leaving = True
+        self._last_stream = self._h2.highest_inbound_stream_id
 
     def _close_if_done(self) -> None:
         if self._leaving and not self._streams:
@@ -182,8 +189,15 @@ class Http2Connection(asyncio.Protocol):
             events = self._h2.receive_data(data)
         except ProtocolError:
             self._flush()  # h2 has put down why
+            self._lose_streams()
             transport.close()
             return
+        self._gone = set()
+        for event in events:  # before all else: to h2 these streams are over by now, and nothing may be sent on them
+            if type(event) is StreamReset:
+                self._on_reset(event)
+            elif type(event) is ConnectionTerminated:
+                self._on_goodbye(event)
         for event in events:
             action = self._actions.get(type(event))
             if action is not None:
@@ -191,17 +205,19 @@ class Http2Connection(asyncio.Protocol):
                 if transport.is_closing():
                     return
         self._send_on()
-        if not self._read_paused and transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+        if not self._read_paused and transport.get_write_buffer_size() > self._unread_bytes_max:
             self._read_paused = True
             transport.pause_reading()
 
     def _on_request(self, event: RequestReceived) -> None:
         number = event.stream_id
+        if number in self._gone:
+            return
         if len(self._streams) >= self._streams_max or (self._leaving and number > self._last_stream):
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             return
         headers = dict(event.headers or ())
-        self._streams[number] = Http2Stream(number, headers, self._make_ready)
+        self._streams[number] = Http2Stream(number, headers, self._make_ready, self._end)
         if headers.get(b"expect", b"").lower() == b"100-continue":
             self._h2.send_headers(number, [(b":status", b"100")])
 
@@ -257,6 +273,7 @@ class Http2Connection(asyncio.Protocol):
         self._serve(stream, stream.request(self._peer))
 
     def _on_reset(self, event: StreamReset) -> None:
+        self._gone.add(event.stream_id)
         stream = self._streams.pop(event.stream_id, None)
         if stream is not None:
             self._request_is_over(stream)
@@ -276,12 +293,12 @@ class Http2Connection(asyncio.Protocol):
 
     def _on_goodbye(self, event: ConnectionTerminated) -> None:
         """The client opens no more streams; what it has asked is answered."""
-        if event.error_code or not self._streams:
-            self._flush()
+        if event.error_code:
+            self._lose_streams()
             self.transport.close()
-            return
-        self._h2.state_machine.state = ConnectionState.CLIENT_OPEN  # h2 would send nothing more
-        self.go_away()
+        else:
+            self._h2.state_machine.state = ConnectionState.CLIENT_OPEN  # h2 would send nothing more
+            self._leave()
 
     # --- answers out ------------------------------------------------------------------------------
 
@@ -302,6 +319,7 @@ class Http2Connection(asyncio.Protocol):
             if ready.stream is not None:
                 if not stream.closed:
                     self._h2.send_headers(stream.number, headers_of(ready.head))
+                self._end(ready.ending)
                 await ready.stream(stream)
                 ready = Answer(b"", ending=ready.ending)
         except Exception as fault:
@@ -320,10 +338,20 @@ class Http2Connection(asyncio.Protocol):
         """Queue a whole answer."""
         if stream.closed:
             return
+        self._end(answer.ending)
+        if self.transport.is_closing():
+            return
         if answer.head:
             self._h2.send_headers(stream.number, headers_of(answer.head))
         stream.answer(answer)
         self._queue(stream)
+
+    def _end(self, ending: Ending) -> None:
+        """Do what an answer's ending asks of the connection."""
+        if ending is Ending.LEAVE:
+            self.go_away()
+        elif ending is Ending.DISCONNECT:
+            tear_down(self.transport)
 
     def _queue(self, stream: Http2Stream) -> None:
         if not stream.queued and stream.has_something:
@@ -371,8 +399,10 @@ class Http2Connection(asyncio.Protocol):
 
     def _over(self, stream: Http2Stream) -> None:
         """The answer is out, or as much of it as was to go out."""
-        if stream.ending is not Ending.KEEP:
-            self._h2.reset_stream(stream.number, _BROKEN[stream.ending or Ending.RESET])
+        if stream.ending is Ending.CLOSE:
+            self._h2.reset_stream(stream.number, ErrorCodes.CANCEL)
+        elif stream.ending is Ending.RESET:
+            self._h2.reset_stream(stream.number, ErrorCodes.INTERNAL_ERROR)
         elif not stream.ended_by_client:  # it is still sending: nobody reads it
             self._h2.reset_stream(stream.number, ErrorCodes.NO_ERROR)
         self._streams.pop(stream.number, None)

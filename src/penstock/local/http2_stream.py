@@ -20,10 +20,12 @@ class Http2Stream:
         number: int,
         headers: dict[bytes, bytes],
         give: Callable[[Http2Stream], None],
+        end_connection: Callable[[Ending], None],
     ) -> None:
         self.number = number
         self._headers = headers
         self._give = give
+        self._end_connection = end_connection
         self.body: list[bytes] = []
         self.body_bytes = 0
         """Of a request that is not whole."""
@@ -70,7 +72,7 @@ class Http2Stream:
         elif answer.body:
             self.out.append(memoryview(answer.body))
         if self.ending is None:
-            self.ending = answer.ending
+            self.ending = Ending.KEEP if answer.ending is Ending.LEAVE else answer.ending
 
     def take(self, bytes_max: int) -> memoryview:
         """The next piece to send, at most so long."""
@@ -126,10 +128,14 @@ class Http2Stream:
         else:
             self._close_callbacks.append(callback)
 
-    def break_off(self, *, reset: bool) -> None:
-        """End the stream (RST_STREAM) without ending the body: at once, or after what was sent."""
-        if not self.closed:
-            if reset:
-                self.out.clear()
-            self.ending = Ending.RESET if reset else Ending.CLOSE
-            self._give(self)
+    def break_off(self, ending: Ending) -> None:
+        """End the stream (RST_STREAM) or the connection without ending the body, as ``ending`` says."""
+        if self.closed:
+            return
+        if ending in (Ending.LEAVE, Ending.DISCONNECT):
+            self._end_connection(ending)
+            return
+        if ending is Ending.RESET:
+            self.out.clear()
+        self.ending = ending
+        self._give(self)

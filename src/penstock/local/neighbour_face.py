@@ -10,7 +10,8 @@ from xml.sax.saxutils import escape
 import msgspec
 
 from penstock.local.faults import Facts, Fault
-from penstock.local.http import Answer, Ending, Request
+from penstock.local.faulty import DONE_FIRST, spoilt
+from penstock.local.http import Answer, Request
 from penstock.local.neighbours import UnreachableError, operation_of
 from penstock.local.stats import tag_of
 
@@ -65,14 +66,11 @@ class NeighbourFace:
 
     async def _spoilt(self, service: str, request: Request, fault: Fault) -> Answer:
         done = None
-        if fault.applied or fault.how in ("lost_reply", "truncate"):
+        if fault.applied or fault.how in DONE_FIRST:
             done = await self._forward(service, request)
-        if fault.how == "reset":
-            return Answer(b"", ending=Ending.RESET)
-        if fault.how == "lost_reply":
-            return Answer(b"", ending=Ending.CLOSE)
-        if fault.how == "truncate" and done is not None:
-            return Answer(done.head, done.body[: len(done.body) // 2], Ending.CLOSE)
+        answer = spoilt(fault, done)
+        if answer is not None:
+            return answer
         if fault.how == "throttle":
             code, text, status = _THROTTLED.get(service, "Throttling"), "Rate exceeded", 400
         elif fault.how == "access_denied":

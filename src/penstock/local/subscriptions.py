@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.local import eventstream
 from penstock.local.answers import AMZ_CBOR, AMZ_JSON
-from penstock.local.http import Answer, ChunkedOut
+from penstock.local.http import Answer, ChunkedOut, Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +31,8 @@ class Spoiled(NamedTuple):
     delay_s: float
     error: ModelError | None = None
     """Sent as an exception frame in place of the event; it ends the stream."""
-    reset: bool | None = None
-    """True: the connection is torn down; False: half a frame, then it is closed; None: neither."""
+    ending: Ending | None = None
+    """With CLOSE half a frame goes out first, with LEAVE the event goes out all the same; None: nothing ends."""
 
 
 class Subscriptions:
@@ -119,13 +119,13 @@ class _Pump:
         if spoiled.error is not None:
             self._out.send(self._frame(spoiled.error.code, spoiled.error.body()))
             return False
-        if spoiled.reset is None:
+        if spoiled.ending is None:
             return True
-        if not spoiled.reset:
+        if spoiled.ending is Ending.CLOSE:
             whole = self._frame(name, payload)
             self._out.send(whole[: len(whole) // 2])
-        self._out.break_off(reset=spoiled.reset)
-        return False
+        self._out.break_off(spoiled.ending)
+        return spoiled.ending is Ending.LEAVE
 
     def _frame(self, name: str, payload: bytes) -> bytes:
         media = AMZ_JSON
