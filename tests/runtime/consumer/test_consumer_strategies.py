@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fleet_kit import STREAM, Fleet, fleet_of
 
-from penstock import ByThroughput, Fixed
+from penstock import ByThroughput, Fixed, OptionError
 from penstock.core.leases import Checkpoint, LeaseRow, writes
 from penstock.local import LocalKinesis
 from penstock.model import HASH_KEY_MAX
@@ -57,9 +57,7 @@ async def test_fixed_lists_hold_also_for_the_children(local: LocalKinesis, kines
 async def test_a_function_of_the_users_says_who_reads_what(local: LocalKinesis, kinesis: Any) -> None:
     """Here all goes to the worker whose name is the last one; what the function leaves out is read by nobody."""
 
-    def last_one(
-        leases: Sequence[LeaseView], workers: Sequence[WorkerView], preferred: Mapping[str, str]
-    ) -> Mapping[str, str]:
+    def last_one(leases: Sequence[LeaseView], workers: Sequence[WorkerView]) -> Mapping[str, str]:
         last = max(worker.id for worker in workers)
         return {lease.key: last for lease in leases if lease.key != THREE}
 
@@ -73,6 +71,17 @@ async def test_a_function_of_the_users_says_who_reads_what(local: LocalKinesis, 
         wanted |= put(kinesis, 2, b"c")
         await fleet.account.until(wanted)
         assert fleet.account.counts() == dict.fromkeys(wanted, 1)
+
+
+async def test_a_function_that_names_who_is_not_there_is_told(local: LocalKinesis) -> None:
+    """Else its shards would be read by nobody, and nobody would know why."""
+    fleet = Fleet(local, MemoryLeaseTable(), strategy=lambda leases, workers: {lease.key: "c" for lease in leases})
+    fleet.start("a")
+    try:
+        with pytest.raises(OptionError, match="names a worker 'c' that is not there"):
+            await fleet.until(lambda: False)
+    finally:
+        await fleet.close()
 
 
 async def test_by_throughput_the_busy_shard_has_a_worker_of_its_own(local: LocalKinesis, kinesis: Any) -> None:

@@ -210,6 +210,52 @@ async def test_the_tail_of_a_parent_belongs_to_the_window_of_its_child(local: Lo
     assert known[child].keys == 2
 
 
+async def test_the_window_reaches_back_over_several_generations(local: LocalKinesis, kinesis: Any) -> None:
+    """Two shards merged into the one that begins, one of which came of a split, within the window."""
+    kinesis.create_stream(StreamName="two", ShardCount=2)
+
+    def put_at(hash_key: int, *datas: bytes) -> tuple[str, int]:
+        for data in datas:
+            answer = kinesis.put_record(StreamName="two", PartitionKey="k", Data=data, ExplicitHashKey=str(hash_key))
+        return answer["ShardId"], int(answer["SequenceNumber"])
+
+    async def active() -> list[str]:
+        while kinesis.describe_stream_summary(StreamName="two")["StreamDescriptionSummary"]["StreamStatus"] != "ACTIVE":
+            await asyncio.sleep(0.01)
+        return [shard["ShardId"] for shard in kinesis.list_shards(StreamName="two")["Shards"]]
+
+    def reading(events: list[Any]) -> Any:
+        choice = Deduplicate(key=lambda record: record.data, wait=True)
+        settings = WorkerSettings(
+            start_at=StartAt.TRIM_HORIZON, polling=POLL, cadence=Prompt(), deduplicate=choice, look_interval_s=0.1
+        )
+        return Consumer(
+            "two", application="billing", leases=leases, settings=settings, wire=wire_of(local), on_event=events.append
+        )
+
+    leases, events = MemoryLeaseTable(), list[Any]()
+    async with asyncio.timeout(DEADLINE_S):
+        left = put_at(0, b"grandparent's")
+        right = put_at(2**127, b"parent's")
+        async with reading([]) as consumer:
+            await read_until(
+                consumer, leases, left[1], left[0],
+                also=lambda: [shard.settled is not None for shard in consumer.statistics().shards] == [True, True],
+            )  # fmt: skip
+        kinesis.split_shard(StreamName="two", ShardToSplit=left[0], NewStartingHashKey=str(2**126))
+        known = await active()
+        inner = put_at(2**126, b"child's")[0]
+        kinesis.merge_shards(StreamName="two", ShardToMerge=inner, AdjacentShardToMerge=right[0])
+        (last,) = set(await active()) - set(known)
+        shard_id, number = put_at(2**126, b"child's", b"parent's", b"new", b"grandparent's", b"end")
+        assert shard_id == last
+        async with reading(events) as consumer:
+            got = await read_until(consumer, leases, number, last)
+    assert sorted(got) == [b"child's", b"end", b"new"]
+    (rebuilt,) = [event for event in of(events, DedupeWindowRebuilt) if event.shard_id == last]
+    assert rebuilt.shards == 3
+
+
 async def test_what_came_before_a_start_at_the_tip_has_no_twins(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, b"a", key="k")
     kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_ID, NewStartingHashKey=str(2**127))

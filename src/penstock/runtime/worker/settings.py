@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from penstock.core.assignment.strategies import EQUAL_COUNTS, Strategy
+from penstock.core.assignment.strategies import EQUAL_COUNTS, Custom, Strategy
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.leases.times import FAILOVER_S, LeaseTimes
 from penstock.core.ledger.checkpoints import Cadence, Riding
@@ -17,8 +18,9 @@ from penstock.model import OutsidePolicy, StartAt
 from penstock.runtime.feeds.fan_out import FanOutTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from penstock.core.assignment.views import LeaseView, WorkerView
     from penstock.model import Record
     from penstock.runtime.dead_letters.destinations import DeadLetterChoice
     from penstock.runtime.shard.two_phase import OnPending
@@ -48,8 +50,10 @@ class WorkerSettings:
     """A lease of which no write was confirmed for so long is let go of. None: twice ``failover_s``."""
     start_at: StartAt = StartAt.LATEST
     """Where shards are begun that nobody has read; children of shards that were read begin at their start."""
-    strategy: Strategy = EQUAL_COUNTS
-    """Who should read what: EqualCounts(), ByThroughput(), Fixed(), or a function; the same for all workers."""
+    strategy: Strategy | Callable[[Sequence[LeaseView], Sequence[WorkerView]], Mapping[str, str]] = EQUAL_COUNTS
+    """Who should read what: EqualCounts(), ByThroughput(), Fixed(), or a function of the leases that may be read now
+    and the workers that are present, which returns workers' ids by lease key; the same for all workers.
+    """
     leases_max: int | None = None
     """How many shards this worker reads at most."""
     warm_deadline_s: float = 3.0
@@ -190,6 +194,11 @@ class WorkerSettings:
         except ValueError as fault:
             return [str(fault)]
         return [] if times.renew_interval_s and times.retry_s else ["renew_interval_s and retry_s must be more than 0"]
+
+    @property
+    def assignment(self) -> Strategy:
+        """The strategy; a function's answers are checked."""
+        return Custom(self.strategy) if inspect.isroutine(self.strategy) else cast("Strategy", self.strategy)
 
     @property
     def times(self) -> LeaseTimes:

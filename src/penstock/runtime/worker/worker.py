@@ -251,7 +251,7 @@ class Worker:
             (leases | claimed).values() if sight.fleet is Fleet.KCL2 else leases.values(),
             workers.values(),
             self.id,
-            strategy=settings.strategy,
+            strategy=settings.assignment,
             rng=self._rng,
             failover_s=settings.failover_s,
         )
