@@ -223,6 +223,21 @@ async def test_a_stream_may_be_left(server: AnyServer, chosen: dict[str, Any], v
     assert server.connections == (2 if version == "1.1" else 1)
 
 
+async def test_streams_keep_no_connection_from_calls(server: AnyServer, chosen: dict[str, Any]) -> None:
+    """More subscriptions than calls are allowed at a time, all open; the calls go on beside them."""
+    server.otherwise = lambda received: (
+        Reply(b"wikipedia", cut=4, then="silent") if received.body == b"subscribe" else ok()
+    )
+    async with transport(**chosen, connections_max=1) as client:
+        streams = [client.stream(f"{server.url}/", {"host": "h"}, b"subscribe", operation="S") for _ in range(3)]
+        async with asyncio.timeout(20):
+            for parts in streams:
+                assert (await anext(parts)).status == 200
+            assert [(await post(client, server.url)).status for _ in range(3)] == [200] * 3
+        for parts in streams:
+            await parts.aclose()
+
+
 async def test_tls_with_a_given_authority(
     authority: tuple[Path, ssl.SSLContext], chosen: dict[str, Any], version: str
 ) -> None:

@@ -37,16 +37,25 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     region: str | None = None
+    """None: AWS_REGION, AWS_DEFAULT_REGION, or the profile's."""
     endpoint_url: str | None = None
+    """Instead of AWS's own; None: as AWS_ENDPOINT_URL_KINESIS, AWS_ENDPOINT_URL or the profile say."""
     profile: str | None = None
+    """Of ~/.aws/config and ~/.aws/credentials; None: AWS_PROFILE."""
     credentials: Credentials | None = None
+    """Used as they are. None: environment, profile, container, instance, in the SDK's order; refreshed in time."""
     role_arn: str | None = None
+    """A role to assume first, as whoever the credentials are."""
     role_session_name: str | None = None
     role_external_id: str | None = None
     role_duration_s: int = 3600
+    """For that role: the session's name, the external ID that its trust policy wants, and how long a session lasts."""
     sts_endpoint_url: str | None = None
+    """Where the role is assumed; None: AWS's own in the region."""
     use_fips: bool | None = None
+    """AWS's endpoints that keep to FIPS 140; None: as AWS_USE_FIPS_ENDPOINT or the profile say."""
     connect_timeout_s: float = 5.0
+    """For a connection: TCP, TLS, and a proxy's tunnel."""
     read_timeout_s: float = 30.0
     """Longest silence of the service inside one answer."""
     attempt_timeout_s: float = 60.0
@@ -56,6 +65,9 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
     minutes).
     """
     connections_max: int = 64
+    """Calls at a time by HTTP/1.1, and HTTP/2 connections to one endpoint; further requests wait. Subscriptions by
+    HTTP/1.1 each have a connection of their own beside these.
+    """
     answer_bytes_max: int = 64 * MIB
     """A longer answer is refused. GetRecords returns up to 10 MiB of data, some 14 MiB as JSON."""
     ca_bundle: str | None = None
@@ -63,6 +75,7 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool = True
     """False accepts any TLS certificate: for local tests only."""
     user_agent_tag: str = ""
+    """Is added to the User-Agent header, for AWS's logs."""
     cbor: bool = True
     """Put large records as CBOR, as the AWS SDK for Java does: a quarter fewer bytes than base64 in JSON. An endpoint
     that does not understand it (some emulators) is noticed, and gets JSON.

@@ -86,7 +86,7 @@ class HttpTransport:
                 raise fault from error
             finally:
                 if connection is not None:
-                    self._give_back(target.origin, connection)
+                    self._give_back(target.origin, connection, streamed=False)
 
     async def stream(
         self, url: str, headers: Mapping[str, str], body: bytes, *, operation: str
@@ -116,7 +116,7 @@ class HttpTransport:
                 raise self._fault(error, operation, url, connection) from error
             finally:
                 if connection is not None:
-                    self._give_back(target.origin, connection)
+                    self._give_back(target.origin, connection, streamed=True)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -130,17 +130,17 @@ class HttpTransport:
             shared = await self._shared.take(origin)
             if shared is not None:
                 return shared
-        return await self._pool.take(origin)
+        return await self._pool.take(origin, streamed=streamed)
 
     def _may_share(self, origin: Origin) -> bool:
         return origin.tls or (self._settings.http2_cleartext and origin.proxy is None)
 
-    def _give_back(self, origin: Origin, connection: Connection | MultiplexedConnection) -> None:
+    def _give_back(self, origin: Origin, connection: Connection | MultiplexedConnection, *, streamed: bool) -> None:
         if connection.is_shared:
             assert self._shared is not None
             self._shared.give_back(connection)
         else:
-            self._pool.give_back(origin, connection)
+            self._pool.give_back(origin, connection, streamed=streamed)
 
     def _fault(
         self, error: Exception, operation: str, url: str, connection: Connection | MultiplexedConnection | None

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 class Pool:
     """Lends connections. Belongs to one event loop.
 
-    At most ``in_use_max`` are lent at a time, further callers wait; as many may be idle per origin, each for
-    ``keepalive_s``. The newest idle one is lent first, so that a quiet pool shrinks.
+    At most ``in_use_max`` are lent for calls at a time, further callers wait; as many may be idle per origin, each for
+    ``keepalive_s``. The newest idle one is lent first, so that a quiet pool shrinks. Streams last for minutes: each has
+    a connection of its own, which no call waits for.
     """
 
     def __init__(self, dialer: Dialer, *, in_use_max: int, keepalive_s: float) -> None:
@@ -25,25 +26,21 @@ class Pool:
         self._sweep: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
-    async def take(self, origin: Origin) -> Connection:
+    async def take(self, origin: Origin, *, streamed: bool) -> Connection:
         """Lend an idle connection, or open one. Give it back with `give_back`, however it fared."""
+        if streamed:
+            return await self._idle_or_new(origin)
         await self._free.acquire()
         try:
-            idle = self._idle.get(origin)
-            while idle:
-                connection = idle.pop()
-                young = self._loop.time() - connection.idle_since_s < self._keepalive_s
-                if young and await connection.is_quiet():
-                    return connection
-                connection.close()
-            return await self._dialer.connect(origin)
+            return await self._idle_or_new(origin)
         except BaseException:
             self._free.release()
             raise
 
-    def give_back(self, origin: Origin, connection: Connection) -> None:
+    def give_back(self, origin: Origin, connection: Connection, *, streamed: bool) -> None:
         """Take a connection back: it becomes idle if it may carry another request."""
-        self._free.release()
+        if not streamed:
+            self._free.release()
         self.keep(origin, connection)
 
     def keep(self, origin: Origin, connection: Connection) -> None:
@@ -61,6 +58,16 @@ class Pool:
         if self._sweep is not None:
             self._sweep.cancel()
         self._idle.clear()
+
+    async def _idle_or_new(self, origin: Origin) -> Connection:
+        idle = self._idle.get(origin)
+        while idle:
+            connection = idle.pop()
+            young = self._loop.time() - connection.idle_since_s < self._keepalive_s
+            if young and await connection.is_quiet():
+                return connection
+            connection.close()
+        return await self._dialer.connect(origin)
 
     def _close_old(self) -> None:
         self._sweep = None
