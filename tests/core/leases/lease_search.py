@@ -310,6 +310,8 @@ def _is_honoured(row: LeaseRow, worker: Worker) -> bool:
     tenure = worker.tenure
     if tenure is None or not tenure.token:
         return False
+    if tenure.may_deliver(0) and tenure.lease_s + TIMES.failover_s <= 0:
+        raise BrokenRuleError("who is past its self-fence delivers")
     if tenure.may_deliver(0) and row.actual_owner != "me":
         raise BrokenRuleError("who does not own the lease delivers")
     return writes.renew(tenure.row).allowed_on(row.attributes())

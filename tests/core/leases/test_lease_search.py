@@ -43,7 +43,10 @@ ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
         "2-workers-a-leader-and-a-fault",
     ],
 )
-def test_no_order_of_events_breaks_a_rule(bounds: Bounds, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_two_tenures_no_checkpoint_back_nobody_past_the_fence_no_fence_lifted_by_an_older_write(
+    bounds: Bounds, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one row, whatever crashes, sleeps, or gets no answer; the other rules are in ``FAULTS``."""
     found = Search(bounds).run()
     with capsys.disabled():
         print(f"\n  {bounds}: {found.states:,} states, {found.moves:,} moves")
@@ -68,6 +71,11 @@ def no_self_fence(patch: pytest.MonkeyPatch) -> None:
 
 def conditions_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writes, "_as_seen", lambda row: ())
+
+
+def renewals_ask_for_nothing(patch: pytest.MonkeyPatch) -> None:
+    real = writes.renew
+    patch.setattr(writes, "renew", lambda row, *measured: replace(real(row, *measured), expects=()))
 
 
 def fence_counts_from_the_answer(patch: pytest.MonkeyPatch) -> None:
@@ -141,8 +149,9 @@ def a_handoff_that_is_asked_for_is_a_loss(patch: pytest.MonkeyPatch) -> None:
 
 DELIVERS = "who does not own the lease delivers"
 FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
-    (no_self_fence, DELIVERS),
+    (no_self_fence, "who is past its self-fence delivers"),
     (conditions_ignored, DELIVERS),
+    (renewals_ask_for_nothing, "the table honours two tenures"),
     (fence_counts_from_the_answer, DELIVERS),
     (a_repeated_write_counts_from_the_last_time, DELIVERS),
     (an_older_write_lifts_the_fence, "lifted by a write that is older"),
