@@ -416,3 +416,38 @@ def test_a_number_that_the_service_refuses_while_the_shard_is_read() -> None:
     assert cursor.refused()
     assert cursor.start(60.0) == IteratorAt.trim_horizon()
     assert not cursor.refused()
+
+
+def test_a_reader_who_is_slower_than_the_retention_is_told_once_for_as_long_as_he_is() -> None:
+    """His iterator goes on at the oldest record, and says nothing."""
+    log, _ = numbered(40)
+    cursor = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON)
+    iterator = log.iterator(cursor.start(10.0, horizon_s=-90.0))
+    found: list[Taken] = []
+
+    def turn(now_s: float, limit: int, lazy: int = 0) -> None:
+        nonlocal iterator
+        log.trimmed = max(0, int(now_s - 100.0) + 1 - lazy)
+        page = log.read(iterator, limit)
+        taken = cursor.take(page, horizon_s=now_s - 100.0, asked_s=now_s)
+        assert taken is not None
+        found.append(taken)
+        iterator = page.next_iterator or ""
+
+    turn(50.0, 3)
+    turn(98.5, 3)
+    assert told(found) == []
+    turn(107.5, 1, lazy=5)  # older than the retention, and there yet
+    assert told(found) == []
+    turn(110.5, 3)  # 7 to 10 are gone
+    assert told(found) == [(at(6), at(11), False)]
+    turn(119.5, 3)
+    turn(129.5, 3)
+    assert len(told(found)) == 1
+    turn(131.5, 20)  # he catches up
+    assert datas(found)[-1] == b"39"
+    turn(132.5, 3)
+    log.put(b"40", at_s=300.0)
+    turn(232.0, 3)
+    turn(301.0, 3)
+    assert len(told(found)) == 1, "the shard was silent, and he saw it"

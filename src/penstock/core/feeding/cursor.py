@@ -6,7 +6,7 @@
   that is left.
 - Retention can also overtake a reader who was cut off for long, or a shard that is silent. So a number is asked for
   again only while its record is younger than the retention; then too reading goes on at the oldest, and what was read
-  before is left out.
+  before is left out. Of a reader who is that far behind an iterator goes on at the oldest by itself, and says nothing.
 - LATEST, asked for again because an iterator expired before any record came, would pass over what came meanwhile: it is
   asked for by the time of the first call then.
 - TRIM_HORIZON, asked for again, gives what was read before again: from the first record on, the last one read counts.
@@ -105,6 +105,7 @@ class FeedCursor:
         self._empty_pages = 0
         self._was_trimmed: Position | None = None  # it was noticed, and is told with what comes next
         self._was_stored = True  # that is a checkpoint, not what was read since
+        self._is_overtaken = False  # what followed the last record may have been trimmed, and that was told
 
     @property
     def shard_id(self) -> str:
@@ -176,6 +177,7 @@ class FeedCursor:
             raws = self._from(done, raws)
         found = opened(self._shard, raws, done=done)
         self._awaits_done = False
+        self._look_for_a_gap(page, horizon_s)
         self._is_past = self._is_past or bool(raws)
         self._last = int(page.records[-1].sequence_number)
         self._reached_s = page.records[-1].approximate_arrival_timestamp
@@ -235,6 +237,20 @@ class FeedCursor:
         if not self._by_number or not behind_ms or horizon_s is None or asked_s is None:
             return False
         return not page.is_last and asked_s - behind_ms / 1000 <= horizon_s + SERVICE_CLOCK_S
+
+    def _look_for_a_gap(self, page: ReadPage, horizon_s: float | None) -> None:
+        """Notice records before these that may have been trimmed unread: the last one was older than the retention,
+        these are not, and the shard was not silent. Told once for as long as it stays so.
+        """
+        if not self._is_past or self._reached_s is None or horizon_s is None or page.millis_behind_latest is None:
+            return
+        is_read_s = max(self._reached_s, self.read_until_s or self._reached_s)
+        if is_read_s > horizon_s:
+            self._is_overtaken = False
+        elif not self._is_overtaken and page.records[0].approximate_arrival_timestamp > horizon_s:
+            self._is_overtaken = True
+            self._was_stored, self._settled_until_s = False, self.read_until_s
+            self._was_trimmed = self._was_trimmed or self._end
 
     def _begin_anew(self) -> None:
         """Search from the oldest record on. Should the last one be there after all, what is up to it is left out."""
