@@ -416,36 +416,34 @@ class FanOutReturned(msgspec.Struct, frozen=True, gc=False):
     shard_id: str
 
 
-def _table_of(event: FleetChanged | LeaseUpkeepFailed | LeaseTableFailed) -> str:
-    """Where lines of a log begin: a lease table stands for all streams of its application."""
-    return event.table
-
-
-class FleetChanged(msgspec.Struct, frozen=True, gc=False):
-    """A consumer finds itself among other workers than before: from now on their rules hold."""
+class _OfTable(msgspec.Struct, frozen=True, gc=False):
+    """Of a lease table, which stands for all streams of its application."""
 
     table: str
-    """The lease table."""
+
+    @property
+    def stream(self) -> str:
+        """Where lines of a log begin."""
+        return self.table
+
+
+class FleetChanged(_OfTable, frozen=True, gc=False):
+    """A consumer finds itself among other workers than before: from now on their rules hold."""
+
     fleet: str
     """alone, kcl 2.x or kcl 3.x."""
 
-    stream = property(_table_of)
 
-
-class LeaseUpkeepFailed(msgspec.Struct, frozen=True, gc=False):
+class LeaseUpkeepFailed(_OfTable, frozen=True, gc=False):
     """Leases that have served could not be deleted, or missing ones not be made. It is tried again."""
 
-    table: str
     reason: str
     retry_in_s: float
 
-    stream = property(_table_of)
 
-
-class LeaseTableFailed(msgspec.Struct, frozen=True, gc=False):
+class LeaseTableFailed(_OfTable, frozen=True, gc=False):
     """A call to the lease table failed, or got no answer. It is tried again; what it was for waits."""
 
-    table: str
     call: str
     """As `penstock.ports.LeaseTable` names it: ``write`` and ``create`` are of leases."""
     error_code: str
@@ -453,10 +451,14 @@ class LeaseTableFailed(msgspec.Struct, frozen=True, gc=False):
     reason: str
     """In full."""
 
-    stream = property(_table_of)
+
+class WorkerIdShared(_OfTable, frozen=True, gc=False):
+    """Another process has this worker's id, too. Whichever of the two came later gets no shards. Told once."""
+
+    worker_id: str
 
 
-WorkerEvent: TypeAlias = FleetChanged | LeaseUpkeepFailed | LeaseTableFailed
+WorkerEvent: TypeAlias = FleetChanged | LeaseUpkeepFailed | LeaseTableFailed | WorkerIdShared
 """What sharing shards with other workers tells."""
 
 

@@ -182,6 +182,12 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "time are let go: UpdateItem: AccessDeniedException: no",
     ),
     (
+        events.WorkerIdShared("billing", "one"),
+        logging.ERROR,
+        "billing: another process has the worker id one, too: leave worker_id out, or make it unique; the one that "
+        "came later gets no shards",
+    ),
+    (
         events.DedupeWindowRebuilding("orders", "s-1", waits=True),
         logging.INFO,
         "orders: s-1: the window of duplicates is being read again (nothing is handed out before: True)",

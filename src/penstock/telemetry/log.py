@@ -158,6 +158,10 @@ LINES: dict[type, Line] = {
         WARNING, "a call to the lease table failed ({call}), and is tried again; shards whose leases are not renewed "
         "in time are let go: {reason}", every_s=30,
     ),
+    events.WorkerIdShared: Line(
+        ERROR, "another process has the worker id {worker_id}, too: leave worker_id out, or make it unique; the one "
+        "that came later gets no shards",
+    ),
 }  # fmt: skip
 
 REQUEST_FAILED = Line(

@@ -17,8 +17,9 @@ from faulty_tables import FaultyTable
 
 from penstock import LeaseTableOptions, LedgerSettings, MemoryLeaseTable, Retry
 from penstock.core.leases import LeaseRow, Outcome, Write
+from penstock.core.leases.membership import WorkerRow
 from penstock.errors import AccessDeniedError, NotFoundError
-from penstock.events import BatchFailed, LeaseTableFailed
+from penstock.events import BatchFailed, LeaseTableFailed, WorkerIdShared
 from penstock.local import LocalKinesis
 from penstock.testing import Fault
 
@@ -92,6 +93,26 @@ async def test_a_table_that_works_is_not_told(local: LocalKinesis) -> None:
     async with consumer_of(local, table, on_event=events.append) as consumer:
         await until(lambda: consumer.statistics().shards)
     assert of(events, LeaseTableFailed) == []
+
+
+async def test_two_processes_with_one_worker_id_are_told(local: LocalKinesis) -> None:
+    events: list[Any] = []
+    table = MemoryLeaseTable()
+    quick = {"worker_id": "one", "failover_s": 1.0, "on_event": events.append}
+    async with consumer_of(local, table, **quick) as first:
+        await until(lambda: first.statistics().shards)
+        async with consumer_of(local, table, **quick):
+            await until(lambda: of(events, WorkerIdShared))
+    assert of(events, WorkerIdShared)[0] == WorkerIdShared(table.name, "one")
+
+
+async def test_a_row_that_a_crash_has_left_is_no_second_process(local: LocalKinesis) -> None:
+    events: list[Any] = []
+    table = MemoryLeaseTable()
+    await table.put_worker(WorkerRow(worker_id="one", counter=5000, failover_s=10.0))
+    async with consumer_of(local, table, worker_id="one", on_event=events.append) as consumer:
+        await until(lambda: consumer.statistics().shards)
+    assert of(events, WorkerIdShared) == []
 
 
 async def test_a_handler_that_fails_is_told_by_its_own_line_and_without_its_message(

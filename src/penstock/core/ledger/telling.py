@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 POSITIONS_TOLD_MAX = 20
 """An event names so many records."""
-ADVICE = "settle every record, or call settle_through(record), which settles it and all before it"
+ADVICE = (
+    "They come again. Where a program has forgotten them: settle every record, or call settle_through(record), which "
+    "settles it and all before it"
+)
 
 CALLERS = ("penstock", "concurrent", "asyncio")
 """Packages that call handlers: where the handler begins is behind them."""

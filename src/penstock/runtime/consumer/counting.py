@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.leases import Unknown
+from penstock.core.leases.membership import WorkerRow, worker_row
 from penstock.errors import PenstockError, ServiceError
-from penstock.events import LeaseTableFailed
+from penstock.events import LeaseTableFailed, WorkerIdShared
 from penstock.ports import SharedWithKcl
 
 if TYPE_CHECKING:
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import ReadPage, StreamFacts
     from penstock.core.leases import LeaseRow, Outcome, Write
     from penstock.core.leases.listing import Listing
-    from penstock.core.leases.membership import WorkerRow
     from penstock.model import IteratorAt, Shard
     from penstock.ports import LeaseTable, RecordSource
 
 T = TypeVar("T")
+OWN_ROWS_MAX = 64  # remembered: an inconsistent read is never so old
 
 
 class CountedSource:
@@ -95,6 +96,8 @@ class CountedTable:
         self._table = table
         self._calls = calls
         self._on_event = on_event
+        self._own = dict[int, WorkerRow]()  # as they will be read back, by counter
+        self._others: set[int] = set()
 
     @property
     def name(self) -> str:
@@ -124,11 +127,20 @@ class CountedTable:
 
     async def put_worker(self, row: WorkerRow) -> Outcome:
         """Counted."""
+        self._own[row.counter] = worker_row(row.attributes())
+        self._own.pop(row.counter - OWN_ROWS_MAX, None)
         return await self._write("put_worker", self._table.put_worker(row))
 
     async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
-        """Counted."""
-        return await self._read("workers", self._table.workers(consistent=consistent))
+        """Counted; and looked through for another process with this worker's id."""
+        rows = await self._read("workers", self._table.workers(consistent=consistent))
+        if self._own and len(self._others) < 2:
+            worker_id = next(iter(self._own.values())).worker_id
+            # One alone may be left from before a crash; where there is another, somebody writes them.
+            self._others.update(row.counter for row in rows if row.worker_id == worker_id and not self._wrote(row))
+            if len(self._others) > 1:
+                self._on_event(WorkerIdShared(self.name, worker_id))
+        return rows
 
     async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
         """Counted."""
@@ -137,6 +149,11 @@ class CountedTable:
     async def close(self) -> None:
         """Close the table."""
         await self._table.close()
+
+    def _wrote(self, row: WorkerRow) -> bool:
+        """True for rows of this worker, also for old ones that an inconsistent read still finds."""
+        own = self._own.get(row.counter)
+        return row.counter < min(self._own) if own is None else row == own
 
     async def _read(self, call: str, answer: Awaitable[T]) -> T:
         self._calls[call] += 1
