@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -267,3 +268,31 @@ async def test_a_key_of_kms_that_may_not_be_used_is_an_error_that_names_it(local
         with pytest.raises(AccessDeniedError, match="GetRecords: KMSAccessDeniedException: no key"):
             await read(feed, 1)
         await feed.close()
+
+
+async def test_a_subscription_is_not_asked_for_within_five_seconds_of_the_one_before(
+    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AWS would refuse it. (Here the five are one second.) The shard is polled meanwhile."""
+    begun_s: list[float] = []
+    again_after_s = 1.0
+    assert FanOutTimes().again_after_s == 5.0
+    async with source_of(local) as source:
+        subscribe = source.subscribe
+
+        def noted(*arguments: Any) -> Any:
+            begun_s.append(feed._subscribed_s)  # when it was decided: a busy machine may take its time
+            return subscribe(*arguments)
+
+        monkeypatch.setattr(source, "subscribe", noted)
+        times = FanOutTimes(renew_after_s=0.1, renew_jitter_s=0.0, again_after_s=again_after_s)
+        feed = fan_out(source, await source.register("billing"), [], times=times)
+        ticking = asyncio.create_task(tick(local))
+        for number in range(10**6):
+            if len(begun_s) > 2:
+                break
+            await asyncio.to_thread(put, kinesis, b"%d" % number)
+            assert await read(feed, 1) == [b"%d" % number]
+        ticking.cancel()
+        await feed.close()
+    assert all(after - before >= again_after_s for before, after in pairwise(begun_s))
