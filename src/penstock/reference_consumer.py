@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock import events
-from penstock.aws.settings import LeaseTableOptions
+from penstock.aws.settings import LeaseTableOptions, WireSettings
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.leases.times import LeaseTimes
 from penstock.core.ledger.checkpoints import Every, Prompt, Riding
@@ -160,6 +160,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "polling": lambda: fields_table(PollTimes),
     "fan-out": lambda: fields_table(FanOutTimes),
     "deduplication": lambda: fields_table(Deduplicate),
+    "wire": lambda: fields_table(WireSettings),
     "lease table": lambda: fields_table(LeaseTableOptions),
     "lease times": lambda: fields_table(LeaseTimes),
     "callbacks": callbacks_table,
@@ -198,6 +199,8 @@ def _default(value: Any, factory: Any, missing: Any) -> str:
         return str(value)
     if isinstance(value, int | float):
         return shown(value)
+    if isinstance(value, str):
+        return f'`"{value}"`'
     if dataclasses.is_dataclass(value):
         return f"`{type(value).__name__}(...)`" if dataclasses.fields(value) else f"`{type(value).__name__}()`"
     kind = type(value).__name__

@@ -128,7 +128,7 @@ class KinesisSource:
             return
 
     async def subscribe(self, consumer_arn: str, shard_id: str, at: IteratorAt) -> AsyncGenerator[ReadPage, None]:
-        """SubscribeToShard, over HTTP/1.1. Close the iterator to end it early."""
+        """SubscribeToShard. Close the iterator to end it early."""
         start: dict[str, Any] = {"Type": at.type}
         if at.sequence_number is not None:
             start["SequenceNumber"] = str(at.sequence_number)

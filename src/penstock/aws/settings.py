@@ -59,7 +59,7 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
     read_timeout_s: float = 30.0
     """Longest silence of the service inside one answer."""
     attempt_timeout_s: float = 60.0
-    """Longest time of one attempt, from asking the pool for a connection to the answer's last byte."""
+    """Longest time of one attempt, from its request's first byte to its answer's last. Subscriptions have none."""
     keepalive_s: float = 20.0
     """An idle connection is closed after this time: before the service or a balancer does it (Kinesis:
     minutes).
