@@ -15,7 +15,7 @@ from fleet_kit import DEADLINE_S, STREAM, Fleet, fleet_of
 
 from penstock.core.ledger.checkpoints import Prompt
 from penstock.errors import NotFoundError
-from penstock.local import LocalKinesis
+from penstock.local import Fault, LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.stores.sqlite import SqliteLeaseTable
 
@@ -254,3 +254,21 @@ async def test_writes_that_the_tables_capacity_refuses_for_longer_than_the_failo
         table.writes_are_cut = False
         await fleet.account.until(set(load.put))
         assert fleet.account.tokens_rise()
+
+
+async def test_listings_that_the_account_refuses_hold_up_neither_the_start_nor_a_merge(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    """ListShards is asked by whoever else deploys at the same time, too."""
+    refused = Fault(how="error", operation="ListShards", code="LimitExceededException", message="slower", count=3)
+    local.faults.add(refused)
+    async with fleet_of(local, failover_s=10.0) as fleet, Load(kinesis) as load:
+        fleet.start("a")
+        await fleet.until(lambda: len(fleet.held()["a"]) == SHARDS)
+        assert local.stats().operations["ListShards"].calls > 3
+        shards = sorted(fleet.held()["a"])
+        local.faults.add(refused)
+        kinesis.merge_shards(StreamName=STREAM, ShardToMerge=shards[0], AdjacentShardToMerge=shards[1])
+        await fleet.until(lambda: len(fleet.held()["a"]) == SHARDS - 1)
+        await fleet.account.until(set(load.put))
+        assert set(fleet.account.counts().values()) == {1}
