@@ -101,9 +101,5 @@ class ShardMap:
             raise LookupError("no open shard takes this hash key: the shard listing has a hole there")
         return index
 
-    def shard_for(self, hash_key: int) -> Shard:
-        """The shard that takes this hash key. Raises LookupError if none does (a hole in the listing)."""
-        return self.shards[self.index_for(hash_key)]
-
     def __len__(self) -> int:
         return len(self.shards)

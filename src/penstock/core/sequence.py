@@ -48,12 +48,6 @@ def just_before(sequence_number: int) -> int:
     return sequence_number - (1 << _SECOND_SHIFT)
 
 
-def may_be_from(sequence_number: int, shard_id: str) -> bool:
-    """False only when the sequence number is of a known shape and names another shard than ``shard_id``."""
-    found, wanted = shard_number_of(sequence_number), shard_id_number(shard_id)
-    return found is None or wanted is None or found == wanted
-
-
 def shard_id_number(shard_id: str) -> int | None:
     """7 for ``shardId-000000000007``; None for an id that is not written exactly so."""
     digits = shard_id.removeprefix(_SHARD_ID_PREFIX)

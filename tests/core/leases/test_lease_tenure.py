@@ -634,9 +634,6 @@ def test_what_is_not_known_is_resolved_by_the_row() -> None:
     assert writes.resolve(write, None) == Refused(None)
     assert cell.write(write) == writes.resolve(write, cell.row) == Done(cell.row)
     assert writes.resolve(writes.delete(row), None) == Done(None)
-    assert writes.resolve_create(FREE, None) == Unknown("there is no row yet")
-    assert writes.resolve_create(FREE, FREE) == Done(FREE)
-    assert writes.resolve_create(FREE, row) == Refused(row)
 
 
 def test_writes_that_make_no_sense() -> None:

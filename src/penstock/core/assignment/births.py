@@ -7,15 +7,13 @@ starts an application, and repairs what a fault, a foreign hand or a lost table 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from penstock.core.lineage import Lineage
     from penstock.model import Shard, StartAt
-
-StartKind = Literal["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"]
 
 
 @dataclass(frozen=True, slots=True)

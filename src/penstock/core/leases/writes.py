@@ -222,13 +222,6 @@ def resolve(write: Write, row: LeaseRow | None) -> Outcome:
     return Refused(row)
 
 
-def resolve_create(row: LeaseRow, found: LeaseRow | None) -> Outcome:
-    """The same for a create."""
-    if found is None:
-        return Unknown("there is no row yet")
-    return Done(found) if found == row else Refused(found)
-
-
 # --- parts ----------------------------------------------------------------------------------------
 
 
