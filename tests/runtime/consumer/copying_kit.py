@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import sqlite3
@@ -100,6 +101,17 @@ class Copiers:
         self.running.remove(process)  # only now: who does not end is killed when all is over
         assert process.returncode == 0
 
+    def freeze(self, process: subprocess.Popen[bytes]) -> None:
+        """Stop it (SIGSTOP) where it holds no lock: one that sleeps amid a write to SQLite stops all the others."""
+        end_s = time.monotonic() + DEADLINE_S
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            if not any(map(_locked, (self._leases, self._database))):
+                return
+            process.send_signal(signal.SIGCONT)
+            assert time.monotonic() < end_s, "it always holds a lock"
+            time.sleep(0.01)
+
     def close(self) -> None:
         for process in list(self.running):
             process.send_signal(signal.SIGCONT)
@@ -166,6 +178,17 @@ class Copiers:
                 if not page["Records"] and page["MillisBehindLatest"] == 0:
                     break
         return found
+
+
+def _locked(path: str) -> bool:
+    """Somebody has it locked, for longer than a write takes."""
+    with contextlib.closing(sqlite3.connect(path, timeout=2.0, isolation_level=None)) as database:
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return True
+    return False
 
 
 def once(stamped: Iterable[tuple[str, int, int, str]]) -> list[tuple[str, int, int, str]]:

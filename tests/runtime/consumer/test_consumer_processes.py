@@ -151,7 +151,7 @@ def test_a_worker_that_sleeps_beyond_its_lease_writes_nothing_late(
     with Load(kinesis) as load:
         for _ in range(3):
             time.sleep(0.5)
-            asleep.send_signal(signal.SIGSTOP)
+            copiers.freeze(asleep)
             copiers.until(lambda: copiers.shares() == {awake.pid: SHARDS})
             asleep.send_signal(signal.SIGCONT)
             copiers.until(lambda: copiers.shared_evenly(2))
