@@ -308,6 +308,8 @@ async def test_a_workers_row_of_a_later_version_hides_no_other(table: DynamoLeas
 ROW = LeaseRow(key="a", counter=3, owner="w1")
 TELL_NOTHING = [
     (Fault(how="throttle", count=1), "ProvisionedThroughputExceededException", False),
+    (Fault(how="throttle", count=1, code="ThrottlingException"), "ThrottlingException", False),  # billed by request
+    (Fault(how="throttle", count=1, code="RequestLimitExceeded"), "RequestLimitExceeded", False),  # of the account
     (Fault(how="server_error", count=1), "InternalServerError", False),
     (Fault(how="server_error", count=1, applied=True), "InternalServerError", True),
     (Fault(how="reset", count=1), "TransportError", False),
@@ -318,7 +320,9 @@ TELL_NOTHING = [
 
 
 def _id(value: object) -> str | None:
-    return f"{value.how}{'-applied' * value.applied}" if isinstance(value, Fault) else None
+    if not isinstance(value, Fault):
+        return None
+    return f"{value.code or value.how}{'-applied' * value.applied}"
 
 
 @pytest.mark.parametrize(("fault", "reason", "is_applied"), TELL_NOTHING, ids=_id)
