@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered
-from penstock.runtime.consumer.sync_iterating import each, on_loop, unless_closed
+from penstock.runtime.consumer.sync_iterating import ThreadExitError, each, in_thread, on_loop, unless_closed
 from penstock.runtime.consumer.sync_shard import SyncShard
 from penstock.runtime.loop_thread import LoopThread
 
@@ -172,13 +171,15 @@ class SyncConsumer:
 
         async def call(given: Any) -> None:
             wrapped = SyncDelivered(given, self._thread) if each_record else SyncBatch(given, self._thread)
-            await asyncio.get_running_loop().run_in_executor(pool, handler, wrapped)
+            await in_thread(pool, handler, wrapped)
 
         try:
             driving = self._consumer.run(
                 call, concurrency=concurrency, each_record=each_record, handlers_max=handlers_max
             )
             self._unless_closed(lambda: self._thread.run(driving))
+        except ThreadExitError as left:
+            raise left.error from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -231,6 +232,9 @@ class SyncConsumer:
         called = callback
 
         async def call(shards: Sequence[AssignedShard]) -> None:
-            await asyncio.get_running_loop().run_in_executor(self._callbacks, called, shards)
+            try:
+                await in_thread(self._callbacks, called, shards)
+            except ThreadExitError as left:
+                raise RuntimeError(f"a callback ended with {type(left.error).__name__}") from left.error
 
         return call

@@ -21,6 +21,12 @@ async def wait_set(event: asyncio.Event, timeout_s: float | None) -> None:
             await event.wait()
 
 
+def is_cancelled() -> bool:
+    """True when the current task is asked to end. Else a CancelledError that it meets is of what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Alarm:
     """Calls a function at the earliest of the times that it was set to since it rang last."""
 

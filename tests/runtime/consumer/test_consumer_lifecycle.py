@@ -122,6 +122,35 @@ async def test_children_begin_once_the_end_of_their_parent_was_told(local: Local
         await running
 
 
+async def test_a_shard_that_is_left_is_not_stored_as_ended_before_its_end_was_told(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    put(kinesis, range(10))
+    table, diary = MemoryLeaseTable(), Diary()
+    async with consumer_of(local, table, **diary.callbacks()) as consumer:
+        (batch,) = await consumer.getmany()
+        diary.gate.clear()
+        kinesis.split_shard(StreamName=STREAM, ShardToSplit=batch.shard_id, NewStartingHashKey=str(2**127))
+        while len((await table.scan()).rows) < 3:  # read to its end
+            await asyncio.sleep(0.01)
+        assert batch.ack()
+        iteration = asyncio.create_task(anext(aiter(consumer)))
+        await asyncio.sleep(0)
+        iteration.cancel()
+        await asyncio.wait((iteration,))
+        row = await table.get(batch.shard_id)
+        while row is None or not row.checkpoint.is_position:  # what is settled is stored as it is left
+            await asyncio.sleep(0.01)
+            row = await table.get(batch.shard_id)
+        assert row.checkpoint.position.sequence_number == batch.records[-1].sequence_number
+        assert [what for what, *_ in diary.told] == ["assigned"]
+        diary.gate.set()
+        while row is None or not row.ended:
+            await asyncio.sleep(0.01)
+            row = await table.get(batch.shard_id)
+        assert ("ended", "0", Origin.NEW) in diary.told
+
+
 async def test_a_stolen_lease_is_told_as_lost_and_comes_back_as_taken(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, range(3))
     table, diary = MemoryLeaseTable(), Diary()

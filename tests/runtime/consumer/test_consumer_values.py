@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from penstock import (
     Unreadable,
     UnreadableRecordError,
     by_key,
+    collect,
     deserializers,
     events,
     unordered,
@@ -178,21 +180,39 @@ async def test_a_batch_of_nothing_that_can_be_read_is_not_handed_out(local: Loca
         batch.ack()
 
 
-async def test_parts_of_a_record_are_their_own_values(local: LocalKinesis, kinesis: Any) -> None:
+@pytest.mark.parametrize("deserializer", [None, deserializers.text()], ids=["alone", "with a deserializer"])
+async def test_parts_of_a_record_are_their_own_values(local: LocalKinesis, kinesis: Any, deserializer: Any) -> None:
+    """In a batch, in a record, in a collection: the same; and their data is the record's."""
     put(kinesis, [b"1,2,3", b"4"], key=lambda _: "one")
+    whole = {1: b"1,2,3", 2: b"1,2,3", 3: b"1,2,3", 4: b"4"}
     async with consumer_of(
         local,
         MemoryLeaseTable(),
-        deserializer=deserializers.text(),
+        deserializer=deserializer,
         split=lambda record: [int(number) for number in record.data.split(b",")],
         dead_letters=DeadLettersTo(print),
     ) as consumer:
         got: list[Any] = []
         while len(got) < 4:
             for batch in await consumer.getmany():
+                assert list(batch.values) == [part.value for part in batch.records]
+                assert [part.data for part in batch.records] == [whole[value] for value in batch.values]
                 got += batch.values
-                batch.ack()
-    assert got == [1, 2, 3, 4]
+                batch.nack()
+        async with aclosing(consumer.records()) as records:
+            async for record in records:
+                assert record.value == record.record.value == got.pop(0)
+                assert record.data == whole[record.value]
+                record.nack()
+                if not got:
+                    break
+        async with aclosing(collect(consumer, lambda part: part.value % 2, records=2)) as groups:
+            async for group in groups:
+                got.append([part.value for part in group.records])
+                assert group.ack()
+                if len(got) == 2:
+                    break
+    assert sorted(got) == [[1, 3], [2, 4]]
 
 
 # --- streams that ignore keys -----------------------------------------------------------------------

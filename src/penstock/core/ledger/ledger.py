@@ -20,10 +20,10 @@ from penstock.core.ledger.habits import OnlyTheLast
 from penstock.core.ledger.page import R
 from penstock.core.ledger.queues import DueQueue, PositionQueue
 from penstock.core.ledger.settings import (
-    DEFAULT_SIZE,
     AnyOrder,
     ByKey,
     LedgerSettings,
+    payload_bytes_of,
 )
 from penstock.core.ledger.starving import Starving
 from penstock.core.ledger.telling import Teller
@@ -52,7 +52,7 @@ class Ledger(Generic[R]):
         *,
         rng: Random,
         on_event: Callable[[events.LedgerEvent], None],
-        size_of: Callable[[Any], int] = DEFAULT_SIZE,
+        size_of: Callable[[Any], int] = payload_bytes_of,
         key_of: Callable[[Any], object] = lambda record: record.partition_key,
     ) -> None:
         """``after``: the checkpoint that the tenure began with. ``size_of``: a record's payload bytes. ``key_of``: what
@@ -274,6 +274,12 @@ class Ledger(Generic[R]):
             for root, passed in self._book.before(ticket, newest):
                 self._faults.skip(root, passed, "latest wins")
         return True
+
+    def leave(self, ticket: Ticket, places: Sequence[int], *, chosen: bool = False) -> bool:
+        """Whoever had these (rising) has left: they are done, but for those that were put off, or given up."""
+        if self._closed is not None:
+            return self._late(len(places))
+        return self.ack(ticket, self._book.not_put_off(ticket, places), chosen=chosen)
 
     def ack_one(self, ticket: Ticket, place: int) -> bool:
         """One record of a delivery is done."""

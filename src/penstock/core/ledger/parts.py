@@ -65,8 +65,13 @@ class Part(Generic[T]):
 
     @property
     def data(self) -> bytes:
-        """The record's with the first part, so that the bytes of a record count once."""
-        return self.record.data if self.part == 0 else b""
+        """The record's, as a whole; what this part is of it says `value`."""
+        return self.record.data
+
+    @property
+    def payload_bytes(self) -> int:
+        """What it takes: the bytes of a record count once, with its first part."""
+        return len(self.record.data) if self.part == 0 else 0
 
 
 class Split(NamedTuple):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 from penstock.errors import OptionError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MIB = 1024 * 1024
 
@@ -172,8 +169,10 @@ class LedgerSettings:
             )
 
 
-DEFAULT_SIZE: Callable[[object], int] = lambda record: len(getattr(record, "data", b""))  # noqa: E731
-"""The payload bytes of a record."""
+def payload_bytes_of(record: Any) -> int:
+    """What a record, or a part of one, takes in the bounds."""
+    size: int | None = getattr(record, "payload_bytes", None)
+    return len(getattr(record, "data", b"")) if size is None else size
 
 
 def _check(values: dict[str, float], *, above_zero: bool = True) -> None:

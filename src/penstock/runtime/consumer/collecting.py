@@ -61,6 +61,9 @@ class Collection(Generic[R]):
         """They failed: the retry policy says what follows for the records of each batch."""
         return self._all(lambda batch, indices: batch.fail(error, *indices))
 
+    def _left(self) -> bool:
+        return self._all(lambda batch, indices: batch._left(sorted(indices), chosen=True))
+
     async def __aenter__(self) -> Collection[R]:
         return self
 

@@ -283,7 +283,12 @@ class Consumer:
             if batch is not None:
                 found.append(batch)
                 left -= len(batch)
-            elif found or (end_s is not None and loop.time() >= end_s) or not await self._more(end_s):
+            elif found:
+                return found
+            elif end_s is not None and loop.time() >= end_s:
+                await asyncio.sleep(0)  # who asks again and again without waiting must not keep the loop from reading
+                return found
+            elif not await self._more(end_s):
                 return found
 
     async def shards(self) -> AsyncIterator[ShardReader]:

@@ -31,12 +31,12 @@ class Delivered:
 
     @property
     def data(self) -> bytes:
-        """Its bytes."""
+        """Its bytes; of a part, those of the whole record."""
         return self.record.data
 
     @property
     def value(self) -> Any:
-        """What the deserializer made of it; without one, its bytes."""
+        """What the deserializer made of it; without one, its bytes. Of a part, what the splitting function made."""
         return self._batch.values[self._index]
 
     @property
@@ -82,6 +82,9 @@ class Delivered:
     def fail(self, error: BaseException) -> bool:
         """It failed: the retry policy says what follows."""
         return self._batch.fail(error, self._index)
+
+    def _left(self) -> bool:
+        return self._batch._left((self._index,))
 
     async def __aenter__(self) -> Delivered:
         return self

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from penstock.core.ledger.settings import AnyOrder, ByKey, InOrder
 from penstock.errors import OptionError
 from penstock.runtime.consumer.delivered import Delivered
+from penstock.runtime.waiting import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -71,6 +72,10 @@ def promised(order: OrderPolicy | None, concurrency: Concurrency | None = None) 
     return "ByKey" if isinstance(order, ByKey) else "InOrder" if isinstance(order, InOrder) else None
 
 
+class HandlerCancelledError(Exception):
+    """A handler let a cancellation out that nobody had asked for: that of something that it waited for."""
+
+
 async def drive(
     readers: AsyncIterator[ShardReader],
     handler: Callable[[Any], Awaitable[object]],
@@ -87,10 +92,10 @@ async def drive(
 
     async def call(given: Batch[Record] | Delivered) -> None:
         if room is None:
-            await handler(given)
+            await _called(handler, given)
         else:
             async with room:
-                await handler(given)
+                await _called(handler, given)
 
     async def follow(reader: ShardReader) -> None:
         if each_record and isinstance(concurrency, Unordered):
@@ -108,6 +113,16 @@ async def drive(
     except BaseExceptionGroup as errors:
         error = _first(errors)
         raise error from error.__cause__
+
+
+async def _called(handler: Callable[[Any], Awaitable[object]], given: Any) -> None:
+    try:
+        await handler(given)
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        # A task that ends cancelled is no failure to those around it: the shard would stand still, and nobody told.
+        raise HandlerCancelledError("what the handler waited for was cancelled, and it did not catch that") from error
 
 
 async def _one(batch: Batch[Record], call: Callable[[Any], Awaitable[None]], each_record: bool) -> None:
@@ -128,7 +143,7 @@ async def _one(batch: Batch[Record], call: Callable[[Any], Awaitable[None]], eac
         except BaseException:
             batch.nack(*range(index, count))
             raise
-        batch.ack(index)
+        batch._left((index,))
 
 
 async def _side_by_side(

@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.events import ShardBegun, ShardLeft
 from penstock.runtime.shard.origin import Origin
+from penstock.runtime.waiting import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -40,6 +41,7 @@ class AssignedShard(msgspec.Struct, frozen=True):
     stream: str
     """Its name or ARN, as it was given."""
     shard_id: str
+    """Its id."""
     token: int
     """The fencing token of its batches."""
     origin: Origin
@@ -162,6 +164,12 @@ class Lifecycle:
                     group.append(self._queue.popleft())
                 try:
                     await callback([shard for _, shard, _ in group])
+                except asyncio.CancelledError as error:
+                    if is_cancelled():
+                        raise
+                    failure = RuntimeError("a callback ended cancelled: something that it waited for was")
+                    failure.__cause__ = error
+                    self._on_error(failure)
                 except Exception as error:
                     self._on_error(error)
                 _answer(group)

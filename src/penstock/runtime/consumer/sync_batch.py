@@ -118,6 +118,9 @@ class SyncBatch:
         """As `Batch.fail`."""
         return self._tell(lambda: self._batch.fail(error, *indices))
 
+    def _left(self) -> bool:
+        return tell(self._thread, self._batch._left)
+
     def __enter__(self) -> SyncBatch:
         return self
 
@@ -197,6 +200,9 @@ class SyncDelivered:
     def fail(self, error: BaseException) -> bool:
         """As `Delivered.fail`."""
         return tell(self._thread, lambda: self._delivered.fail(error))
+
+    def _left(self) -> bool:
+        return tell(self._thread, self._delivered._left)
 
     def __enter__(self) -> SyncDelivered:
         return self

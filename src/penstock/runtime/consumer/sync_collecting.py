@@ -66,6 +66,9 @@ class SyncCollection:
         """As `Collection.fail`."""
         return tell(self._thread, lambda: self._collection.fail(error))
 
+    def _left(self) -> bool:
+        return tell(self._thread, self._collection._left)
+
     def __enter__(self) -> SyncCollection:
         return self
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from concurrent.futures import Executor
 
     from penstock.runtime.loop_thread import LoopThread
 
@@ -44,6 +46,34 @@ def each(thread: LoopThread, iterate: Callable[[], AsyncIterator[I]]) -> Iterato
             yield item
     finally:
         unless_closed(thread, lambda: thread.run(_left(found)))
+
+
+class ThreadExitError(BaseException):
+    """What a function of the user's raised in its thread and a loop cannot carry: an exit or an interrupt would end
+    the loop itself, and with it the leases.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(type(error).__name__)
+        self.error = error
+
+
+async def in_thread(pool: Executor, function: Callable[[Any], object], given: Any) -> None:
+    """Call it in a thread of the pool. Raises what it raises, but ThreadExitError for what is no Exception."""
+    error = await asyncio.get_running_loop().run_in_executor(pool, _error_of, function, given)
+    if isinstance(error, Exception):
+        raise error
+    if error is not None:
+        raise ThreadExitError(error)
+
+
+def _error_of(function: Callable[[Any], object], given: Any) -> BaseException | None:
+    """What it raises: a StopIteration that is raised into a loop's future (Python 3.11) is never heard of again."""
+    try:
+        function(given)
+    except BaseException as error:
+        return error
+    return None
 
 
 async def _next(found: AsyncIterator[I]) -> I | None:

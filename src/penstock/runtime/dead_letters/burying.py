@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.ledger.letter import Letter
+from penstock.runtime.waiting import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +65,10 @@ class Burying:
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._sink.write(self._letter(dead))
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            self._ledger.not_buried(dead, error, self._loop.time())  # what the sink waited for was cancelled
         except Exception as error:  # a function of the user's, a full disk, a stream that is gone: it stays unsettled
             self._ledger.not_buried(dead, error, self._loop.time())
         else:

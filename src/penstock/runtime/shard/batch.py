@@ -68,7 +68,9 @@ class Batch(Generic[R]):
 
     @property
     def values(self) -> Sequence[Any]:
-        """What the consumer's deserializer made of each record, in the same order; without one, the records' data."""
+        """What the consumer's deserializer made of each record, in the same order; without one, the records' data. Of
+        parts, what the splitting function made: the same as each `Part.value`.
+        """
         if self._values is None:
             self._values = datas_of(self._delivery.records)
         return self._values
@@ -116,7 +118,9 @@ class Batch(Generic[R]):
         return self._told(self._ledger.settle_through(self._delivery.ticket, self._delivery.places[index]))
 
     def nack(self, *indices: int, delay_s: float = 0.0) -> bool:
-        """Hand them out again, after a while."""
+        """Hand them out again, after a while. Raises ValueError for a delay that is none."""
+        if not delay_s >= 0:  # also for what is not a number
+            raise ValueError(f"delay_s must be at least 0, not {delay_s}")
         return self._told(
             self._ledger.nack(self._delivery.ticket, self._clock(), self._places(indices), delay_s=delay_s)
         )
@@ -156,6 +160,15 @@ class Batch(Generic[R]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         return settle_on_leaving(self, error)
+
+    def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
+        """Whoever worked on them (all, or those at these rising indices) has come to an end: what he did not put off or
+        give up is done. ``chosen``: they were picked out of several batches.
+        """
+        if indices is None:
+            return self.ack()
+        places = [self._delivery.places[index] for index in indices]
+        return self._told(self._ledger.leave(self._delivery.ticket, places, chosen=chosen))
 
     def _ack_chosen(self, indices: Sequence[int]) -> bool:
         """The same as `ack` for records that were picked out of several batches: one at a time is no sign then that the

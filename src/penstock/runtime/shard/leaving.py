@@ -8,8 +8,8 @@ from typing import Any, Protocol
 class Settled(Protocol):
     """A batch, a collection, a record."""
 
-    def ack(self) -> Any:
-        """All is done."""
+    def _left(self) -> Any:
+        """All is done, but for what was put off or given up before."""
 
     def nack(self) -> Any:
         """Hand it out again."""
@@ -21,7 +21,7 @@ class Settled(Protocol):
 def settle_on_leaving(settled: Settled, error: BaseException | None) -> bool:
     """Done, if the block ended well; failed by an exception, which goes no further (True)."""
     if error is None:
-        settled.ack()
+        settled._left()
         return False
     if not isinstance(error, Exception):  # a cancellation, an interrupt: the records are not to blame
         settled.nack()

@@ -78,7 +78,8 @@ class ShardReader(ReaderHooks):
         self._stirred = asyncio.Event()
         self._alarm = Alarm(self._loop, self._alarmed)
         self._ending: asyncio.Task[None] | None = None
-        self._ending_told = self._stop_raised = False
+        self._ending_told: Ending | None = None  # of a ledger: after a seek there may be another one
+        self._stop_raised: Ending | None = None
         begins = self._begin(choices, rng, on_event)
         self._filling = Filling(
             feed,
@@ -141,8 +142,8 @@ class ShardReader(ReaderHooks):
         ledger.check(now_s)
         if ledger.ending is not None:
             self._ends(ledger.ending)
-            if ledger.ending.stops and not self._stop_raised:
-                self._stop_raised = True
+            if ledger.ending.stops and self._stop_raised is not ledger.ending:
+                self._stop_raised = ledger.ending
                 raise stopped(self.stream, self.shard_id, ledger.ending)
             return None
         delivery, values = self._next(
@@ -175,7 +176,7 @@ class ShardReader(ReaderHooks):
         """
         while not self.is_over:
             if (ending := self.ledger.ending) is not None and ending.stops:
-                self._stop_raised = True
+                self._stop_raised = ending
                 raise stopped(self.stream, self.shard_id, ending)
             batch = self.take()
             if batch is not None:
@@ -397,8 +398,8 @@ class ShardReader(ReaderHooks):
 
     def _ends(self, ending: Ending) -> None:
         """The policies have had enough of the shard."""
-        if not self._ending_told:
-            self._ending_told = True
+        if self._ending_told is not ending:
+            self._ending_told = ending
             if self._on_ending is not None:
                 self._on_ending(ending)
 

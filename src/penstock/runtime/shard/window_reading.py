@@ -149,9 +149,14 @@ class WindowRead:
             keys_max=choice.keys_max, bytes_max=choice.bytes_max, skew_s=choice.skew_s,
         )  # fmt: skip
 
-    def _key_of(self, record: Record) -> bytes | str | None:
+    def _key_of(self, record: Record) -> bytes | None:
         try:
-            return self._choice.key(record)
+            key = self._choice.key(record)
+            if isinstance(key, str):
+                return key.encode()
+            if key is None or isinstance(key, bytes):
+                return key
+            raise TypeError("a key is bytes or str")
         except Exception as error:  # the user's function: this record is handed out, whatever came before
             position = Position(record.sequence_number, record.sub_sequence_number)
             self._on_event(DedupeKeyFailed(self.stream, self.shard_id, position, type(error).__name__))

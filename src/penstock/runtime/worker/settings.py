@@ -97,7 +97,7 @@ class WorkerSettings:
     split: Callable[[Record], Iterable[Any]] | None = field(default=None, repr=False)
     """A function from a record to its parts, which are handed out in its place, each as a `Part`. The record is settled
     when all of them are. They must follow from the record alone: a replay gives the same. A record that it raises for
-    becomes a dead letter.
+    becomes a dead letter. What it makes are the values: a deserializer is not asked.
     """
     parts_max: int = PARTS_MAX
     """A record of more parts becomes a dead letter."""

@@ -1,0 +1,285 @@
+"""Handlers, callbacks and functions of the user's that end in ways that nobody has in mind: no record is lost by it, no
+shard stands still for it, and it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock import (
+    AnyOrder,
+    DeadLettersTo,
+    Deduplicate,
+    LedgerSettings,
+    Retry,
+    ShardStoppedError,
+    Skip,
+    Stop,
+    Warn,
+    WorkerSettings,
+    by_key,
+    collect,
+    events,
+    unordered,
+)
+from penstock.model import StartAt
+from penstock.testing import SyncTestConsumer, TestConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock import AssignedShard, Delivered
+
+pytestmark = pytest.mark.timeout(60)
+QUICK = Retry(batch_tries_max=1, tries_max=2, base_s=0.001, cap_s=0.002, then=Skip())
+FOR_EVER = Retry(tries_max=None, base_s=0.001, cap_s=0.002)
+DATAS = [b"%d" % number for number in range(6)]
+
+
+def settings(retry: Retry = QUICK, **more: Any) -> WorkerSettings:
+    return WorkerSettings(ledger=LedgerSettings(retry=retry), **more)
+
+
+async def cancelled_inside() -> None:
+    """Something that the handler waits for was cancelled by somebody else."""
+    waiting = asyncio.get_running_loop().create_future()
+    waiting.cancel()
+    await waiting
+
+
+# --- put off, and left ----------------------------------------------------------------------------------
+
+
+async def test_a_record_that_was_put_off_in_its_block_comes_again() -> None:
+    got: list[tuple[bytes, int]] = []
+    async with TestConsumer(DATAS) as consumer:
+        async for record in consumer.records():
+            async with record:
+                got.append((record.data, record.attempt))
+                if record.attempt == 1 and record.data in (b"1", b"4"):
+                    record.nack()
+    assert sorted(got) == sorted([(data, 1) for data in DATAS] + [(b"1", 2), (b"4", 2)])
+
+
+async def test_a_record_that_was_given_up_in_its_block_is_a_dead_letter() -> None:
+    async with TestConsumer(DATAS, settings=settings(dead_letters=DeadLettersTo(lambda letter: None))) as consumer:
+        async for record in consumer.records():
+            async with record:
+                if record.data == b"3":
+                    record.dead_letter(ValueError("not wanted"))
+    assert [letter.data for letter in consumer.dead_letters] == [b"3"]
+
+
+@pytest.mark.parametrize("concurrency", [None, by_key(2), unordered(2)], ids=["one by one", "by key", "unordered"])
+async def test_a_record_that_a_handler_put_off_comes_again(concurrency: Any) -> None:
+    got: list[tuple[bytes, int]] = []
+
+    async def handle(record: Delivered) -> None:
+        got.append((record.data, record.attempt))
+        if record.attempt == 1 and record.data == b"2":
+            record.nack()
+
+    async with TestConsumer(DATAS) as consumer:
+        await consumer.run(handle, each_record=True, concurrency=concurrency)
+    assert sorted(got) == sorted([(data, 1) for data in DATAS] + [(b"2", 2)])
+
+
+async def test_a_collection_that_was_put_off_in_its_block_comes_again() -> None:
+    got: list[tuple[int, ...]] = []
+    async with TestConsumer(DATAS) as consumer:
+        async for group in collect(consumer, lambda record: int(record.data) % 2, records=3, age_s=0.05):
+            async with group:
+                got.append(tuple(sorted(int(record.data) for record in group.records)))
+                if len(got) == 1:
+                    group.nack()
+    assert sorted(got) == sorted([got[0], (0, 2, 4), (1, 3, 5)])
+
+
+# --- a cancellation that nobody asked for ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("each_record", [False, True], ids=["batches", "records"])
+@pytest.mark.parametrize("concurrency", [None, by_key(2), unordered(2)], ids=["one by one", "by key", "unordered"])
+async def test_a_handler_that_was_cancelled_from_within_has_failed(concurrency: Any, each_record: bool) -> None:
+    got: list[bytes] = []
+
+    async def handle(given: Any) -> None:
+        datas = [given.data] if each_record else [record.data for record in given]
+        if b"2" in datas:
+            await cancelled_inside()
+        got.extend(datas)
+
+    async with TestConsumer(DATAS, settings=settings()) as consumer:
+        await consumer.run(handle, each_record=each_record, concurrency=concurrency)
+    assert sorted(got) == [b"0", b"1", b"3", b"4", b"5"]
+    assert [skipped.records for skipped in consumer.skipped] == [1]
+    assert {event.error_type for event in consumer.events if isinstance(event, events.BatchFailed)} == {
+        "HandlerCancelledError"
+    }
+
+
+async def test_a_run_that_is_cancelled_gives_back_and_fails_nothing() -> None:
+    begun = asyncio.Event()
+
+    async def handle(batch: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with TestConsumer(DATAS, ends=False) as consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        (batch,) = await consumer.getmany()
+        assert [record.data for record in batch] == DATAS
+        assert batch.ack()
+    assert not [event for event in consumer.events if isinstance(event, events.BatchFailed)]
+
+
+async def test_a_letter_whose_writing_was_cancelled_from_within_is_written_later() -> None:
+    tries = 0
+
+    async def write(letter: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            await cancelled_inside()
+
+    chosen = WorkerSettings(ledger=LedgerSettings(retry=Retry(tries_max=1)), dead_letters=DeadLettersTo(write))
+    async with TestConsumer([b"poison"], settings=chosen, skip_waits=True) as consumer:
+        async for batch in consumer:
+            async with batch:
+                raise ValueError("no")
+    assert tries == 2
+    assert [event.error_type for event in consumer.events if isinstance(event, events.DeadLetterFailed)] == [
+        "CancelledError"
+    ]
+
+
+async def test_a_callback_that_was_cancelled_from_within_has_failed_and_the_others_are_told() -> None:
+    told: list[str] = []
+
+    async def assigned(shards: Sequence[AssignedShard]) -> None:
+        await cancelled_inside()
+
+    async def revoked(shards: Sequence[AssignedShard]) -> None:
+        told.extend(shard.shard_id for shard in shards)
+
+    async with TestConsumer(shards=2, on_shards_assigned=assigned, on_shards_revoked=revoked) as consumer:
+        with pytest.raises(RuntimeError, match="cancelled"):
+            await consumer.getmany()
+    assert len(told) == 2
+
+
+# --- in threads -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [StopIteration, concurrent.futures.CancelledError])
+def test_errors_that_a_loop_cannot_carry_are_failures_of_the_handler(error: type[Exception]) -> None:
+    got: list[bytes] = []
+
+    def handle(record: Any) -> None:
+        if record.data == b"2":
+            raise error
+        got.append(record.data)
+
+    with SyncTestConsumer(DATAS, settings=settings()) as consumer:
+        consumer.run(handle, each_record=True)
+    assert got == [b"0", b"1", b"3", b"4", b"5"]
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_an_exit_of_a_handler_ends_the_run_and_leaves_the_consumer_alive(error: type[BaseException]) -> None:
+    def handle(batch: Any) -> None:
+        raise error
+
+    with SyncTestConsumer(DATAS, settings=settings(FOR_EVER), ends=False) as consumer:
+        with pytest.raises(error):
+            consumer.run(handle)
+        (batch,) = consumer.getmany()
+        assert [record.data for record in batch] == DATAS
+        assert batch.ack()
+        consumer.settled()
+    assert len(consumer.checkpoints) == 1
+
+
+@pytest.mark.parametrize("error", [StopIteration, SystemExit])
+def test_callbacks_in_a_thread_that_raise_what_a_loop_cannot_carry(error: type[BaseException]) -> None:
+    def assigned(shards: Any) -> None:
+        raise error
+
+    with SyncTestConsumer(DATAS, ends=False, on_shards_assigned=assigned) as consumer:
+        with pytest.raises((RuntimeError, error)):
+            consumer.getmany()
+        (batch,) = consumer.getmany()
+        assert batch.ack()
+
+
+# --- asked in odd ways ----------------------------------------------------------------------------------
+
+
+async def test_asking_without_waiting_in_a_loop_lets_the_others_work() -> None:
+    got: list[bytes] = []
+    async with TestConsumer(DATAS) as consumer:
+        while len(got) < len(DATAS):
+            for batch in await consumer.getmany(wait_s=0):
+                got += [record.data for record in batch]
+                batch.ack()
+    assert got == DATAS
+
+
+@pytest.mark.parametrize("delay_s", [-1.0, float("nan")])
+async def test_a_delay_that_is_none_is_refused(delay_s: float) -> None:
+    async with TestConsumer(DATAS, ends=False) as consumer:
+        (batch,) = await consumer.getmany()
+        with pytest.raises(ValueError, match="delay_s"):
+            batch.nack(delay_s=delay_s)
+        assert batch.ack()
+
+
+async def test_a_shard_that_stopped_and_was_sought_stops_again() -> None:
+    async def handle(batch: Any) -> None:
+        async with batch:
+            raise ValueError("no")
+
+    chosen = settings(Retry(batch_tries_max=1, tries_max=1, halve=False, then=Stop()))
+    async with TestConsumer(DATAS, settings=chosen, ends=False) as consumer:
+        (batch,) = await consumer.getmany()
+        for _ in range(2):
+            await handle(batch)
+            with pytest.raises(ShardStoppedError):
+                await consumer.getmany()
+            consumer.seek(batch, StartAt.TRIM_HORIZON)
+            (batch,) = await consumer.getmany()
+        batch.ack()
+
+
+@pytest.mark.parametrize("key", [17, "\ud800"], ids=["a number", "no text"])
+async def test_a_key_of_duplicates_that_is_none_hands_the_record_out(key: Any) -> None:
+    got: list[bytes] = []
+    chosen = settings(deduplicate=Deduplicate(key=lambda record: key if record.data == b"2" else record.data))
+    async with TestConsumer(DATAS, settings=chosen) as consumer:
+        async for batch in consumer:
+            async with batch:
+                got += [record.data for record in batch]
+    assert got == DATAS
+    assert len([event for event in consumer.events if isinstance(event, events.DedupeKeyFailed)]) == 1
+
+
+async def test_a_pause_does_not_hide_a_stall() -> None:
+    chosen = WorkerSettings(
+        ledger=LedgerSettings(order=AnyOrder(), settle_deadline_s=5.0, stalled=Warn(), retry=FOR_EVER)
+    )
+    async with TestConsumer(DATAS, settings=chosen, ends=False) as consumer:
+        (batch,) = await consumer.getmany()
+        consumer.pause()
+        await consumer.pass_time(6.0)
+        (stalled,) = [event for event in consumer.events if isinstance(event, events.RecordsStalled)]
+        assert stalled.records == len(DATAS)
+        consumer.resume()
+        assert batch.ack()
