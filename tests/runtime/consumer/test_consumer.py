@@ -95,7 +95,7 @@ async def test_batches_of_all_shards_with_leases_in_dynamodb(local: LocalKinesis
 async def test_fan_out_over_a_handover(local: LocalKinesis, kinesis: Any) -> None:
     await two_share_and_one_leaves(local, kinesis, fan_out=FanOutTimes(again_after_s=0.1))
     assert local.stats().operations["SubscribeToShard"].calls > 0
-    assert local.stats().operations["RegisterStreamConsumer"].calls == 2
+    assert local.stats().operations["RegisterStreamConsumer"].calls in (1, 2)  # both, if they look at one moment
 
 
 async def test_a_handler_is_called_with_each_batch_shards_side_by_side(local: LocalKinesis, kinesis: Any) -> None:
