@@ -165,6 +165,7 @@ class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
     it in any case.
     """
     deletion_protection: bool = False
+    """True: tables that are made here cannot be deleted before somebody switches this off."""
     make_timeout_s: float = 600.0
     """For the tables to become active."""
     answer_timeout_s: float = 2.0

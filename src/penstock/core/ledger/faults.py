@@ -31,7 +31,7 @@ class Faults(Generic[R]):
         self._settings = settings
         self._tell = tell
         self._rng = rng
-        self.letters: Letters[R] = Letters(rng)
+        self.letters: Letters[R] = Letters(rng, base_s=settings.letter_backoff_s, cap_s=settings.letter_backoff_max_s)
         """Dead letters on their way."""
         self.ending: Ending | None = None
         """Set once, when the shard is to be given up, or stopped."""

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     from penstock.core.ledger.ticket import DeadLetter
 
-_BASE_S, _CAP_S = 0.5, 60.0
-
 
 class Letters(Generic[R]):
     """Those that are to be written, by when."""
 
-    __slots__ = ("_due", "_numbers", "_rng")
+    __slots__ = ("_base_s", "_cap_s", "_due", "_numbers", "_rng")
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, *, base_s: float, cap_s: float) -> None:
+        """``base_s``, ``cap_s``: of the pauses between tries of one."""
+        self._base_s, self._cap_s = base_s, cap_s
         self._due: list[tuple[float, int, DeadLetter[R]]] = []
         self._numbers = count()
         self._rng = rng
@@ -35,7 +35,7 @@ class Letters(Generic[R]):
     def failed(self, letter: DeadLetter[R], now_s: float) -> float:
         """It could not be written, and is to be later; returns in how many seconds."""
         letter.tries += 1
-        delay_s = full_jitter_s(letter.tries, base_s=_BASE_S, cap_s=_CAP_S, rng=self._rng)
+        delay_s = full_jitter_s(letter.tries, base_s=self._base_s, cap_s=self._cap_s, rng=self._rng)
         heappush(self._due, (now_s + delay_s, next(self._numbers), letter))
         return delay_s
 

@@ -61,6 +61,7 @@ class Retry:
     cap_s: float = 30.0
     """Tries are a random time apart: from 0 to base_s · 2ⁿ after n failures, at most cap_s."""
     then: LastResort = field(default_factory=DeadLetters)
+    """What becomes of it then."""
     transient: tuple[type[BaseException], ...] = ()
     """Errors that no record is to blame for (a database that is down): the batch is tried again as it is, for ever."""
     give_up_after_s: float | None = None
@@ -142,6 +143,7 @@ class LedgerSettings:
     settle_deadline_s: float = 300.0
     """A record that is not settled so long after it was handed out first is reported, and ``stalled`` acts."""
     stalled: StallPolicy = field(default_factory=Warn)
+    """What is done about such records."""
     records_max: int = 100_000
     """No more is fetched while so many records are not settled, handed out or not."""
     bytes_max: int = 64 * MIB
@@ -152,6 +154,12 @@ class LedgerSettings:
     """A caller that asks for records and gets none for so long, because what it has is at the bound, is told."""
     latest_wins: bool = False
     """The newest settlement counts for all records before it; those that were not settled are reported as skipped."""
+    letter_backoff_s: float = 0.5
+    """A dead letter that could not be written is written again after a random pause, up to a bound that doubles from
+    this.
+    """
+    letter_backoff_max_s: float = 60.0
+    """The longest of these pauses."""
 
     def __post_init__(self) -> None:
         _check(
@@ -161,6 +169,8 @@ class LedgerSettings:
                 "bytes_max": self.bytes_max,
                 "repeat_records_max": self.repeat_records_max,
                 "full_after_s": self.full_after_s,
+                "letter_backoff_s": self.letter_backoff_s,
+                "letter_backoff_max_s": self.letter_backoff_max_s,
             }
         )
         if self.latest_wins and isinstance(self.order, ByKey):

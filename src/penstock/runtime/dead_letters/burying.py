@@ -28,7 +28,7 @@ class Burying:
 
     def __init__(
         self, ledger: Ledger[Any], sink: LetterSink, *, stream: str, shard_id: str, worker: str, token: int,
-        timeout_s: float = TIMEOUT_S, on_written: Callable[[], None],
+        timeout_s: float = TIMEOUT_S, at_once_max: int = AT_ONCE_MAX, on_written: Callable[[], None],
     ) -> None:  # fmt: skip
         """``on_written`` is called when a letter is written, or could not be: its record counts as settled, or is due
         again later.
@@ -37,6 +37,7 @@ class Burying:
         self._sink = sink
         self._stream, self._shard_id, self._worker, self._token = stream, shard_id, worker, token
         self._timeout_s = timeout_s
+        self._at_once_max = at_once_max
         self._loop = asyncio.get_running_loop()
         self._due: deque[DeadLetter[Any]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -45,7 +46,7 @@ class Burying:
     def work(self) -> None:
         """Begin to write what is due."""
         self._due.extend(self._ledger.dead_letters(self._loop.time()))
-        while self._due and len(self._tasks) < AT_ONCE_MAX:
+        while self._due and len(self._tasks) < self._at_once_max:
             task = self._loop.create_task(self._write(self._due.popleft()))
             self._tasks.add(task)
             task.add_done_callback(self._done)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.ledger.checkpoints import Riding
 from penstock.core.ledger.settings import LedgerSettings
-from penstock.runtime.dead_letters.burying import TIMEOUT_S
+from penstock.runtime.dead_letters.burying import AT_ONCE_MAX, TIMEOUT_S
 
 if TYPE_CHECKING:
     from penstock.core.ledger.checkpoints import Cadence
@@ -29,5 +29,6 @@ class ReaderChoices:
     letters: LetterSink | None = None
     """Where dead letters go; None: nobody writes any."""
     letter_timeout_s: float = TIMEOUT_S
+    letters_at_once_max: int = AT_ONCE_MAX
     on_pending: OnPending | None = None
     """What becomes of a checkpoint that the former owner left pending; None: it is abandoned."""

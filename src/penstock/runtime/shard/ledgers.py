@@ -43,7 +43,7 @@ class Ledgers:
         self._on_event = on_event
         self.buries = choices.letters is not None
         """True when dead letters are written."""
-        self._letters, self._letter_timeout_s = choices.letters, choices.letter_timeout_s
+        self._letters, self._choices = choices.letters, choices
         self._worker, self._token = worker, token
         self._on_written = on_written
         self._burying: Burying | None = None
@@ -98,7 +98,8 @@ class Ledgers:
                 shard_id=self._shard_id,
                 worker=self._worker,
                 token=self._token,
-                timeout_s=self._letter_timeout_s,
+                timeout_s=self._choices.letter_timeout_s,
+                at_once_max=self._choices.letters_at_once_max,
                 on_written=self._on_written,
             )
         return ledger

@@ -82,6 +82,7 @@ class Holding:
             checkpoint_when_told=settings.checkpoint_when_told,
             letters=letters,
             letter_timeout_s=settings.dead_letter_timeout_s,
+            letters_at_once_max=settings.dead_letters_at_once_max,
             on_pending=settings.on_pending,
         )
         self._spawn = spawn

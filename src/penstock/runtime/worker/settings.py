@@ -92,6 +92,8 @@ class WorkerSettings:
     """
     dead_letter_timeout_s: float = 60.0
     """A dead letter that is not written by then counts as failed, and is written again later."""
+    dead_letters_at_once_max: int = 16
+    """So many of a shard are written side by side: a failing dependency can make thousands."""
     deduplicate: Deduplicate | None = None
     """Records are left out whose key came shortly before; None: none are."""
     split: Callable[[Record], Iterable[Any]] | None = field(default=None, repr=False)
@@ -150,6 +152,7 @@ class WorkerSettings:
                 "batch_records_max",
                 "subscriptions_per_s",
                 "dead_letter_timeout_s",
+                "dead_letters_at_once_max",
                 "parts_max",
             )
             if not (value := getattr(self, name)) > 0
