@@ -171,6 +171,8 @@ class Simulator:
         return self.streams[0] if len(self.streams) == 1 else self._rng.choice(self.streams)
 
     def _heal(self) -> None:
+        if not any(process.here and not process.leaving for process in self.processes):
+            self._join()
         for process in self.processes:
             for link in process.links.values():
                 link.cut = None
@@ -179,8 +181,6 @@ class Simulator:
             process.failing, process.handle_s, process.broken = 0.0, 0.0, False
             if process.loop.frozen and process.alive:
                 process.loop.thaw()
-        if not any(process.here and not process.leaving for process in self.processes):
-            self._join()
         for stream in self.streams:
             for _ in range(3):
                 stream.put(5)
