@@ -50,6 +50,8 @@ class KinesisSource:
         self._stream = stream
         self._client = KinesisClient(Wire(settings))
         self._arn = stream.arn
+        self._answers = -1
+        self._answered_s = self._since_s = 0.0
 
     @property
     def stream(self) -> str:
@@ -58,8 +60,14 @@ class KinesisSource:
 
     @property
     def now_s(self) -> float:
-        """The service's time, epoch seconds."""
-        return time.time() + self._client.clock.offset_s
+        """The service's time, epoch seconds. After a jump of this machine's clock rather too early than too late, until
+        the next answer: what is said to be read until then must not lie in the future.
+        """
+        clock = self._client.clock
+        told_s, steady_s = time.time() + clock.offset_s, time.monotonic()
+        if clock.observations != self._answers:
+            self._answers, self._answered_s, self._since_s = clock.observations, told_s, steady_s
+        return min(told_s, self._answered_s + steady_s - self._since_s)
 
     async def describe(self) -> StreamFacts:
         """DescribeStreamSummary."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from feeding_kit import DEADLINE_S, SHARD_ID, STREAM, fan_out, polling, read, source_of
 
+from penstock.aws import record_source
 from penstock.events import CheckpointTrimmed
 from penstock.local import Fault
 from penstock.model import Position
@@ -97,4 +100,24 @@ async def test_a_number_that_the_service_refuses(local: LocalKinesis, kinesis: A
             local.faults.add(Fault(how="expired_iterator", operation="GetRecords", count=1))
         assert await read(feed, 1) == [b"next"], "the last record is there yet: nothing comes twice"
         await feed.close()
+    assert trimmed(events) == []
+
+
+async def test_a_clock_of_this_machine_that_jumps_ahead_moves_nothing(
+    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next answer tells. Until then nothing counts as trimmed, nor as read, by a time that has not come."""
+    put(kinesis, b"0")
+    events: list[FeedEvent] = []
+    async with source_of(local) as source:
+        feed = await opened("polling", source, events)
+        assert await read(feed, 1) == [b"0"]
+        before_s = source.now_s
+        ahead = SimpleNamespace(time=lambda: time.time() + RETENTION_S, monotonic=time.monotonic)
+        monkeypatch.setattr(record_source, "time", ahead)
+        assert before_s <= source.now_s < before_s + RETENTION_S / 2
+        monkeypatch.undo()
+        local.clock.advance(RETENTION_S / 2)  # the service's own time is believed
+        await feed.next()
+        assert abs(source.now_s - local.clock.now()) < 60.0
     assert trimmed(events) == []
