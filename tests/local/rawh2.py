@@ -54,6 +54,7 @@ class Wire2:
         where = urlsplit(url)
         self._authority = where.netloc
         self.socket: socket.socket = socket.create_connection((where.hostname, where.port), TIMEOUT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # head and body are sent one after the other
         self.tls: ssl.SSLSocket | None = None
         if where.scheme == "https":
             context = ssl.create_default_context(cafile=ca_file)
