@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fleet_kit import DEADLINE_S, fleet_of
+from outcome_kit import checkpoint_reaches, consumer_of, put
 from reading_kit import SHARD_ID, lease_of
 
 from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.times import LeaseTimes
+from penstock.core.ledger.checkpoints import Prompt
+from penstock.core.ledger.settings import LedgerSettings
 from penstock.errors import OptionError
+from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds import FanOutTimes
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
+    from penstock.core.ledger.letter import Letter
     from penstock.local import LocalKinesis
 
 LONG_S = 100 * DEADLINE_S
@@ -41,6 +46,7 @@ def test_the_times_of_leases_follow_from_the_failover_time_unless_they_are_given
         ({"scan_interval_s": 0.0}, "scan_interval_s"),
         ({"close_grace_s": 0.0}, "close_grace_s"),
         ({"kcl_look_interval_s": 0.0}, "kcl_look_interval_s"),
+        ({"dead_letters_at_once_max": 0}, "dead_letters_at_once_max"),
     ],
     ids=str,
 )
@@ -76,3 +82,35 @@ async def test_leases_are_looked_at_as_often_as_is_wanted(local: LocalKinesis) -
         assert fleet.held() == {"a": set()}
         await table.write(writes.free(await lease_of(table)))
         await fleet.until(lambda: fleet.held() == {"a": {SHARD_ID}})
+
+
+async def test_dead_letters_are_written_again_as_soon_and_side_by_side_as_is_wanted(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    """Twenty failures in a row would take minutes with the defaults, and ten letters go side by side."""
+    numbers = put(kinesis, *[b"%d" % number for number in range(10)])
+    leases = MemoryLeaseTable()
+    kept: list[Letter] = []
+    failures = at_work = most = 0
+
+    async def keep(letter: Letter) -> None:
+        nonlocal failures, at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        await asyncio.sleep(0.001)
+        at_work -= 1
+        if letter.position.sequence_number == numbers[0] and failures < 20:
+            failures += 1
+            raise OSError("not yet")
+        kept.append(letter)
+
+    ledger = LedgerSettings(letter_backoff_s=0.001, letter_backoff_max_s=0.002)
+    chosen = {"dead_letters": DeadLettersTo(keep), "dead_letters_at_once_max": 2, "cadence": Prompt()}
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, ledger=ledger, **chosen) as consumer:
+        (reader,) = [await anext(consumer.shards())]
+        batch = await reader.next_batch()
+        assert batch is not None
+        batch.dead_letter()
+        await checkpoint_reaches(leases, numbers[-1])
+    assert sorted(letter.position.sequence_number for letter in kept) == numbers
+    assert (failures, most) == (20, 2)
