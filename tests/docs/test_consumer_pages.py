@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import dataclasses
 import inspect
 import json
@@ -11,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import botocore.session
@@ -109,6 +111,32 @@ def test_the_other_blocks_run(block: Any, local: LocalKinesis, monkeypatch: pyte
     exec(compile(block.text, "block", "exec"), names)
     if "orders" in names:
         assert isinstance(names["orders"](), Consumer)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_what_the_other_blocks_define_reads_records(local: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in local.environment().items():
+        monkeypatch.setenv(name, value)
+    mains = [block for block in OTHERS if "async def main(" in block.text]
+    assert len(mains) == 3
+    for block in mains:
+        reached = asyncio.Event()
+
+        async def handle(_: object, reached: asyncio.Event = reached) -> None:
+            reached.set()
+
+        names: dict[str, Any] = {"__name__": __name__, "print": lambda *_, reached=reached: reached.set()}
+        exec(compile(block.text, "block", "exec"), names)
+        main = names["main"]
+        running = asyncio.create_task(main(handle) if inspect.signature(main).parameters else main())
+        while not reached.is_set() and not running.done():
+            entries = [{"Data": b"%d,17" % time.monotonic_ns(), "PartitionKey": "c-1"}] * 50
+            client(local).put_records(StreamName="orders", Records=entries)
+            await asyncio.sleep(0.2)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert reached.is_set(), block.name
 
 
 def test_the_lines_that_the_guide_looks_for_are_those_of_the_log() -> None:
