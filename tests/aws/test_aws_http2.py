@@ -354,6 +354,21 @@ async def test_goaway_on_a_quiet_connection(server: H2Server) -> None:
     assert server.connections == 2
 
 
+async def test_what_was_begun_before_a_goaway_is_not_taken_for_unseen(server: H2Server) -> None:
+    """The connection ends after it: the service may have done what was asked, so nothing repeats it by itself."""
+    async with transport(**HTTP2) as client:
+        await post(client, server.url)
+        held = Held(server)
+        call = asyncio.create_task(post(client, server.url))
+        (asked,) = await held.come(1)
+        asked.peer.goaway(asked.stream_id, ErrorCodes.INTERNAL_ERROR)
+        asked.peer.transport.close()
+        with pytest.raises(TransportError, match="the connection was closed before") as caught:
+            await call
+        assert not isinstance(caught.value, StaleConnectionError)
+        assert caught.value.sent
+
+
 @pytest.mark.parametrize("size", [0, 7, 100_000])
 async def test_a_goaway_that_is_none(server: H2Server, size: int) -> None:
     held = Held(server)

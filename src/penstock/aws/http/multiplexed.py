@@ -71,6 +71,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._h2 = library_connection(options)
         self._begun = self._loop.create_future()
         self._scheme = b"https"
+        self._is_dismissed = False  # by a GOAWAY
         self._over = False  # nothing is sent or heard any more
         self._failed: Exception | None = None
         self._open: dict[int, Stream] = {}
@@ -177,6 +178,8 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
                 if isinstance(piece, GoAway):
                     self._go_away(piece)
                     continue
+                if self._over:  # it was the last that was waited for
+                    return
                 for event in self._h2.receive_data(piece):
                     self._hear(event)
             self._send_bodies()
@@ -208,7 +211,8 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         reason = "the connection was closed" if exc is None else f"the connection failed ({exc})"
         for stream in list(self._open.values()):
             if not stream.complete and stream.failed is None:
-                stream.fail(BrokenError(reason, heard=stream.heard))
+                # After a GOAWAY that counts it among those that were begun, it is no request that nobody has seen.
+                stream.fail(BrokenError(reason, heard=stream.heard or self._is_dismissed))
         self._failed = self._failed or BrokenError(reason, heard=False)
         if not self._begun.done():
             self._begun.set_result(None)
@@ -368,6 +372,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     def _go_away(self, told: GoAway) -> None:
         """The other side takes no more. What it has not begun is failed, what it has goes on."""
         self._no_more()
+        self._is_dismissed = True
         for stream in list(self._open.values()):
             if stream.id > told.last_stream_id and not stream.heard and stream.failed is None:
                 self._sending.pop(stream.id, None)

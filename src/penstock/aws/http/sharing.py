@@ -62,9 +62,9 @@ class SharedPool:
                 if await connection.is_quiet():
                     return connection
             except BaseException:
-                connection.release()
+                self.give_back(connection)
                 raise
-            connection.release()
+            self.give_back(connection)
         return None
 
     def give_back(self, connection: MultiplexedConnection) -> None:
