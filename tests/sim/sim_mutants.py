@@ -20,6 +20,7 @@ from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import Retry
 from penstock.model import Position
 from penstock.runtime.dead_letters.burying import Burying
+from penstock.runtime.feeds import PollingFeed
 from penstock.runtime.shard import fetching, two_phase
 from penstock.runtime.shard.batch import Batch
 from penstock.runtime.shard.shard_reader import ShardReader
@@ -30,7 +31,7 @@ from penstock.runtime.worker import worker
 from penstock.runtime.worker.presence import Presence
 from penstock.runtime.worker.stream_part import StreamPart
 from penstock.testing.sim import simulator
-from penstock.testing.sim.plan import Crash, Cut, Join, Leave, Noise, Outage, Pause, Service, Split
+from penstock.testing.sim.plan import Crash, Cut, Join, Leave, Merge, Noise, Outage, Pause, Service, Split
 from penstock.testing.sim.table import TableConnection
 
 if TYPE_CHECKING:
@@ -230,6 +231,13 @@ def what_was_trimmed_counts_as_silence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FeedCursor, "_is_covered", lambda self, horizon_s: True)
 
 
+def a_trimmed_shard_is_an_error(patch: pytest.MonkeyPatch) -> None:
+    async def never(self: Any) -> bool:
+        return False
+
+    patch.setattr(PollingFeed, "_is_trimmed", never)
+
+
 TWO_READERS = {"two readers", "a token that does not grow", "a batch without a tenure"}
 AGAIN = {"records that are settled come again", "records come again after a handoff"}
 AHEAD = {"a checkpoint ahead of settlement"}
@@ -320,6 +328,17 @@ def outages(plan: FaultPlan) -> bool:
     return any(isinstance(one, Outage) and one.hours > 24 for one in plan.faults) and plan.records_per_s > 5
 
 
+def reshards_before_outages(plan: FaultPlan) -> bool:
+    """A shard may have been closed, and not been read to its end, when all of it is trimmed."""
+    return any(
+        one.at_s - 4 < reshard.at_s < one.at_s
+        for one in plan.faults
+        if isinstance(one, Outage) and one.hours > 24
+        for reshard in plan.faults
+        if isinstance(reshard, Split | Merge)
+    )
+
+
 MUTANTS = [
     (no_self_fence, TWO_READERS, cut_off),
     (a_fence_of_thrice_the_time, TWO_READERS, cut_off),
@@ -352,5 +371,6 @@ MUTANTS = [
     (who_gives_up_takes_it_again, {"a shard comes back in its cool-down"}, given_up),
     (streams_share_their_leases, STUCK | {"a worker ends"}, several_streams),
     (what_was_trimmed_counts_as_silence, {"a loss that nobody tells"}, outages),
+    (a_trimmed_shard_is_an_error, {"a worker ends"}, reshards_before_outages),
 ]
 """What is done, the rules of which one must be found broken, and the plans in which that can happen."""

@@ -94,7 +94,7 @@ def test_each_option_is_drawn_often_and_beside_faults() -> None:
 
 def test_a_worker_back_after_the_retention_says_what_it_lost_and_goes_on() -> None:
     """Parents too are gone by then: their children are begun all the same."""
-    faults = (Split(at_s=18.0, choice=0.0), Crash(at_s=19.0, worker=0), Outage(at_s=22.0, hours=25.0))
+    faults = (Split(at_s=18.9, choice=0.0), Crash(at_s=19.0, worker=0), Outage(at_s=22.0, hours=25.0))
     report = Simulator(FaultPlan(workers=1, shards=2, duration_s=40.0, faults=faults)).run()
     assert report.ok, report
     assert report.told["CheckpointTrimmed"] >= 1
