@@ -74,18 +74,42 @@ async def test_a_record_that_was_given_up_in_its_block_is_a_dead_letter() -> Non
     assert [letter.data for letter in consumer.dead_letters] == [b"3"]
 
 
-@pytest.mark.parametrize("concurrency", [None, by_key(2), unordered(2)], ids=["one by one", "by key", "unordered"])
-async def test_a_record_that_a_handler_put_off_comes_again(concurrency: Any) -> None:
-    got: list[tuple[bytes, int]] = []
+@pytest.mark.parametrize(
+    ("concurrency", "order", "wanted"),
+    [
+        (None, None, b"0 1 2 2 3 4 5"),
+        (by_key(2), None, b"0 1 2 2 3 4 5"),
+        (None, AnyOrder(), b"0 1 2 3 4 5 2"),
+        (unordered(1), None, b"0 1 2 3 4 5 2"),
+    ],
+    ids=["one by one", "by key", "one by one in any order", "unordered"],
+)
+async def test_a_record_that_a_handler_put_off_comes_again_in_the_order_that_is_kept(
+    concurrency: Any, order: Any, wanted: bytes
+) -> None:
+    got: list[bytes] = []
 
     async def handle(record: Delivered) -> None:
-        got.append((record.data, record.attempt))
+        got.append(record.data)
         if record.attempt == 1 and record.data == b"2":
             record.nack()
 
-    async with TestConsumer(DATAS) as consumer:
+    chosen = WorkerSettings(ledger=LedgerSettings(order=order, retry=FOR_EVER))
+    async with TestConsumer(settings=chosen, ends=True) as consumer:
+        consumer.feed(*DATAS, key="one")
         await consumer.run(handle, each_record=True, concurrency=concurrency)
-    assert sorted(got) == sorted([(data, 1) for data in DATAS] + [(b"2", 2)])
+    assert got == wanted.split()
+
+
+async def test_what_is_put_off_for_long_holds_up_no_close_and_the_next_consumer_has_it_at_once() -> None:
+    async with TestConsumer(DATAS, ends=False, settings=WorkerSettings(drain_deadline_s=10_000.0)) as consumer:
+        (batch,) = await consumer.getmany()
+        assert batch.ack(0, 1)
+        assert batch.nack(delay_s=100_000.0)
+    async with consumer.successor(ends=False) as other:
+        (again,) = await other.getmany()
+        assert [record.data for record in again] == DATAS[2:]
+        assert again.ack()
 
 
 async def test_a_collection_that_was_put_off_in_its_block_comes_again() -> None:

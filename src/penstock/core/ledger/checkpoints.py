@@ -111,9 +111,11 @@ class Checkpoints:
 
     def riding(self, safe: Checkpoint) -> Checkpoint | None:
         """What a renewal, or the last write of a tenure, carries; None: nothing."""
-        if self.phase is not Phase.NONE or (safe <= self.written and not self._clear):
+        if self.phase is not Phase.NONE:
             return None
-        return max(safe, self.written)
+        if safe > self.written:
+            return safe
+        return self.written if self._clear else None
 
     def due(self, safe: Checkpoint, settled_records: int, now_s: float) -> bool:
         """True when a write of its own is wanted now. ``settled_records``: of the tenure, up to ``safe``."""

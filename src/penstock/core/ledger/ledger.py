@@ -210,6 +210,13 @@ class Ledger(Generic[R]):
             for ticket in self._book.with_whom(root)
         )  # fmt: skip
 
+    def holds_up(self, ticket: Ticket, place: int) -> bool:
+        """True when a record was put off, and by the order those behind it wait until it was handed out again."""
+        if self._closed is not None or isinstance(self.settings.order, AnyOrder):
+            return False
+        holder = ticket.page.moved.get(place)
+        return holder is not None and holder.where is Where.WAITING
+
     # --- how far ---
 
     @property

@@ -126,7 +126,7 @@ async def _called(handler: Callable[[Any], Awaitable[object]], given: Any) -> No
 
 
 async def _one(batch: Batch[Record], call: Callable[[Any], Awaitable[None]], each_record: bool) -> None:
-    """A batch, as a whole or record by record; a record that fails sends those behind it back."""
+    """A batch, as a whole or record by record; a record that fails, or is put off, sends those behind it back."""
     if not each_record:
         async with batch:
             await call(batch)
@@ -137,13 +137,16 @@ async def _one(batch: Batch[Record], call: Callable[[Any], Awaitable[None]], eac
             await call(Delivered(batch, index))
         except Exception as error:
             batch.fail(error, index)
-            if index + 1 < count:
-                batch.nack(*range(index + 1, count))
-            return
         except BaseException:
             batch.nack(*range(index, count))
             raise
-        batch._left((index,))
+        else:
+            batch._left((index,))
+            if not batch._holds_up(index):
+                continue
+        if index + 1 < count:
+            batch.nack(*range(index + 1, count))
+        return
 
 
 async def _side_by_side(

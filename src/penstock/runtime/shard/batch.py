@@ -166,9 +166,13 @@ class Batch(Generic[R]):
         give up is done. ``chosen``: they were picked out of several batches.
         """
         if indices is None:
-            return self.ack()
+            return self._told(self._ledger.ack(self._delivery.ticket))
         places = [self._delivery.places[index] for index in indices]
         return self._told(self._ledger.leave(self._delivery.ticket, places, chosen=chosen))
+
+    def _holds_up(self, index: int) -> bool:
+        """True when this one was put off, and those behind it have to wait for it."""
+        return self._ledger.holds_up(self._delivery.ticket, self._delivery.places[index])
 
     def _ack_chosen(self, indices: Sequence[int]) -> bool:
         """The same as `ack` for records that were picked out of several batches: one at a time is no sign then that the

@@ -91,7 +91,7 @@ class Storing:
             self._writing = riding
         if due or riding != self._told:
             self._tell(riding, at_once=due)
-            if checkpoints.timed and not due:
+            if checkpoints.writes_alone and checkpoints.timed and not due:
                 self._alarm_at(checkpoints.next_at_s(safe))
 
     def tell(self, *, at_once: bool = False) -> None:
