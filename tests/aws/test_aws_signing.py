@@ -10,6 +10,7 @@ import botocore.auth
 import botocore.awsrequest
 import botocore.credentials
 import pytest
+from http_kit import VERSIONS, server_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ from penstock.aws.signing import KEYS_MAX, Signer, amz_date
 from penstock.aws.wire import Wire
 
 if TYPE_CHECKING:
-    from aws_servers import Received, ScriptedServer
+    from aws_servers import Received
 
 words = st.text(st.sampled_from("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789"), min_size=1, max_size=20)
 values = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40)
@@ -121,14 +122,16 @@ def as_botocore_signs(received: Received, url: str, used: Credentials) -> str:
 
 @pytest.mark.parametrize("token", [None, "a-token"])
 @pytest.mark.parametrize("path", ["", "/behind/a%20proxy"])
-async def test_what_arrives_at_a_server_is_signed_right(server: ScriptedServer, token: str | None, path: str) -> None:
+@pytest.mark.parametrize("version", list(VERSIONS))
+async def test_what_arrives_at_a_server_is_signed_right(version: str, token: str | None, path: str) -> None:
     used = Credentials("AKID", "secret", token)
-    settings: dict[str, Any] = {"region": "us-east-1", "endpoint_url": server.url + path, "credentials": used}
-    async with Wire(WireSettings(**settings)) as wire:
-        await wire.call("kinesis", "ListStreams", b'{"Limit":1}')
-    (received,) = server.requests
+    async with server_of(version) as server:
+        settings: dict[str, Any] = {"region": "us-east-1", "endpoint_url": server.url + path, "credentials": used}
+        async with Wire(WireSettings(**settings, **VERSIONS[version])) as wire:
+            await wire.call("kinesis", "ListStreams", b'{"Limit":1}')
+        (received,) = server.requests
     assert received.headers["host"] == f"127.0.0.1:{server.port}"
     assert received.headers["x-amz-target"] == "Kinesis_20131202.ListStreams"
     assert received.headers["content-type"] == "application/x-amz-json-1.1"
-    assert received.line == f"POST {path or '/'} HTTP/1.1"
+    assert received.line == f"POST {path or '/'} HTTP/{version}"
     assert received.headers["authorization"] == as_botocore_signs(received, server.url + path, used)

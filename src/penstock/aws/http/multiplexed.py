@@ -175,13 +175,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             return
         try:
             for piece in self._splitter.feed(bytes(self._scratch[:nbytes])):
-                if isinstance(piece, GoAway):
-                    self._go_away(piece)
-                    continue
-                if self._over:  # it was the last that was waited for
-                    return
-                for event in self._h2.receive_data(piece):
-                    self._hear(event)
+                self._read(piece)
             self._send_bodies()
         except (ProtocolError, BadFrameError) as error:
             self._break(BadAnswerError(f"the other side does not keep to HTTP/2 ({error or type(error).__name__})"))
@@ -301,6 +295,13 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
                 self._flush()
 
     # --- what comes ---
+
+    def _read(self, piece: bytes | GoAway) -> None:
+        if isinstance(piece, GoAway):
+            self._go_away(piece)
+        elif not self._over:  # a GOAWAY may have been the last that was waited for
+            for event in self._h2.receive_data(piece):
+                self._hear(event)
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, RemoteSettingsChanged):
