@@ -98,6 +98,14 @@ def recorded_batches(process: Process) -> type[Batch[Any]]:
         def ack(self, *indices: int) -> bool:
             return tell(self, _positions(self, indices), super().ack(*indices), _parts(self, indices))
 
+        def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
+            places = self._delivery.places
+            left = range(len(places)) if indices is None else indices
+            kept = set(self._ledger._book.not_put_off(self._delivery.ticket, [places[index] for index in left]))
+            done = [index for index in left if places[index] in kept]
+            counts = super()._left(indices, chosen=chosen)
+            return tell(self, _positions(self, done), counts, _parts(self, done)) if done else counts
+
         def settle_through(self, record: Any) -> bool:
             index = record if isinstance(record, int) else list(self.records).index(record)
             last = _positions(self, (index,))[0]
