@@ -115,6 +115,17 @@ def recorded_batches(process: Process) -> type[Batch[Any]]:
         def skip(self, *indices: int, reason: str = "skipped") -> bool:
             return tell(self, _positions(self, indices), super().skip(*indices, reason=reason), _parts(self, indices))
 
+        def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
+            ticket, places = self._delivery.ticket, self._delivery.places
+            those = range(len(self)) if indices is None else indices
+            done = {*self._ledger._book.not_put_off(ticket, [places[index] for index in those])}
+            settled = [index for index in those if places[index] in done]
+            counts = super()._left(indices, chosen=chosen)
+            return tell(self, _positions(self, settled), counts, _parts(self, settled)) if settled else counts
+
+        def _ack_chosen(self, indices: Sequence[int]) -> bool:
+            return tell(self, _positions(self, indices), super()._ack_chosen(indices), _parts(self, indices))
+
     return RecordedBatch
 
 
