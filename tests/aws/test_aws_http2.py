@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 import gc
 import logging
+import random
 import socket
 import ssl
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from aws_servers import Reply, ScriptedServer, ok
 from h2.errors import ErrorCodes
-from h2_servers import Asked, H2Server
+from h2.exceptions import ProtocolError
+from h2_servers import Asked, H2Server, Peer
 from http_kit import HTTP2, LARGE, TunnelProxy, post, transport
 
 from penstock.aws.settings import WireSettings
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.aws.http.multiplexed import MultiplexedConnection
     from penstock.aws.transport import HttpTransport
 
-WAIT_S = 20.0
+WAIT_S = 40.0
 """For what happens soon; only a fault takes so long."""
 
 
@@ -665,3 +668,63 @@ async def test_nothing_is_left_behind(server: H2Server) -> None:
     gc.collect()
     await asyncio.sleep(0)
     assert told == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_happens_each_call_ends_and_nothing_is_done_twice(seed: int) -> None:
+    """A server that answers, refuses, resets, drains and drops by chance; callers who also go away by chance."""
+    chance = random.Random(seed)
+    done: Counter[bytes] = Counter()
+    last: dict[Peer, int] = {}
+    came: dict[bytes, tuple[int, int]] = {}  # how often it may have been done at least and at most
+
+    def act(asked: Asked) -> None:
+        if asked.stream_id > last.get(asked.peer, asked.stream_id):
+            return  # it was said that nothing will be done about it
+        what = chance.choice(["answer"] * 6 + ["late"] * 3 + ["refuse", "refuse", "reset", "goaway", "allow", "drop"])
+        body = bytes(asked.body)
+        if what == "refuse":
+            asked.reset(ErrorCodes.REFUSED_STREAM)
+            return
+        done[body] += 1
+        if what == "reset":
+            asked.reset(chance.choice([ErrorCodes.CANCEL, ErrorCodes.INTERNAL_ERROR]))
+        elif what == "drop":
+            asked.peer.reset()
+        elif what == "late":
+            asyncio.get_running_loop().call_later(chance.random() / 50, later, asked)
+        else:
+            if what == "goaway":
+                # The highest number that was seen: all streams are begun as they come, and there are none above.
+                last[asked.peer] = max(asked.peer.asked)
+                asked.peer.goaway(last[asked.peer])
+            if what == "allow":
+                asked.peer.allow(chance.randint(1, 8))
+            later(asked)
+
+    def later(asked: Asked) -> None:
+        if not asked.peer.is_gone:
+            with contextlib.suppress(ProtocolError):  # the client has taken it back
+                asked.answer(bytes(asked.body))
+
+    async def one(client: HttpTransport, body: bytes) -> None:
+        try:
+            async with asyncio.timeout(chance.choice([None, None, 0.01])):
+                assert (await post(client, server.url, body)).body == body
+            came[body] = (1, 1)
+        except TimeoutError:
+            came[body] = (0, 1)
+        except TransportError as error:
+            came[body] = (0, int(error.sent))
+
+    async with H2Server(streams_max=5) as server, transport(**HTTP2, connections_max=3) as client:
+        server.on_request = act
+        sizes = (1, 100, 30_000, 200_000)
+        async with asyncio.timeout(WAIT_S):
+            for turn in range(4):
+                bodies = [b"%d-%d-" % (turn, number) * chance.choice(sizes) for number in range(30)]
+                await asyncio.gather(*[one(client, body) for body in bodies])
+        assert {body: done[body] for body, (least, most) in came.items() if not least <= done[body] <= most} == {}
+        assert len(came) == 4 * 30
+        assert [connection.lent for connection in connections(client)] == [0] * len(connections(client))
+        assert [len(connection._open) for connection in connections(client)] == [0] * len(connections(client))
