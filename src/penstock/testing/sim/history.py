@@ -41,10 +41,12 @@ class Promises(NamedTuple):
     """What the consumers' options say of the records."""
 
     window_s: float = 0.0
-    """Records are duplicates whose data came so shortly before; 0: none are."""
+    """Records are duplicates whose key came so shortly before; 0: none are."""
     window_waits: bool = True
     """No duplicate is ever handed out."""
-    parts_of: Callable[[bytes], int] | None = None
+    key_of: Callable[[Put], bytes | str | None] | None = None
+    """What makes them duplicates; None: their data."""
+    parts_of: Callable[[Put], int] | None = None
     """How many parts a record is split into; None: it is not."""
 
 
@@ -71,7 +73,7 @@ class History:
         self.untold: set[str] = set()
         """Shards of which the retention took records that nobody had settled, and no worker has said so yet."""
         self._clock = clock
-        self._came_s: dict[tuple[str, bytes], float] = {}
+        self._came_s: dict[tuple[str, bytes | str], float] = {}
         self._put_out: set[tuple[str, Position]] = set()
         self._transactions: dict[str, bool] = {}
         self._trace = hashlib.blake2b(digest_size=16)
@@ -111,17 +113,19 @@ class History:
             story.lanes.setdefault(record.key, []).append(position)
             count = 1
             if self.promises.parts_of is not None:
-                count = self.promises.parts_of(record.data)
+                count = self.promises.parts_of(record)
                 story.parts_left[position] = set(range(count))
-            if self._is_repeat(story.stream, record.data, at_s) or not count:
+            if self._is_repeat(story.stream, record, at_s) or not count:
                 story.leave_out(position)
 
-    def _is_repeat(self, stream: str, data: bytes, at_s: float) -> bool:
-        if not self.promises.window_s:
+    def _is_repeat(self, stream: str, record: Put, at_s: float) -> bool:
+        promises = self.promises
+        key = record.data if promises.key_of is None else promises.key_of(record)
+        if not promises.window_s or key is None:
             return False
-        before_s = self._came_s.get((stream, data))
-        self._came_s[stream, data] = at_s
-        return before_s is not None and at_s - before_s <= self.promises.window_s
+        before_s = self._came_s.get((stream, key))
+        self._came_s[stream, key] = at_s
+        return before_s is not None and at_s - before_s <= promises.window_s
 
     def trimmed(self, horizon_s: float, listed: set[str]) -> None:
         """Time has passed: what arrived before ``horizon_s`` cannot be read any more, nor shards that are not listed.

@@ -106,6 +106,19 @@ def recorded_batches(process: Process) -> type[Batch[Any]]:
             counts = super()._left(indices, chosen=chosen)
             return tell(self, _positions(self, done), counts, _parts(self, done)) if done else counts
 
+        def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
+            mine = set(self._ledger.remaining(self._delivery))  # not what was put off before
+            left = [
+                index
+                for index in (range(len(self)) if indices is None else indices)
+                if self._delivery.places[index] in mine
+            ]
+            positions, parts = (_positions(self, left), _parts(self, left)) if left else ([], None)
+            return tell(self, positions, super()._left(indices, chosen=chosen), parts)
+
+        def _ack_chosen(self, indices: Sequence[int]) -> bool:
+            return tell(self, _positions(self, indices), super()._ack_chosen(indices), _parts(self, indices))
+
         def settle_through(self, record: Any) -> bool:
             index = record if isinstance(record, int) else list(self.records).index(record)
             last = _positions(self, (index,))[0]

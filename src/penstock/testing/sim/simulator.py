@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gc
 import random
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.ledger.checkpoints import Every, Prompt, Riding
 from penstock.core.ledger.dedupe import Deduplicate
 from penstock.core.ledger.settings import LedgerSettings, Retry
-from penstock.model import StartAt
+from penstock.model import Record, StartAt
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds.fan_out import FanOutTimes
 from penstock.runtime.worker.settings import WorkerSettings
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.checkpoints import Cadence
     from penstock.runtime.consumer.consumer import Consumer
     from penstock.testing.sim.plan import Fault
+    from penstock.testing.sim.story import Put
 
 CADENCES: dict[str, Cadence] = {"riding": Riding(), "prompt": Prompt(), "every": Every(seconds=1.0)}
 PUT_INTERVAL_S = 0.5
@@ -102,7 +104,7 @@ class Simulator:
         self.plan = plan
         self.time = VirtualTime()
         self.settings = _settings(plan) if settings is None else settings
-        self.history = History(lambda: self.time.now_s, _promises(plan))
+        self.history = History(lambda: self.time.now_s, _promises(self.settings))
         self.service_time = ServiceTime(self.time)
         self.streams = [self._stream(number) for number in range(plan.streams)]
         self.table = SimulatedTable(self.time, self.history)
@@ -399,8 +401,24 @@ def _parts_of(data: bytes) -> int:
     return int(data.removesuffix(BAD)) % 4
 
 
-def _promises(plan: FaultPlan) -> Promises:
-    return Promises(plan.window_s, plan.window_waits, _parts_of if plan.parts else None)
+def _promises(settings: WorkerSettings) -> Promises:
+    """Also of settings that are not the plan's: what their functions make of a record follows from it alone."""
+    choice, split = settings.deduplicate, settings.split
+    parts_of = None if split is None else lambda put: sum(1 for _ in split(_record(put)))
+    if choice is None:
+        return Promises(parts_of=parts_of)
+    return Promises(choice.window_s, choice.wait, lambda put: choice.key(_record(put)), parts_of)
+
+
+def _record(put: Put) -> Record:
+    return Record(
+        stream=STREAM,
+        shard_id="",
+        partition_key=put.key,
+        data=put.data,
+        sequence_number=0,
+        approximate_arrival_timestamp=dt.datetime.fromtimestamp(0, dt.UTC),
+    )
 
 
 def simulate(seed: int) -> Report:
