@@ -15,6 +15,7 @@ from penstock import (
     DeadLettersTo,
     Deduplicate,
     LedgerSettings,
+    OneByOne,
     Retry,
     ShardStoppedError,
     Skip,
@@ -121,6 +122,46 @@ async def test_a_collection_that_was_put_off_in_its_block_comes_again() -> None:
                 if len(got) == 1:
                     group.nack()
     assert sorted(got) == sorted([got[0], (0, 2, 4), (1, 3, 5)])
+
+
+# --- lost in the middle of a batch ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "way", ["records", OneByOne(), by_key(1), unordered(2)], ids=["iterated", "one by one", "by key", "unordered"]
+)
+async def test_no_record_is_handed_out_after_its_shard_was_lost_in_the_middle_of_a_batch(way: Any) -> None:
+    """Records of one batch go to a handler one at a time: each of them is a delivery."""
+    got: list[tuple[int, bytes]] = []
+
+    async def handle(record: Delivered) -> None:
+        first = not got
+        got.append((record.token, record.data))
+        if first:
+            await consumer.lose()
+            losing.set()
+        await losing.wait()
+
+    async def iterate() -> None:
+        async for record in consumer.records():
+            async with record:
+                await handle(record)
+
+    losing = asyncio.Event()
+    async with TestConsumer(ends=False, settings=WorkerSettings(ledger=LedgerSettings(retry=FOR_EVER))) as consumer:
+        consumer.feed(*DATAS, key="one")
+        running = asyncio.create_task(
+            iterate() if way == "records" else consumer.run(handle, each_record=True, concurrency=way)
+        )
+        await losing.wait()
+        token = got[0][0]
+        await consumer.get_back(consumer.stream.shards()[0])
+        while {data for one, data in got if one > token} != set(DATAS):
+            await asyncio.sleep(0.001)
+        await consumer.close()
+        await running
+    at_once = 2 if way == unordered(2) else 1
+    assert [data for one, data in got if one == token] == DATAS[:at_once]
 
 
 # --- a cancellation that nobody asked for ---------------------------------------------------------------

@@ -261,6 +261,8 @@ class Consumer:
         async with contextlib.aclosing(aiter(self)) as batches:  # type: ignore[type-var]
             async for batch in batches:
                 for index in range(len(batch)):
+                    if not batch._may_go_on(index):
+                        break
                     yield Delivered(batch, index)
 
     async def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[Record]]:
@@ -356,13 +358,13 @@ class Consumer:
         held, and reading ahead goes on up to its bounds.
         """
         self._is_paused = self._is_paused or not shards
-        for reader in self._named(shards):
+        for reader in self._ready.named(shards):
             reader.pause()
 
     def resume(self, *shards: str | Located) -> None:
         """Hand out again: these shards, or all."""
         self._is_paused = self._is_paused and bool(shards)
-        for reader in self._named(shards):
+        for reader in self._ready.named(shards):
             reader.pause(False)
 
     def seek(self, shard: str | Located, to: Position | StartAt) -> None:
@@ -373,7 +375,7 @@ class Consumer:
         the shard later goes on behind what was settled furthest. To begin an application anew, give it another name.
         Raises KeyError for a shard that this consumer does not hold.
         """
-        (reader,) = self._named((shard,))
+        (reader,) = self._ready.named((shard,))
         if isinstance(to, StartAt):
             self._seek(reader, Checkpoint.parse(to.kind), to)
         else:
@@ -388,7 +390,7 @@ class Consumer:
         """The record up to and with which all of a shard is settled; None: nothing is. Raises KeyError for a shard that
         this consumer does not hold.
         """
-        (reader,) = self._named((shard,))
+        (reader,) = self._ready.named((shard,))
         return reader.settled.position if reader.settled.is_position else None
 
     def statistics(self) -> ConsumerStatistics:
@@ -409,26 +411,6 @@ class Consumer:
             table_calls=dict(self._table_calls),
             events=dict(self._events),
         )
-
-    def _named(self, shards: Sequence[str | Located]) -> list[ShardReader]:
-        """Shards by id, or by anything that has a stream and a shard's id: a batch, a record, an `AssignedShard`."""
-        if not shards:
-            return list(self._ready.held)
-        found = []
-        for shard in shards:
-            readers = [
-                reader
-                for reader in self._ready.held
-                if shard == reader.shard_id
-                or (not isinstance(shard, str) and (shard.stream, shard.shard_id) == (reader.stream, reader.shard_id))
-            ]
-            named = shard if isinstance(shard, str) else f"{shard.stream}, {shard.shard_id}"
-            if not readers:
-                raise KeyError(f"{named}: this consumer does not hold the shard (any more)")
-            if len(readers) > 1:
-                raise KeyError(f"{named}: several streams have a shard of this id; name it by a batch or AssignedShard")
-            found += readers
-        return found
 
     # --- parts ----------------------------------------------------------------------------------
 

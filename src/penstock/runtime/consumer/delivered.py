@@ -83,6 +83,9 @@ class Delivered:
         """It failed: the retry policy says what follows."""
         return self._batch.fail(error, self._index)
 
+    def _may_go_on(self) -> bool:
+        return self._batch._may_go_on(self._index)
+
     def _left(self) -> bool:
         return self._batch._left((self._index,))
 

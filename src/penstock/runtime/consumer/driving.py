@@ -133,6 +133,8 @@ async def _one(batch: Batch[Record], call: Callable[[Any], Awaitable[None]], eac
         return
     count = len(batch)
     for index in range(count):
+        if not batch._may_go_on(index):
+            return
         try:
             await call(Delivered(batch, index))
         except Exception as error:
@@ -183,6 +185,9 @@ async def _records_side_by_side(reader: ShardReader, call: Callable[[Any], Await
                         return
                     current.extend(Delivered(batch, index) for index in reversed(range(len(batch))))
                 one = current.pop()
+                if not one._may_go_on():
+                    current.clear()
+                    continue
             async with one:
                 await call(one)
 

@@ -7,7 +7,10 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.model import Record
+    from penstock.runtime.consumer.lifecycle import Located
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader
 
@@ -76,6 +79,28 @@ class Ready:
         if reader is not None:
             del self._unread[reader]
         return reader
+
+    def named(self, shards: Sequence[str | Located]) -> list[ShardReader]:
+        """Shards by id, or by anything that has a stream and a shard's id: a batch, a record, an `AssignedShard`; all
+        where none is named. Raises KeyError.
+        """
+        if not shards:
+            return list(self.held)
+        found = []
+        for shard in shards:
+            readers = [
+                reader
+                for reader in self.held
+                if shard == reader.shard_id
+                or (not isinstance(shard, str) and (shard.stream, shard.shard_id) == (reader.stream, reader.shard_id))
+            ]
+            named = shard if isinstance(shard, str) else f"{shard.stream}, {shard.shard_id}"
+            if not readers:
+                raise KeyError(f"{named}: this consumer does not hold the shard (any more)")
+            if len(readers) > 1:
+                raise KeyError(f"{named}: several streams have a shard of this id; name it by a batch or AssignedShard")
+            found += readers
+        return found
 
     def take_back(self) -> None:
         """Whoever read all of them has left: what is out is handed out again."""

@@ -30,8 +30,8 @@ class Batch(Generic[R]):
     """
 
     __slots__ = (
-        "_clock", "_delivery", "_ledger", "_on_settled", "_prepare", "_values", "millis_behind_latest", "shard_id",
-        "stream", "token",
+        "_clock", "_delivery", "_ledger", "_may_deliver", "_on_settled", "_prepare", "_values", "millis_behind_latest",
+        "shard_id", "stream", "token",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +44,7 @@ class Batch(Generic[R]):
         token: int,
         millis_behind_latest: int | None,
         clock: Callable[[], float],
+        may_deliver: Callable[[], bool],
         on_settled: Callable[[], None],
         values: Sequence[Any] | None = None,
         prepare: Prepare | None = None,
@@ -58,6 +59,7 @@ class Batch(Generic[R]):
         self.millis_behind_latest = millis_behind_latest
         """How old the shard's newest record was when these were fetched; 0 at the tip, None: not told."""
         self._clock = clock
+        self._may_deliver = may_deliver
         self._on_settled = on_settled
         self._prepare = prepare
 
@@ -160,6 +162,15 @@ class Batch(Generic[R]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         return settle_on_leaving(self, error)
+
+    def _may_go_on(self, index: int) -> bool:
+        """False when this record, and those behind it, must not be handed to anybody for now: the shard may be another
+        worker's. They come again, if it is not.
+        """
+        if not self._ledger.closed and self._may_deliver():
+            return True
+        self.nack(*range(index, len(self)))
+        return False
 
     def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
         """Whoever worked on them (all, or those at these rising indices) has come to an end: what he did not put off or

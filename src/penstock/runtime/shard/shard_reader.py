@@ -166,6 +166,7 @@ class ShardReader(ReaderHooks):
             token=self._keeper.token,
             millis_behind_latest=self._filling.millis_behind_latest,
             clock=self._loop.time,
+            may_deliver=self._keeper.may_deliver,
             on_settled=self._on_settled,
             prepare=self.prepare,
         )
