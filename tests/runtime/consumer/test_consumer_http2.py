@@ -12,6 +12,7 @@ from face_kit import DEADLINE_S, settings, until
 from penstock import Consumer, Credentials, FanOutTimes, LedgerSettings, Producer, Retry, WireSettings
 from penstock.aws.record_source import KinesisSource
 from penstock.local import LocalKinesis
+from penstock.local.faults import Fault
 from penstock.model import IteratorAt, StreamName
 from penstock.stores.memory import MemoryLeaseTable
 
@@ -158,6 +159,38 @@ async def test_a_consumer_whose_handler_keeps_one_shard_waiting() -> None:
             assert sum(connection.is_shared for connection in open_connections(source)) == 1
             await consumer.close()
             await running
+
+
+@pytest.mark.parametrize("how", ["go_away", "disconnect", "reset"])
+async def test_nothing_is_lost_where_shared_connections_end(how: Any) -> None:
+    """The connection of all subscriptions is drained or torn down between events, or one subscription is reset."""
+    with LocalKinesis(streams={STREAM: 8}, tls=True) as local:
+        source = KinesisSource(StreamName(STREAM), wire(local, http2="subscriptions"))
+        got: dict[str, list[bytes]] = {}
+
+        async def handle(batch: Batch[Any]) -> None:
+            got.setdefault(batch.shard_id, []).extend(record.data for record in batch.records)
+
+        consumer = Consumer(
+            source,
+            application="billing",
+            leases=MemoryLeaseTable(),
+            settings=settings(fan_out=FanOutTimes(again_after_s=0.05, backoff_max_s=0.1), subscriptions_per_s=1000.0),
+        )
+        expected: list[bytes] = []
+        async with asyncio.timeout(DEADLINE_S), consumer:
+            running = asyncio.create_task(consumer.run(handle))
+            for number in range(6):
+                order = local.faults.add(Fault(how=how, operation="SubscribeToShardEvent", count=1))
+                data = b"%d" % number
+                await asyncio.to_thread(put_to_each, local, data)
+                expected.append(data)
+                await until(lambda: len(got) == 8 and all(datas[-1] == data for datas in got.values()))  # noqa: B023
+                order.clear()
+            await consumer.close()
+            await running
+        assert list(got.values()) == [expected] * 8
+        assert local.stats().operations["SubscribeToShard"].calls >= 8
 
 
 async def test_a_producer_over_http2() -> None:
