@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.core.ledger.dedupe import Deduplicate
+from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.model import StartAt
+from penstock.runtime.dead_letters.destinations import DeadLettersTo
+from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import FaultPlan, Simulator
 from penstock.testing.sim.__main__ import main, replay_line
 from penstock.testing.sim.plan import (
@@ -26,6 +32,10 @@ from penstock.testing.sim.plan import (
     Way,
 )
 from penstock.testing.sim.programs import PROGRAMS
+from penstock.testing.sim.story import BAD
+
+if TYPE_CHECKING:
+    from penstock.core.ledger.letter import Letter
 
 SEEDS = range(1_000, 1_008)
 
@@ -149,6 +159,25 @@ def test_a_worker_that_comes_after_the_faults_is_not_slow() -> None:
     )  # fmt: skip
     report = Simulator(plan).run()
     assert report.ok, report
+
+
+def test_settings_of_ones_own_are_judged_too() -> None:
+    """Letters that were kept count, parts are as many as the function makes, the window is the one of the settings."""
+    kept: list[Letter] = []
+    settings = WorkerSettings(
+        start_at=StartAt.TRIM_HORIZON,
+        dead_letters=DeadLettersTo(kept.append),
+        split=lambda record: [record.data[:1], record.data],
+        deduplicate=Deduplicate(key=lambda record: record.data, window_s=5.0, wait=True),
+        ledger=LedgerSettings(retry=Retry(tries_max=1)),
+    )
+    faults = (Join(at_s=8.0), Leave(at_s=14.0, worker=0))
+    plan = FaultPlan(workers=1, shards=2, duration_s=20.0, bad=0.1, repeats=0.3, window_s=8.0, faults=faults)
+    report = Simulator(plan, settings=settings).run()
+    assert report.ok, report
+    assert report.told["DuplicatesLeftOut"]
+    assert kept
+    assert all(letter.part is not None and letter.data is not None and letter.data.endswith(BAD) for letter in kept)
 
 
 def test_a_program_of_ones_own_is_judged_too() -> None:

@@ -25,7 +25,7 @@ class BadRecordError(Exception):
 
 
 def check(record: Any) -> None:
-    """Raise BadRecordError for one that is bad; of a record that is split the first part is."""
+    """Raise BadRecordError for one that is bad, or a part of such a one."""
     if record.data.endswith(BAD):
         raise BadRecordError("it cannot be handled")
 
