@@ -352,6 +352,11 @@ def holding(release: threading.Event) -> Handler:
         await asyncio.to_thread(release.wait)
         return plain(b"held")
 
+    async def endless(out: ChunkedOut) -> None:
+        left = asyncio.Event()
+        out.on_close(left.set)
+        await left.wait()
+
     async def disconnect(out: ChunkedOut) -> None:
         out.break_off(Ending.DISCONNECT)
 
@@ -362,6 +367,7 @@ def holding(release: threading.Event) -> Handler:
 
     return by_body(
         held=held,
+        endless=lambda request: streamed(endless),
         disconnect=lambda request: Answer(b"", ending=Ending.DISCONNECT),
         disconnect_stream=lambda request: streamed(disconnect),
         leave=lambda request: plain(b"one two", Ending.LEAVE),
@@ -396,11 +402,14 @@ def test_who_is_told_to_leave_gets_his_answers_and_no_further_stream(kind: bytes
         assert wire.bodies[waiting] == b"held"
 
 
-def test_a_client_that_says_goodbye_gets_what_it_asked_for(release: threading.Event) -> None:
+def test_a_client_that_says_goodbye_gets_what_it_asked_for_and_has_an_end(release: threading.Event) -> None:
     with wired(holding(release)) as (wire, served):
-        waiting = ask(wire, b"held")
+        waiting, endless = ask(wire, b"held"), ask(wire, b"endless")
+        wire.until(lambda: endless in wire.heads)
         wire.socket.sendall(frame(GOODBYE, 0, bytes(8)))
         eventually(lambda: served._leaving)
+        with pytest.raises(ResetError, match="CANCEL"):
+            wire.reply(endless)
         release.set()
         assert wire.reply(waiting).body == b"held"
         wire.until(lambda: wire.closed)

@@ -292,13 +292,20 @@ class Http2Connection(asyncio.Protocol):
             self._queue(stream)
 
     def _on_goodbye(self, event: ConnectionTerminated) -> None:
-        """The client opens no more streams; what it has asked is answered."""
+        """The client opens no more streams: what it has asked is answered, and what has no end is ended.
+
+        A client that closes may wait for its streams (Netty does, for ten seconds and more).
+        """
         if event.error_code:
             self._lose_streams()
             self.transport.close()
         else:
             self._h2.state_machine.state = ConnectionState.CLIENT_OPEN  # h2 would send nothing more
             self._leave()
+            for stream in [one for one in self._streams.values() if one.streaming]:
+                self._h2.reset_stream(stream.number, ErrorCodes.CANCEL)
+                del self._streams[stream.number]
+                stream.lost()
 
     # --- answers out ------------------------------------------------------------------------------
 
@@ -319,7 +326,9 @@ class Http2Connection(asyncio.Protocol):
             if ready.stream is not None:
                 if not stream.closed:
                     self._h2.send_headers(stream.number, headers_of(ready.head))
+                    self._flush()  # before there is anything to send
                 self._end(ready.ending)
+                stream.streaming = True
                 await ready.stream(stream)
                 ready = Answer(b"", ending=ready.ending)
         except Exception as fault:

@@ -41,6 +41,8 @@ class Http2Stream:
         """What comes after it; None: more."""
         self.queued = False
         """It stands among the streams that send."""
+        self.streaming = False
+        """The answer comes bit by bit and may have no end."""
         self.task: asyncio.Task[None] | None = None
         self.closed = False
         """True once the client is gone, or the answer is out."""
