@@ -106,16 +106,6 @@ def recorded_batches(process: Process) -> type[Batch[Any]]:
             counts = super()._left(indices, chosen=chosen)
             return tell(self, _positions(self, done), counts, _parts(self, done)) if done else counts
 
-        def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
-            mine = set(self._ledger.remaining(self._delivery))  # not what was put off before
-            left = [
-                index
-                for index in (range(len(self)) if indices is None else indices)
-                if self._delivery.places[index] in mine
-            ]
-            positions, parts = (_positions(self, left), _parts(self, left)) if left else ([], None)
-            return tell(self, positions, super()._left(indices, chosen=chosen), parts)
-
         def _ack_chosen(self, indices: Sequence[int]) -> bool:
             return tell(self, _positions(self, indices), super()._ack_chosen(indices), _parts(self, indices))
 
@@ -127,17 +117,6 @@ def recorded_batches(process: Process) -> type[Batch[Any]]:
 
         def skip(self, *indices: int, reason: str = "skipped") -> bool:
             return tell(self, _positions(self, indices), super().skip(*indices, reason=reason), _parts(self, indices))
-
-        def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
-            ticket, places = self._delivery.ticket, self._delivery.places
-            those = range(len(self)) if indices is None else indices
-            done = {*self._ledger._book.not_put_off(ticket, [places[index] for index in those])}
-            settled = [index for index in those if places[index] in done]
-            counts = super()._left(indices, chosen=chosen)
-            return tell(self, _positions(self, settled), counts, _parts(self, settled)) if settled else counts
-
-        def _ack_chosen(self, indices: Sequence[int]) -> bool:
-            return tell(self, _positions(self, indices), super()._ack_chosen(indices), _parts(self, indices))
 
     return RecordedBatch
 
