@@ -41,9 +41,14 @@ class LosingTable(FaultyTable):
         self._lost = lost
         self._mine: Counter[str] = Counter()
         self._applied = applied
+        self.notes: dict[str, Outcome] = {}
+        """Of each ended shard, what became of the last try to write down its children."""
 
     async def write(self, write: Write) -> Outcome:
-        return await self._lose(write.kind, self._table.write(write))
+        outcome = await self._lose(write.kind, self._table.write(write))
+        if write.kind is Kind.METADATA:
+            self.notes[write.key] = outcome
+        return outcome
 
     async def create(self, row: LeaseRow) -> Outcome:
         return await self._lose("create", self._table.create(row))
@@ -58,8 +63,10 @@ class LosingTable(FaultyTable):
         loses = self._mine[kind] < LOST
         if loses and not self._applied:
             call.close()
-        elif not loses or not isinstance(outcome := await call, Done):
-            return outcome if loses else await call
+        else:
+            outcome = await call
+            if not loses or not isinstance(outcome, Done):
+                return outcome
         self._mine[kind] += 1
         self._lost[kind] += 1
         return Unknown("the connection was reset")
@@ -113,8 +120,10 @@ async def test_every_kind_of_write_that_is_answered_with_an_error_costs_nothing(
     async with fleet_of(local, cadence=Prompt(), failover_s=15.0, upkeep_interval_s=0.2) as fleet:
         account = fleet.account
 
+        tables = {name: LosingTable(fleet.table, lost, applied=applied) for name in "ab"}
+
         def start(name: str) -> None:
-            fleet.start(name, LosingTable(fleet.table, lost, applied=applied))
+            fleet.start(name, tables[name])
 
         async def until_read(count: int = 40) -> None:
             await log.more(count)
@@ -152,5 +161,8 @@ async def test_every_kind_of_write_that_is_answered_with_an_error_costs_nothing(
             number = int(data)
             assert newest.get(number % 8, -1) < number, "out of order"
             newest[number % 8] = number
+        notes = [*tables["a"].notes.values(), *tables["b"].notes.values()]
+        assert len(notes) == 3
+        assert not any(isinstance(outcome, Unknown) for outcome in notes), "the KCL's cleanup goes by them"
         if applied:
             assert await fleet.table.workers() == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core.assignment.births import Birth, births, births_at_end, needs_search
 from penstock.core.assignment.rows import shard_view
 from penstock.core.assignment.upkeep import HoleAudit, served
-from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, writes
+from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, Unknown, writes
 from penstock.core.lineage import Lineage
 from penstock.errors import PenstockError
 from penstock.model import Shard
@@ -102,7 +102,8 @@ class ShardLeases:
     async def _note(self, key: str, children: frozenset[str]) -> None:
         """Write down who goes on: for whoever cleans up, KCL workers among them."""
         if children:
-            await self._table.write(writes.metadata(key, children=children))
+            while isinstance(await self._table.write(writes.metadata(key, children=children)), Unknown):
+                await asyncio.sleep(self._retry_s)
 
     async def _upkeep(self, part: StreamPart, rows: list[LeaseRow]) -> None:
         views = [shard_view(row) for row in rows]
