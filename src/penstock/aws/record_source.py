@@ -46,12 +46,15 @@ _events = msgspec.json.Decoder(_Event)
 class KinesisSource:
     """Reads one stream over a wire of its own."""
 
+    _wall = staticmethod(time.time)
+    _steady = staticmethod(time.monotonic)
+    _answers = -1
+    _answered_s = _since_s = 0.0  # the service's time at its last answer that told it, and `_steady` then
+
     def __init__(self, stream: StreamName, settings: WireSettings) -> None:
         self._stream = stream
         self._client = KinesisClient(Wire(settings))
         self._arn = stream.arn
-        self._answers = -1
-        self._answered_s = self._since_s = 0.0
 
     @property
     def stream(self) -> str:
@@ -64,7 +67,7 @@ class KinesisSource:
         the next answer: what is said to be read until then must not lie in the future.
         """
         clock = self._client.clock
-        told_s, steady_s = time.time() + clock.offset_s, time.monotonic()
+        told_s, steady_s = self._wall() + clock.offset_s, self._steady()
         if clock.observations != self._answers:
             self._answers, self._answered_s, self._since_s = clock.observations, told_s, steady_s
         return min(told_s, self._answered_s + steady_s - self._since_s)

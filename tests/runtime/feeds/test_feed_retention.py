@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from feeding_kit import DEADLINE_S, SHARD_ID, STREAM, fan_out, polling, read, source_of
 
-from penstock.aws import record_source
 from penstock.events import CheckpointTrimmed
 from penstock.local import Fault
 from penstock.model import Position
@@ -113,8 +111,7 @@ async def test_a_clock_of_this_machine_that_jumps_ahead_moves_nothing(
         feed = await opened("polling", source, events)
         assert await read(feed, 1) == [b"0"]
         before_s = source.now_s
-        ahead = SimpleNamespace(time=lambda: time.time() + RETENTION_S, monotonic=time.monotonic)
-        monkeypatch.setattr(record_source, "time", ahead)
+        monkeypatch.setattr(source, "_wall", lambda: time.time() + RETENTION_S)
         assert before_s <= source.now_s < before_s + RETENTION_S / 2
         monkeypatch.undo()
         local.clock.advance(RETENTION_S / 2)  # the service's own time is believed

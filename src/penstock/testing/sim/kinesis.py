@@ -189,6 +189,7 @@ class StreamWire:
         self.region = model.region
         self.clock = ServiceClock()
         self.wall = wall
+        self.steady = link.loop.time
         self._model = model
         self._link = link
         self._rng = rng
@@ -275,12 +276,8 @@ class SimulatedSource(KinesisSource):
         self._stream = StreamName(name)
         self._client = KinesisClient(wire)  # type: ignore[arg-type]
         self._arn = None
-        self._wire = wire
-
-    @property
-    def now_s(self) -> float:
-        """The service's time, as far as this process knows it."""
-        return self._wire.wall() + self._wire.clock.offset_s
+        self._wall = wire.wall
+        self._steady = wire.steady
 
 
 def _error(fault: ModelError, operation: str) -> Exception:
