@@ -12,7 +12,7 @@ from reading_kit import SHARD_ID, lease_of
 
 from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.times import LeaseTimes
-from penstock.core.ledger.checkpoints import Prompt
+from penstock.core.ledger.checkpoints import Every, Prompt
 from penstock.core.ledger.settings import LedgerSettings
 from penstock.errors import OptionError
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
@@ -82,6 +82,21 @@ async def test_leases_are_looked_at_as_often_as_is_wanted(local: LocalKinesis) -
         assert fleet.held() == {"a": set()}
         await table.write(writes.free(await lease_of(table)))
         await fleet.until(lambda: fleet.held() == {"a": {SHARD_ID}})
+
+
+@pytest.mark.parametrize(
+    "cadence", [Prompt(), Every(records=3), Every(seconds=0.05)], ids=["prompt", "records", "time"]
+)
+async def test_checkpoints_are_written_as_often_as_is_wanted(local: LocalKinesis, kinesis: Any, cadence: Any) -> None:
+    """No renewal comes to take them along."""
+    numbers = put(kinesis, b"0", b"1", b"2")
+    leases = MemoryLeaseTable()
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, cadence=cadence, failover_s=LONG_S) as consumer:
+        (reader,) = [await anext(consumer.shards())]
+        batch = await reader.next_batch()
+        assert batch is not None
+        batch.ack()
+        await checkpoint_reaches(leases, numbers[-1])
 
 
 async def test_dead_letters_are_written_again_as_soon_and_side_by_side_as_is_wanted(
