@@ -16,6 +16,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from bench._dynamo import table
 from bench._form import cpu_s
 from bench._producing import resident_bytes, wire
@@ -38,7 +40,7 @@ FAILOVER_S = 10.0
 @contextlib.asynccontextmanager
 async def consumer(
     kinesis: str, dynamodb: str, stream: str, application: str, *, worker_id: str | None = None, fan_out: bool = False,
-    prompt: bool = False, start_at: StartAt = StartAt.LATEST, tag: str = "",
+    prompt: bool = False, start_at: StartAt = StartAt.LATEST, tag: str = "", http2: bool = False,
 ) -> AsyncIterator[Consumer]:  # fmt: skip
     """A consumer with the defaults, on a lease table in DynamoDB."""
     leases = table(dynamodb, application, tag=tag)
@@ -48,9 +50,10 @@ async def consumer(
         cadence=Prompt() if prompt else Riding(),
         fan_out=FanOutTimes() if fan_out else None,
     )
+    reached = msgspec.structs.replace(wire(kinesis), http2="subscriptions" if http2 else "off", http2_cleartext=http2)
     try:
         async with Consumer(
-            stream, application=application, worker_id=worker_id, leases=leases, settings=settings, wire=wire(kinesis)
+            stream, application=application, worker_id=worker_id, leases=leases, settings=settings, wire=reached
         ) as one:
             yield one
     finally:
@@ -82,12 +85,15 @@ async def idle(kinesis: str, dynamodb: str, stream: str, shards: int, settle_s: 
 # --- put to handler -------------------------------------------------------------------------------------
 
 
-async def latency(kinesis: str, dynamodb: str, stream: str, fan_out: bool, from_s: float, until_s: float) -> None:
+async def latency(
+    kinesis: str, dynamodb: str, stream: str, fan_out: bool, http2: bool, from_s: float, until_s: float
+) -> None:
     """How old records of `bench._producing timed` are when they are handed out, by those put from ``from_s`` on and
     before ``until_s`` (epoch seconds).
     """
     ages_s: list[float] = []
-    async with consumer(kinesis, dynamodb, stream, f"latency-{fan_out}".lower(), fan_out=fan_out) as one:
+    name = f"latency-{fan_out}-{http2}".lower()
+    async with consumer(kinesis, dynamodb, stream, name, fan_out=fan_out, http2=http2) as one:
         iterating = aiter(one)
         say(started=True)
         while time.time() < until_s:

@@ -3,7 +3,8 @@
 ``idle_*``: one process holds 1,000 shards, each polled once a second, with its leases in DynamoDB. ``rows_*`` and
 ``cpu_*``: the same backlog through ``async for batch`` with an empty handler, and by boto3's ``get_records`` in a loop,
 from one thread each; counted from the first batch on; the local Kinesis has a core of its own and no limits per shard.
-``latency_*``: records are put at 1,000/s by another process to four shards with AWS's limits.
+``latency_*``: records are put at 1,000/s by another process to four shards with AWS's limits; ``_http2``: subscriptions
+share a connection.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def backlog_results(asked: Namespace) -> list[Result]:
 # --- put to handler -------------------------------------------------------------------------------------
 
 
-def latency_result(name: str, goal: float, *, fan_out: bool) -> Result:
+def latency_result(name: str, goal: float, *, fan_out: bool, http2: bool = False) -> Result:
     """The 99th percentile of the records of half a minute."""
     with (
         dynamodb() as leases,
@@ -195,7 +196,13 @@ def latency_result(name: str, goal: float, *, fan_out: bool) -> Result:
         aside(service.pid)
         now_s = time.time()
         from_s, until_s = now_s + WARM_UP_S, now_s + WARM_UP_S + LATENCY_S
-        given = {"kinesis": service.endpoint_url, "dynamodb": leases, "stream": STREAM, "fan_out": fan_out}
+        given = {
+            "kinesis": service.endpoint_url,
+            "dynamodb": leases,
+            "stream": STREAM,
+            "fan_out": fan_out,
+            "http2": http2,
+        }
         with started("latency", **given, from_s=from_s, until_s=until_s) as process:
             line(process)
             programs.start(
@@ -252,6 +259,8 @@ def main() -> None:
     for name, goal, fan_out in (("latency_p99_ms_polling", 260.0, False), ("latency_p99_ms_fanout", 60.0, True)):
         if wanted(name, asked):
             results.append(latency_result(name, goal, fan_out=fan_out))
+    if wanted("latency_p99_ms_fanout_http2", asked):
+        results.append(latency_result("latency_p99_ms_fanout_http2", 60.0, fan_out=True, http2=True))
     report("consume", [result for result in results if wanted(result.case, asked)], as_json=asked.json)
 
 
