@@ -20,7 +20,7 @@ from rawhttp import TIMEOUT_S
 from serving import BODY_BYTES_MAX, plain, serving, streamed
 
 from penstock.local.http import Answer, ChunkedOut, Ending, Request
-from penstock.local.http2 import STREAM_WINDOW_BYTES, Http2Connection, headers_of
+from penstock.local.http2 import STREAM_WINDOW_BYTES, WORK_PER_STREAM_MAX, Http2Connection, headers_of
 from penstock.local.negotiation import PREFACE
 
 if TYPE_CHECKING:
@@ -315,6 +315,21 @@ def test_streams_over_the_announced_number_are_refused(release: threading.Event)
             wire.reply(streams[2])
         release.set()
         assert [wire.reply(stream).body for stream in streams[:2]] == [b"held", b"held"]
+
+
+def test_who_takes_back_one_request_after_the_other_is_refused_while_they_are_worked_on(
+    release: threading.Event,
+) -> None:
+    with wired(holding(release), streams_max=2) as (wire, served):
+        for number in range(2 * WORK_PER_STREAM_MAX):
+            stream = ask(wire, b"held")
+            eventually(lambda number=number: served._working == number + 1)
+            wire.reset(stream)
+        with pytest.raises(ResetError, match="REFUSED_STREAM"):
+            wire.reply(ask(wire, b"next"))
+        release.set()
+        eventually(lambda: served._working == 0)
+        assert wire.reply(ask(wire, b"next")).status == 200
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,8 @@ STREAM_WINDOW_BYTES = 1024 * 1024
 CONNECTION_WINDOW_BYTES = 64 * 1024 * 1024
 BODIES_BYTES_MAX = 64 * 1024 * 1024
 """With so much of unfinished bodies on a connection, only the oldest is granted more than its first window."""
+WORK_PER_STREAM_MAX = 4
+"""A client that takes its requests back leaves work behind: beyond so much of it, further requests are refused."""
 UNREAD_BYTES_MAX = 1024 * 1024
 """A client that leaves so much unread is not read from: pings and refusals are answers too, and have no window."""
 
@@ -95,6 +97,7 @@ class Http2Connection(asyncio.Protocol):
         self._unread_bytes_max = unread_bytes_max
         self._streams: dict[int, Http2Stream] = {}  # those that are not over, the oldest first
         self._ready: deque[Http2Stream] = deque()  # those that have something to send and no known hindrance
+        self._working = 0  # answers that are being made, also for streams that are over
         self._bodies_bytes = 0  # of requests that are not whole
         self._ungranted_bytes = 0  # taken from the connection's window
         self._write_paused = False
@@ -213,7 +216,11 @@ class Http2Connection(asyncio.Protocol):
         number = event.stream_id
         if number in self._gone:
             return
-        if len(self._streams) >= self._streams_max or (self._leaving and number > self._last_stream):
+        if (
+            len(self._streams) >= self._streams_max
+            or self._working >= self._streams_max * WORK_PER_STREAM_MAX
+            or (self._leaving and number > self._last_stream)
+        ):
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             return
         headers = dict(event.headers or ())
@@ -318,6 +325,7 @@ class Http2Connection(asyncio.Protocol):
         if type(answer) is Answer and answer.stream is None:
             self._respond(stream, answer)
         else:
+            self._working += 1
             stream.task = self._loop.create_task(self._serve_later(stream, answer))
 
     async def _serve_later(self, stream: Http2Stream, answer: Answer | Awaitable[Answer]) -> None:
@@ -334,6 +342,8 @@ class Http2Connection(asyncio.Protocol):
         except Exception as fault:
             self._report(fault)
             ready = Answer(b"", ending=Ending.RESET)  # the client must not take a broken answer for a whole one
+        finally:
+            self._working -= 1
         stream.task = None
         self._respond(stream, ready)
         self._send_on()

@@ -136,7 +136,7 @@ public final class Worker {
                 retrieval);
     }
 
-    /** HTTP/1.1, since the local services speak no HTTP/2 without TLS. */
+    /** HTTP/1.1, which each of the local services speaks. */
     private static <B extends AwsAsyncClientBuilder<B, C> & AwsClientBuilder<B, C>, C> C client(B builder, String url) {
         return builder.endpointOverride(URI.create(url))
                 .region(Region.US_EAST_1)
