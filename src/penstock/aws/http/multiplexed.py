@@ -360,7 +360,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     def _take_reset(self, stream: Stream, event: StreamReset) -> None:
         stream.is_reset = True
         self._sending.pop(stream.id, None)
-        if stream.complete:
+        if stream.complete or stream.failed is not None:
             return
         if event.error_code == ErrorCodes.HTTP_1_1_REQUIRED:
             self.wants_http1 = True
