@@ -273,9 +273,9 @@ async def test_a_key_of_kms_that_may_not_be_used_is_an_error_that_names_it(local
 async def test_a_subscription_is_not_asked_for_within_five_seconds_of_the_one_before(
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """AWS would refuse it. (Here the five are one second.) The shard is polled meanwhile."""
+    """AWS would refuse it. (Here the five are half a one.) The shard is polled meanwhile."""
     begun_s: list[float] = []
-    again_after_s = 1.0
+    again_after_s = 0.5
     assert FanOutTimes().again_after_s == 5.0
     async with source_of(local) as source:
         subscribe = source.subscribe
