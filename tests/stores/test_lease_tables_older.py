@@ -125,7 +125,7 @@ async def test_workers_that_open_it_together_add_what_it_lacks(database: Databas
     row = replace(full_row("b"), read_until_ms=1_700_000_000_123)
     assert await tables[2].create(row) == Done(row)
     assert await tables[3].get("b") == row
-    worker = WorkerRow(worker_id="w2", failover_s=5.0, leases_max=3, avoids=frozenset({"a"}))
+    worker = WorkerRow(worker_id="w2", failover_s=5.0, leases_max=3, avoids=frozenset({"a"}), stream="arn:orders")
     assert isinstance(await tables[4].put_worker(worker), Done)
     assert worker in await tables[5].workers()
     assert done(await tables[6].write(writes.renew(old))).counter == 6

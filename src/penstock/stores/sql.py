@@ -70,6 +70,7 @@ WORKER_COLUMNS: Mapping[str, Column] = MappingProxyType(
         members.LEAVING: Column("leaving", TEXT),
         members.LEASES_MAX: Column("leases_max", NUMBER),
         members.AVOIDS: Column("avoids", TEXTS),
+        members.STREAM: Column("stream", TEXT),
     }
 )
 

@@ -15,7 +15,7 @@ import pytest
 from face_kit import DEADLINE_S, STREAM, consumer_of, put, until, wire
 from faulty_tables import FaultyTable
 
-from penstock import LeaseTableOptions, LedgerSettings, MemoryLeaseTable, Retry
+from penstock import LeaseTableOptions, LedgerSettings, MemoryLeaseTable, OptionError, Retry
 from penstock.core.leases import LeaseRow, Outcome, Write
 from penstock.core.leases.membership import WorkerRow
 from penstock.errors import AccessDeniedError, NotFoundError
@@ -104,6 +104,31 @@ async def test_two_processes_with_one_worker_id_are_told(local: LocalKinesis) ->
         async with consumer_of(local, table, **quick):
             await until(lambda: of(events, WorkerIdShared))
     assert of(events, WorkerIdShared)[0] == WorkerIdShared(table.name, "one")
+
+
+async def test_another_stream_under_an_application_that_lives_is_refused(local: LocalKinesis, kinesis: Any) -> None:
+    kinesis.create_stream(StreamName="returns", ShardCount=1)
+    await until(
+        lambda: kinesis.describe_stream_summary(StreamName="returns")["StreamDescriptionSummary"]["OpenShardCount"]
+    )
+    table = MemoryLeaseTable()
+    wanted = put(kinesis, range(3))
+    async with consumer_of(local, table, failover_s=2.0) as first:
+        await until(lambda: first.statistics().shards)
+        with pytest.raises(
+            OptionError, match=r"^application: .* reads another stream, arn:.*/orders, by the leases in"
+        ):
+            async with consumer_of(local, table, stream="returns") as other:
+                await other.getmany()
+        assert await read(first, len(wanted)) == wanted
+
+
+async def test_another_stream_under_an_application_that_is_dead_is_read(local: LocalKinesis) -> None:
+    table = MemoryLeaseTable()
+    held = frozenset({"shardId-000000000000"})
+    await table.put_worker(WorkerRow(worker_id="dead", failover_s=0.4, held=held, stream="arn:another"))
+    async with consumer_of(local, table, failover_s=1.0) as consumer:
+        await until(lambda: consumer.statistics().shards)
 
 
 async def test_a_row_that_a_crash_has_left_is_no_second_process(local: LocalKinesis) -> None:

@@ -34,6 +34,7 @@ WARM = "warm"
 LEAVING = "leaving"
 LEASES_MAX = "leasesMax"
 AVOIDS = "avoids"
+STREAM = "stream"
 
 WRITES_PER_FAILOVER = 5
 """A worker's row is written at least as often within the failover time."""
@@ -71,6 +72,8 @@ class WorkerRow:
     """How many it will hold at most."""
     avoids: frozenset[str] = frozenset()
     """Leases that it gave up and will not have back for now."""
+    stream: str = ""
+    """The ARN of the one stream that it reads, where lease keys do not name it; else nothing."""
 
     def next(self) -> WorkerRow:
         """The row as it is written next."""
@@ -90,6 +93,7 @@ class WorkerRow:
             LEAVING: "yes" if self.leaving else "",
             LEASES_MAX: "" if self.leases_max is None else self.leases_max,
             AVOIDS: self.avoids,
+            STREAM: self.stream,
         }
         return {name: value for name, value in values.items() if isinstance(value, int) or value}
 
@@ -109,6 +113,7 @@ def worker_row(attributes: Mapping[str, Any]) -> WorkerRow:
             leaving=bool(attributes.get(LEAVING)),
             leases_max=None if attributes.get(LEASES_MAX) is None else int(attributes[LEASES_MAX]),
             avoids=frozenset(attributes.get(AVOIDS, ())),
+            stream=attributes.get(STREAM) or "",
         )
     except (KeyError, TypeError, ValueError) as fault:
         raise NotAWorkerError(f"the row {attributes.get(WORKER_ID)!r} cannot be read: {fault!r}") from fault

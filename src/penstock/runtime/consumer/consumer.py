@@ -143,9 +143,10 @@ class Consumer:
         if leases is None or isinstance(leases, LeaseTableOptions):
             leases = lease_table_for(self.application, self._wire, leases, failover_s=self.settings.failover_s)
             self._own_table = leases
+        arn = "" if self._of_several else next(iter(self._streams.values())).facts.arn
         self._worker = Worker(
             self.worker_id,
-            counted_table(leases, self._table_calls, self._tell),
+            counted_table(leases, self._table_calls, self._tell, stream=arn),
             self.settings,
             streams=[stream.part(of_several=self._of_several) for stream in self._streams.values()],
             rng=self._rng,

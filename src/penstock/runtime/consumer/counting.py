@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.leases import Unknown
 from penstock.core.leases.membership import WorkerRow, worker_row
-from penstock.errors import PenstockError, ServiceError
+from penstock.errors import OptionError, PenstockError, ServiceError
 from penstock.events import LeaseTableFailed, WorkerIdShared
 from penstock.ports import SharedWithKcl
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 OWN_ROWS_MAX = 64  # remembered: an inconsistent read is never so old
+LOOK_AGAIN_S = 0.5
+"""Between looks at a worker that reads another stream by the same leases: does it live?"""
 
 
 class CountedSource:
@@ -92,10 +96,15 @@ class CountedTable:
     the worker, in silence, is told.
     """
 
-    def __init__(self, table: LeaseTable, calls: Counter[str], on_event: Callable[[Any], None]) -> None:
+    def __init__(
+        self, table: LeaseTable, calls: Counter[str], on_event: Callable[[Any], None], *, stream: str = ""
+    ) -> None:
+        """``stream``: the ARN of the one that is read, where lease keys do not name it."""
         self._table = table
         self._calls = calls
         self._on_event = on_event
+        self._stream = stream
+        self._looked = not stream
         self._own = dict[int, WorkerRow]()  # as they will be read back, by counter
         self._others: set[int] = set()
 
@@ -126,14 +135,20 @@ class CountedTable:
         return await self._read("scan", self._table.scan(consistent=consistent))
 
     async def put_worker(self, row: WorkerRow) -> Outcome:
-        """Counted."""
+        """Counted; with what is read."""
+        row = replace(row, stream=self._stream)
         self._own[row.counter] = worker_row(row.attributes())
         self._own.pop(row.counter - OWN_ROWS_MAX, None)
         return await self._write("put_worker", self._table.put_worker(row))
 
     async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
-        """Counted; and looked through for another process with this worker's id."""
+        """Counted; and looked through for another process with this worker's id, and at first for workers of another
+        stream. Raises OptionError when there are such.
+        """
         rows = await self._read("workers", self._table.workers(consistent=consistent))
+        if not self._looked:
+            await self._meet({row.worker_id: row for row in rows if row.held and row.stream not in ("", self._stream)})
+            self._looked = True
         if self._own and len(self._others) < 2:
             worker_id = next(iter(self._own.values())).worker_id
             # One alone may be left from before a crash; where there is another, somebody writes them.
@@ -149,6 +164,20 @@ class CountedTable:
     async def close(self) -> None:
         """Close the table."""
         await self._table.close()
+
+    async def _meet(self, strangers: Mapping[str, WorkerRow]) -> None:
+        """Whoever reads another stream by these leases, and lives: this consumer would go on where that one is."""
+        waited_s = 0.0
+        while waited_s < max((row.failover_s for row in strangers.values()), default=0.0):
+            await asyncio.sleep(LOOK_AGAIN_S)
+            waited_s += LOOK_AGAIN_S
+            for row in await self._read("workers", self._table.workers(consistent=True)):
+                if row.worker_id in strangers and row.counter != strangers[row.worker_id].counter:
+                    raise OptionError(
+                        f"application: {row.worker_id} reads another stream, {row.stream}, by the leases in "
+                        f"{self.name}, which do not say of which stream they are: give {self._stream} another "
+                        "application, or let each consumer read a list of both"
+                    )
 
     def _wrote(self, row: WorkerRow) -> bool:
         """True for rows of this worker, also for old ones that an inconsistent read still finds."""
@@ -185,10 +214,16 @@ class CountedSharedTable(CountedTable):
     """The same of one that is a `penstock.ports.SharedWithKcl` too."""
 
     def __init__(
-        self, table: LeaseTable, shared: SharedWithKcl, calls: Counter[str], on_event: Callable[[Any], None]
+        self,
+        table: LeaseTable,
+        shared: SharedWithKcl,
+        calls: Counter[str],
+        on_event: Callable[[Any], None],
+        *,
+        stream: str = "",
     ) -> None:
         """``shared`` is the same table."""
-        super().__init__(table, calls, on_event)
+        super().__init__(table, calls, on_event, stream=stream)
         self._shared = shared
 
     async def coordination(self) -> Coordination | None:
@@ -208,8 +243,10 @@ class CountedSharedTable(CountedTable):
         return await self._read("owned_keys", self._shared.owned_keys(worker_id))
 
 
-def counted_table(table: LeaseTable, calls: Counter[str], on_event: Callable[[Any], None]) -> CountedTable:
+def counted_table(
+    table: LeaseTable, calls: Counter[str], on_event: Callable[[Any], None], *, stream: str = ""
+) -> CountedTable:
     """A table that counts, and can do what the other can: a worker looks for KCL workers where there may be any."""
     if isinstance(table, SharedWithKcl):
-        return CountedSharedTable(table, table, calls, on_event)
-    return CountedTable(table, calls, on_event)
+        return CountedSharedTable(table, table, calls, on_event, stream=stream)
+    return CountedTable(table, calls, on_event, stream=stream)
