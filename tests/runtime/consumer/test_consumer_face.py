@@ -154,10 +154,10 @@ async def test_by_key_keeps_order_over_a_handover(local: LocalKinesis, kinesis: 
         put(kinesis, range(wanted, wanted + 80), key=lambda data: str(int(data) % 8))
         wanted += 80
 
-    async with consumer_of(local, table) as one:
+    async with consumer_of(local, table, drain_deadline_s=DEADLINE_S) as one:
         first = asyncio.create_task(one.run(handle, each_record=True, concurrency=by_key(4)))
         more()
-        async with consumer_of(local, table) as other:
+        async with consumer_of(local, table, drain_deadline_s=DEADLINE_S) as other:
             second = asyncio.create_task(other.run(handle, each_record=True, concurrency=by_key(4)))
             await until(lambda: [len(each.statistics().shards) for each in (one, other)] == [1, 1])
             more()

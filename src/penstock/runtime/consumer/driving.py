@@ -104,7 +104,9 @@ async def drive(
             while (batch := await reader.next_batch()) is not None:
                 await _one(batch, call, each_record)
         else:
-            await _side_by_side(reader, call, slots, each_record)
+            # Also while all slots are taken: a handover waits until the keys that are behind have caught up.
+            with reader.asks():
+                await _side_by_side(reader, call, slots, each_record)
 
     try:
         async with asyncio.TaskGroup() as group:
