@@ -16,6 +16,7 @@ from penstock.core.leases.tenure import (
     End,
     Ended,
     Fenced,
+    HandoffAsked,
     Lifted,
     Lost,
     Measured,
@@ -112,7 +113,7 @@ class History:
         fences = [one for one in said if isinstance(one, Fenced | Lifted)]
         assert fences == [(Fenced(), Lifted())[number % 2] for number in range(len(fences))]
         assert sum(isinstance(one, Began) for one in said) <= 1
-        if any(isinstance(one, Fenced | Lifted | Lost | Stored) for one in said):
+        if any(isinstance(one, Fenced | Lifted | Lost | Stored | HandoffAsked) for one in said):
             assert isinstance(said[0], Began), "something was said of a tenure that never began"
         if driver.cell.row is not None:
             assert driver.row.checkpoint >= self.checkpoint, "a checkpoint went back"

@@ -605,6 +605,16 @@ def test_a_handoff_that_is_asked_for_right_after_a_write_without_an_answer() -> 
     assert driver.tenure.state is State.HELD
 
 
+def test_a_handoff_that_is_asked_for_before_the_take_is_confirmed_is_told_when_it_has_begun() -> None:
+    driver = Driver()
+    driver.lose_answer(apply=True, after_s=0.25)
+    driver.cell.write(writes.ask_handoff(driver.row, "kcl"))
+    driver.answer()  # the take, once more: it is found made, which proves nothing of the time
+    assert driver.said == []
+    driver.answer()
+    assert driver.said == [Began(driver.row.counter, driver.row), HandoffAsked("kcl")]
+
+
 def test_a_handoff_that_the_leader_has_forced_is_a_loss() -> None:
     driver = held()
     driver.cell.write(writes.ask_handoff(driver.row, "kcl"))

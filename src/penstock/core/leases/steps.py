@@ -178,14 +178,15 @@ def _confirmed(tenure: Tenure, sent: Sent, row: LeaseRow, since_s: float, lifts:
     kind = sent.write.kind
     wish, stored = _fulfilled(tenure.wish, row, kind)
     after = replace(tenure, row=row, lease_s=since_s, sent=None, wish=wish)
-    commands: tuple[Command, ...] = (*stored, *_asked(tenure.row, row))
+    if tenure.state is State.CLAIMING and lifts and now_s < after.fence_s:
+        after = replace(after, state=State.HELD, token=row.counter)
+        return _and_work(after, (Began(after.token, row), *_asked(None, row)), now_s)
+    # What has not begun says nothing: a handoff that is asked for that early is told right after the beginning.
+    commands: tuple[Command, ...] = (*stored, *_asked(tenure.row, row)) if tenure.token else ()
     if tenure.state is State.ENDING:
         if kind in (Kind.GIVE, Kind.FREE):
             return _over(after, *commands, Ended(row))
         return _and_work(after, commands, now_s)
-    if tenure.state is State.CLAIMING and lifts and now_s < after.fence_s:
-        after = replace(after, state=State.HELD, token=row.counter)
-        return _and_work(after, (Began(after.token, row), *commands), now_s)
     if tenure.state is State.FENCED and lifts and now_s < after.fence_s:
         return _and_work(replace(after, state=State.HELD), (*commands, Lifted()), now_s)
     if tenure.state in (State.CLAIMING, State.FENCED) and now_s < after.alive_fence_s:
@@ -233,9 +234,9 @@ def _fulfilled(wish: Wish, row: LeaseRow, kind: Kind) -> tuple[Wish, tuple[Comma
     return replace(left, checkpoint=None, at_once=False, commit=False), (Stored(row.checkpoint),)
 
 
-def _asked(known: LeaseRow, row: LeaseRow) -> tuple[Command, ...]:
-    to = row.handoff_to
-    return () if to in (None, known.handoff_to, row.actual_owner) else (HandoffAsked(to),)
+def _asked(known: LeaseRow | None, row: LeaseRow) -> tuple[Command, ...]:
+    to, known_to = row.handoff_to, None if known is None else known.handoff_to
+    return () if to in (None, known_to, row.actual_owner) else (HandoffAsked(to),)
 
 
 def _and_work(tenure: Tenure, before: tuple[Command, ...], now_s: float) -> Result:
