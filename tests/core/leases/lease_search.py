@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from exploring import BrokenRuleError, explore
 from leasing import at
 
+from penstock.core.assignment import views
+from penstock.core.assignment.rows import lease_view
 from penstock.core.leases import Done, LeaseRow, Refused, Unknown, Write, lease_row, writes
 from penstock.core.leases import observed as observing
 from penstock.core.leases import steps as machine
@@ -243,7 +245,8 @@ class Search:
             return
         watch = observing.Observed()
         watch.look("a", seen.row.counter, seen.since_s, owner=seen.row.actual_owner)
-        if watch.may_take(seen.row, 0, TIMES.failover_s) or seen.row.actual_owner == "me":
+        lease = lease_view(seen.row, watch.unmoved_s("a", 0))
+        if views.is_free(lease, {}, TIMES.failover_s) or seen.row.actual_owner == "me":
             yield "claims", *self._said(table, machine.claim(seen.row, "me", TIMES, 0), worker)
         came = row.owner == "me" and row.checkpoint_owner is None
         if came and seen.row.counter < row.counter and seen.row.actual_owner != "me":

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.core.assignment.rows import lease_view
+from penstock.core.assignment.views import is_free
 from penstock.core.leases import LeaseRow
 from penstock.core.leases.membership import FORGET_AFTER_FAILOVERS, Members, NotAWorkerError, WorkerRow, worker_row
 from penstock.core.leases.observed import Observed
@@ -14,24 +16,28 @@ F = 10.0
 ROW = LeaseRow(key="a", counter=5, owner="w1")
 
 
+def may_take(observed: Observed, row: LeaseRow, now_s: float) -> bool:
+    return is_free(lease_view(row, observed.unmoved_s(row.key, now_s)), {}, F)
+
+
 def test_an_owned_lease_is_waited_for_from_the_first_look_on() -> None:
     observed = Observed()
-    assert not observed.may_take(ROW, 1000.0, F), "never looked at"
+    assert not may_take(observed, ROW, 1000.0), "never looked at"
     observed.look_at_leases([ROW], 100.0)
-    assert not observed.may_take(ROW, 110.0, F)
-    assert observed.may_take(ROW, 110.001, F)
+    assert not may_take(observed, ROW, 110.0)
+    assert may_take(observed, ROW, 110.001)
 
 
 def test_a_free_lease_may_be_taken_at_once() -> None:
-    assert Observed().may_take(replace(ROW, owner=None), 0.0, F)
+    assert may_take(Observed(), replace(ROW, owner=None), 0.0)
 
 
 def test_a_handoff_that_waits_belongs_to_who_still_reads() -> None:
     asked = replace(ROW, owner="w2", checkpoint_owner="w1")
     observed = Observed()
     observed.look_at_leases([asked], 100.0)
-    assert not observed.may_take(asked, 105.0, F)
-    assert observed.may_take(asked, 111.0, F)
+    assert not may_take(observed, asked, 105.0)
+    assert may_take(observed, asked, 111.0)
 
 
 @pytest.mark.parametrize("moved", [replace(ROW, counter=6), replace(ROW, owner="w2"), replace(ROW, counter=4)])
@@ -39,16 +45,10 @@ def test_any_movement_starts_the_wait_anew(moved: LeaseRow) -> None:
     observed = Observed()
     observed.look_at_leases([ROW], 100.0)
     observed.look_at_leases([moved], 109.0)
-    assert not observed.may_take(moved, 111.0, F)
+    assert not may_take(observed, moved, 111.0)
     assert observed.unmoved_s("a", 111.0) == 2.0
     observed.look_at_leases([moved], 119.0)
-    assert observed.may_take(moved, 119.5, F)
-
-
-def test_only_the_row_that_was_waited_for_may_be_taken() -> None:
-    observed = Observed()
-    observed.look_at_leases([ROW], 100.0)
-    assert not observed.may_take(replace(ROW, counter=6), 120.0, F)
+    assert may_take(observed, moved, 119.5)
 
 
 def test_what_is_gone_is_forgotten() -> None:
@@ -56,7 +56,7 @@ def test_what_is_gone_is_forgotten() -> None:
     observed.look_at_leases([ROW], 100.0)
     observed.look_at_leases([], 105.0)
     observed.look_at_leases([ROW], 111.0)
-    assert not observed.may_take(ROW, 112.0, F)
+    assert not may_take(observed, ROW, 112.0)
     observed.forget("a")
     assert observed.unmoved_s("a", 200.0) == 0.0
 

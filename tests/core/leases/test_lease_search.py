@@ -10,9 +10,9 @@ from exploring import BrokenRuleError
 from lease_search import Bounds, Search
 from member_search import MemberSearch
 
+from penstock.core.assignment import views
 from penstock.core.leases import Kind, writes
 from penstock.core.leases import steps as machine
-from penstock.core.leases.observed import Observed
 from penstock.core.leases.row import CHECKPOINT
 from penstock.core.leases.tenure import Alive, Began, State, Tenure
 
@@ -102,12 +102,12 @@ def a_take_that_is_found_made_is_trusted(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_waits_for_the_failover_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Observed, "may_take", lambda self, row, now_s, failover_s: True)
+    patch.setattr(views, "is_free", lambda lease, workers, failover_s: True)
 
 
 def a_quarter_of_the_failover_time_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    real = Observed.may_take
-    patch.setattr(Observed, "may_take", lambda self, row, now_s, failover_s: real(self, row, now_s, failover_s / 4))
+    real = views.is_free
+    patch.setattr(views, "is_free", lambda lease, workers, failover_s: real(lease, workers, failover_s / 4))
 
 
 def the_same_counter_is_ones_own(patch: pytest.MonkeyPatch) -> None:

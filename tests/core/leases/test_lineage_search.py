@@ -9,8 +9,8 @@ from exploring import BrokenRuleError
 from lease_search import Bounds
 from lineage_search import LineageSearch
 
+from penstock.core.assignment import views
 from penstock.core.leases import writes
-from penstock.core.leases.observed import Observed
 from penstock.core.leases.tenure import Tenure
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def conditions_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_waits_for_the_failover_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Observed, "may_take", lambda self, row, now_s, failover_s: True)
+    patch.setattr(views, "is_free", lambda lease, workers, failover_s: True)
 
 
 @pytest.mark.parametrize("spoil", [no_self_fence, conditions_ignored, nobody_waits_for_the_failover_time])

@@ -52,13 +52,3 @@ class Observed:
         """Seconds for which the counter is known to stand still; 0 for a key that was never seen."""
         seen = self._seen.get(key)
         return 0.0 if seen is None else now_s - seen.since_s
-
-    def may_take(self, row: LeaseRow, now_s: float, failover_s: float) -> bool:
-        """True for a lease that is free, or whose counter, as in ``row``, has not moved for the failover time.
-
-        The write is conditional on ``row`` as it was seen: a stale read can make it fail, not harm.
-        """
-        if row.actual_owner is None:
-            return True
-        seen = self._seen.get(row.key)
-        return seen is not None and seen.counter == row.counter and now_s - seen.since_s > failover_s
