@@ -38,8 +38,6 @@ def test_neighbours_are_those_that_are_known():
     assert DIAMOND.children("root") == ("left", "right")
     assert DIAMOND.children("whole") == ()
     assert DIAMOND.parents("late") == ()
-    assert DIAMOND.missing_parents("late") == ("trimmed-1", "trimmed-2")
-    assert DIAMOND.missing_parents("whole") == ()
 
 
 def test_parents_come_before_children_and_hash_ranges_in_order():
@@ -62,14 +60,6 @@ def test_a_merge_waits_for_both_parents_and_nobody_for_the_trimmed():
     assert DIAMOND.ready({"root", "left", "other", "late"}) == ["right"]
     assert DIAMOND.ready({"root", "left", "right"}) == ["other", "late", "whole"]
     assert DIAMOND.ready(set(DIAMOND.shards)) == []
-
-
-def test_what_may_start_after_one_ends():
-    assert DIAMOND.ready_after("root", set()) == ["left", "right"]
-    assert DIAMOND.ready_after("left", {"root"}) == []
-    assert DIAMOND.ready_after("right", {"root", "left"}) == ["whole"]
-    assert DIAMOND.ready_after("right", {"root", "left", "whole"}) == []
-    assert DIAMOND.ready_after("other", set()) == []
 
 
 def test_groups_are_connected_also_through_shards_that_are_not_asked_for():
@@ -99,7 +89,6 @@ def test_a_parent_named_twice_is_one_parent():
     odd = Lineage([shard("a"), shard("b", "a", "a"), shard("c", "x", "x")])
     assert odd.parents("b") == ("a",)
     assert odd.children("a") == ("b",)
-    assert odd.missing_parents("c") == ("x",)
     assert odd.ready({"a"}) == ["c", "b"]
 
 
@@ -187,7 +176,7 @@ def test_order_and_generations_of_any_history(listing):
     assert set(place) == {one.shard_id for one in listing}
     for one in listing:
         named = set(one.parents)
-        assert set(lineage.parents(one.shard_id)) | set(lineage.missing_parents(one.shard_id)) == named
+        assert set(lineage.parents(one.shard_id)) == named & set(lineage.shards)
         for parent in lineage.parents(one.shard_id):
             assert place[parent] < place[one.shard_id]
             assert one.shard_id in lineage.children(parent)
@@ -207,10 +196,8 @@ def test_reading_any_history_reaches_every_shard_after_its_ancestors(listing, rn
     while reading:
         name = rng.choice(sorted(reading))
         assert lineage.ancestors([name]) <= finished
-        reading.remove(name)
-        reading.update(lineage.ready_after(name, finished))
         finished.add(name)
-        assert reading == set(lineage.ready(finished))
+        reading = set(lineage.ready(finished))
     assert finished == set(lineage.shards)
 
 

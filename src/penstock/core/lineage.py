@@ -61,11 +61,6 @@ class Lineage:
         """The parents that are known: none, one or two."""
         return self._parents[shard_id]
 
-    def missing_parents(self, shard_id: str) -> tuple[str, ...]:
-        """The parents that the shard names and nobody knows: trimmed by retention, or not listed yet."""
-        named = dict.fromkeys(self.shards[shard_id].parents)
-        return tuple(parent for parent in named if parent not in self.shards)
-
     def children(self, shard_id: str) -> tuple[str, ...]:
         """The children that are known, in the order of their hash ranges."""
         return self._children[shard_id]
@@ -106,15 +101,6 @@ class Lineage:
             one
             for one in self.shards
             if one not in finished and all(parent in finished for parent in self._parents[one])
-        ]
-
-    def ready_after(self, shard_id: str, finished: AbstractSet[str]) -> list[str]:
-        """The children that may start because this shard has ended now, after those that were ``finished`` before."""
-        return [
-            child
-            for child in self._children[shard_id]
-            if child not in finished
-            and all(parent == shard_id or parent in finished for parent in self._parents[child])
         ]
 
     def groups(self, among: Collection[str]) -> list[list[str]]:

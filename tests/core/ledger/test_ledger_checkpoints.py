@@ -49,17 +49,6 @@ def test_promptly_means_one_write_at_a_time():
     assert not checkpoints.due(at(5), 1, 100.1)
 
 
-def test_a_write_that_failed_is_not_repeated_at_once():
-    checkpoints = fresh(Prompt())
-    checkpoints.writing(at(5), 1)
-    checkpoints.not_written(100.0)
-    assert checkpoints.written == BEGIN
-    assert not checkpoints.due(at(5), 1, 100.9)
-    assert checkpoints.next_at_s(at(5)) == 101.0
-    assert checkpoints.due(at(5), 1, 101.0)
-    assert checkpoints.riding(at(5)) == at(5)
-
-
 def test_every_so_many_records_or_seconds():
     checkpoints = fresh(Every(records=100, seconds=5.0))
     assert not checkpoints.due(at(5), 99, 104.9)
@@ -113,8 +102,6 @@ def test_a_commit_never_lies():
     assert checkpoints.commit(at(9, 3)) == at(9, 3)
     with pytest.raises(CheckpointError, match=r"is on its way \(committing\)"):
         checkpoints.prepare(at(10), None, came_to=at(20))
-    checkpoints.not_committed()
-    assert checkpoints.commit(at(9, 3)) == at(9, 3)
 
 
 def test_one_that_goes_back_or_ahead_is_refused():
@@ -133,19 +120,16 @@ def test_one_that_goes_back_or_ahead_is_refused():
     checkpoints.prepare(Checkpoint.SHARD_END, None, came_to=Checkpoint.SHARD_END)
 
 
-def test_one_that_is_not_stored_or_abandoned_lets_the_others_go_on():
+def test_one_that_is_abandoned_lets_the_others_go_on():
     checkpoints = fresh(Riding())
     write(checkpoints, at(5), 5, 101.0)
-    checkpoints.prepare(at(9), None, came_to=at(20))
-    checkpoints.not_prepared()
-    assert checkpoints.riding(at(5)) is None
     checkpoints.prepare(at(9), None, came_to=at(20))
     checkpoints.prepared()
     checkpoints.prepare(at(10), b"second", came_to=at(20))
     with pytest.raises(CheckpointError, match=r"is on its way \(preparing\)"):
         checkpoints.prepare(at(11), None, came_to=at(20))
-    checkpoints.not_prepared()
-    assert (checkpoints.pending, checkpoints.phase) == ((at(9), None), Phase.PREPARED)
+    checkpoints.prepared()
+    assert (checkpoints.pending, checkpoints.phase) == ((at(10), b"second"), Phase.PREPARED)
     checkpoints.abandon()
     assert checkpoints.riding(at(5)) == at(5), "the columns are to be cleared"
     write(checkpoints, at(5), 5, 102.0)
@@ -154,7 +138,7 @@ def test_one_that_is_not_stored_or_abandoned_lets_the_others_go_on():
 
 def test_answers_that_nobody_waits_for_change_nothing():
     checkpoints = fresh(Riding())
-    for answer in (checkpoints.prepared, checkpoints.not_prepared, checkpoints.not_committed, checkpoints.abandon):
+    for answer in (checkpoints.prepared, checkpoints.abandon):
         answer()
     checkpoints.committed(101.0)
     checkpoints.wrote(101.0)
@@ -171,7 +155,8 @@ class Writes(RuleBasedStateMachine):
         self.came, self.safe = 0, 0
         self.stored = BEGIN
         self.pending: Checkpoint | None = None
-        self.on_its_way: tuple[str, Checkpoint] | None = None
+        self.on_their_way: list[tuple[str, Checkpoint]] = []
+        """Writes, in the order of their answers."""
 
     def at(self, number: int) -> Checkpoint:
         return at(number) if number else BEGIN
@@ -182,13 +167,13 @@ class Writes(RuleBasedStateMachine):
         self.safe = min(self.came, self.safe + settled)
         self.now_s += seconds
 
-    @precondition(lambda self: self.on_its_way is None)
+    @precondition(lambda self: not self.on_their_way)
     @rule()
     def ride(self) -> None:
         checkpoint = self.checkpoints.riding(self.at(self.safe))
         if checkpoint is not None:
             self.checkpoints.writing(checkpoint, self.safe)
-            self.on_its_way = ("write", checkpoint)
+            self.on_their_way.append(("write", checkpoint))
 
     @rule(back=st.integers(0, 6))
     def prepare(self, back: int) -> None:
@@ -197,15 +182,12 @@ class Writes(RuleBasedStateMachine):
             self.checkpoints.prepare(checkpoint, None, came_to=self.at(self.came))
         except CheckpointError:
             busy = self.checkpoints.phase in (Phase.PREPARING, Phase.COMMITTING)
-            ahead = self.on_its_way is not None and self.on_its_way[1] > checkpoint
+            ahead = any(sent > checkpoint for _, sent in self.on_their_way)
             assert busy or ahead or checkpoint < self.stored
             return
-        if self.on_its_way is None:
-            self.on_its_way = ("prepare", checkpoint)
-        else:
-            self.checkpoints.not_prepared()
+        self.on_their_way.append(("prepare", checkpoint))
 
-    @precondition(lambda self: self.on_its_way is None)
+    @precondition(lambda self: not self.on_their_way)
     @rule()
     def commit(self) -> None:
         try:
@@ -214,35 +196,26 @@ class Writes(RuleBasedStateMachine):
             assert self.pending is None or self.pending > self.at(self.safe)
             return
         assert checkpoint == self.pending
-        self.on_its_way = ("commit", checkpoint)
+        self.on_their_way.append(("commit", checkpoint))
 
+    @precondition(lambda self: not self.on_their_way)
     @rule()
     def abandon(self) -> None:
-        if self.on_its_way is None:
-            self.checkpoints.abandon()
-            self.pending = None
+        self.checkpoints.abandon()
+        self.pending = None
 
-    @precondition(lambda self: self.on_its_way is not None)
-    @rule(done=st.booleans())
-    def answer(self, done: bool) -> None:
-        assert self.on_its_way is not None
-        kind, checkpoint = self.on_its_way
-        self.on_its_way = None
+    @precondition(lambda self: self.on_their_way)
+    @rule()
+    def answer(self) -> None:
+        kind, checkpoint = self.on_their_way.pop(0)
         if kind == "prepare":
-            if done:
-                self.pending = checkpoint
-                self.checkpoints.prepared()
-            else:
-                self.checkpoints.not_prepared()
-        elif done:
-            assert self.stored <= checkpoint <= self.at(self.safe)
-            assert self.pending is None or kind == "commit"
-            self.stored, self.pending = checkpoint, None
-            self.checkpoints.wrote(self.now_s) if kind == "write" else self.checkpoints.committed(self.now_s)
-        elif kind == "write":
-            self.checkpoints.not_written(self.now_s)
-        else:
-            self.checkpoints.not_committed()
+            self.pending = checkpoint
+            self.checkpoints.prepared()
+            return
+        assert self.stored <= checkpoint <= self.at(self.safe)
+        assert self.pending is None or kind == "commit"
+        self.stored, self.pending = checkpoint, None
+        self.checkpoints.wrote(self.now_s) if kind == "write" else self.checkpoints.committed(self.now_s)
 
     @invariant()
     def it_knows_what_is_stored(self) -> None:

@@ -159,7 +159,7 @@ def test_what_is_put_off_comes_again_and_may_be_settled_meanwhile():
     kept.now_s += 10
     again = kept.deliver()
     assert (numbers(again.records), list(again.places), again.attempt) == ([1], [0], 2)
-    kept.ledger.ack_one(delivery.ticket, 0)
+    kept.ledger.ack(delivery.ticket, [0])
     assert kept.ledger.safe == at(3)
     assert kept.ledger.remaining(again) == []
 
@@ -187,7 +187,7 @@ def test_what_waits_is_handed_out_in_the_order_of_the_shard_however_it_was_put_o
     delivery = kept.deliver(3)
     kept.ledger.nack(delivery.ticket, kept.now_s, [1])
     kept.ledger.nack(delivery.ticket, kept.now_s, [0, 2])
-    kept.ledger.ack_one(delivery.ticket, 0)
+    kept.ledger.ack(delivery.ticket, [0])
     assert [numbers(kept.deliver().records) for _ in range(3)] == [[2], [3], [4]]
 
 
@@ -321,7 +321,7 @@ def test_a_dead_letter_whose_record_was_settled_after_all_is_not_written():
     kept.admit(recs(1, 2))
     delivery = kept.deliver()
     kept.ledger.dead_letter(delivery.ticket, kept.now_s)
-    kept.ledger.ack_one(delivery.ticket, 1)
+    kept.ledger.ack(delivery.ticket, [1])
     (letter,) = kept.ledger.dead_letters(kept.now_s)
     assert letter.position == Position(1)
 
@@ -398,7 +398,7 @@ def test_a_skip_is_told_with_its_reason():
     kept = Kept()
     kept.admit(recs(1, 4))
     delivery = kept.deliver()
-    kept.ledger.ack_one(delivery.ticket, 1)
+    kept.ledger.ack(delivery.ticket, [1])
     kept.ledger.skip(delivery.ticket, [2, 0, 1], reason="too old")
     (skipped,) = kept.of(RecordsSkipped)
     assert (skipped.first, skipped.last, skipped.records, skipped.reason) == (Position(1), Position(3), 2, "too old")
@@ -443,7 +443,7 @@ def test_stall_redeliver():
     again = kept.deliver()
     assert (numbers(again.records), again.attempt) == ([2, 4], 2)
     assert kept.nothing()
-    kept.ledger.ack_one(again.ticket, 1)
+    kept.ledger.ack(again.ticket, [1])
     kept.later(30)
     assert [event.action for event in kept.of(RecordsStalled)] == ["Redeliver", "DeadLetters"]
     letters = kept.ledger.dead_letters(kept.now_s)

@@ -179,7 +179,7 @@ class Histories(RuleBasedStateMachine):
     def ack_one(self, data: st.DataObject) -> None:
         delivery, entries = data.draw(st.sampled_from(self.deliveries))
         index = data.draw(st.integers(0, len(entries) - 1))
-        assert self.ledger.ack_one(delivery.ticket, delivery.places[index])
+        assert self.ledger.ack(delivery.ticket, [delivery.places[index]])
         entries[index].state = SETTLED
         if self.latest_wins:
             self.pass_all_before(entries[index])

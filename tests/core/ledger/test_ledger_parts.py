@@ -59,7 +59,7 @@ def test_in_whatever_order_parts_are_settled(shape, random):
         assert kept.ledger.safe == (at(done) if done else Checkpoint.TRIM_HORIZON)
         if place is not None:
             assert delivery is not None
-            kept.ledger.ack_one(delivery.ticket, place)
+            kept.ledger.ack(delivery.ticket, [place])
             left[part.sequence_number - 1] -= 1
 
 

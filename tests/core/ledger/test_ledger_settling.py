@@ -23,10 +23,10 @@ def test_the_checkpoint_stays_before_the_first_that_is_not_settled():
     delivery = kept.deliver()
     assert numbers(delivery.records) == [10, 11, 12, 13]
     assert kept.ledger.safe == at(5)
-    kept.ledger.ack_one(delivery.ticket, 1)
-    kept.ledger.ack_one(delivery.ticket, 3)
+    kept.ledger.ack(delivery.ticket, [1])
+    kept.ledger.ack(delivery.ticket, [3])
     assert kept.ledger.safe == at(5)
-    kept.ledger.ack_one(delivery.ticket, 0)
+    kept.ledger.ack(delivery.ticket, [0])
     assert kept.ledger.safe == at(11)
     assert kept.ledger.oldest == Position(12)
     kept.ledger.ack(delivery.ticket)
@@ -54,9 +54,9 @@ def test_a_page_may_end_behind_its_last_record_and_may_be_empty():
     kept.admit(recs(4, 2), ends_at=Position(8, 1))
     kept.admit([], ends_at=Position(9, 0))
     delivery = kept.deliver()
-    kept.ledger.ack_one(delivery.ticket, 0)
+    kept.ledger.ack(delivery.ticket, [0])
     assert kept.ledger.safe == at(4)
-    kept.ledger.ack_one(delivery.ticket, 1)
+    kept.ledger.ack(delivery.ticket, [1])
     assert kept.ledger.safe == at(9)
     kept.admit([])
     assert kept.ledger.safe == at(9)
@@ -77,9 +77,9 @@ def test_at_the_shards_end_all_must_be_settled():
     kept.admit(recs(1, 2))
     kept.ledger.end()
     delivery = kept.deliver()
-    kept.ledger.ack_one(delivery.ticket, 1)
+    kept.ledger.ack(delivery.ticket, [1])
     assert kept.ledger.safe == Checkpoint.TRIM_HORIZON
-    kept.ledger.ack_one(delivery.ticket, 0)
+    kept.ledger.ack(delivery.ticket, [0])
     assert kept.ledger.safe == Checkpoint.SHARD_END
     assert kept.ledger.came_to == Checkpoint.SHARD_END
 
@@ -122,7 +122,7 @@ def test_a_place_of_another_delivery_settles_nothing():
         with pytest.raises(ValueError, match="place 2 is not of this delivery"):
             wrong(one.ticket, [2])
     with pytest.raises(ValueError, match="place -1"):
-        kept.ledger.ack_one(two.ticket, -1)
+        kept.ledger.ack(two.ticket, [-1])
     with pytest.raises(ValueError, match="place 0"):
         kept.ledger.nack(two.ticket, kept.now_s, [0])
     assert kept.ledger.out == 4
@@ -133,7 +133,7 @@ def test_settling_twice_is_no_fault():
     kept.admit(recs(1, 3))
     delivery = kept.deliver()
     for _ in range(2):
-        assert kept.ledger.ack_one(delivery.ticket, 0)
+        assert kept.ledger.ack(delivery.ticket, [0])
         assert kept.ledger.ack(delivery.ticket)
     assert kept.ledger.out == 0
     assert kept.ledger.settled_records == 3
@@ -192,7 +192,7 @@ def test_pages_let_go_what_is_settled_and_keep_the_positions(count, seed, subs):
     Random(seed).shuffle(order)
     open_places = set(order)
     for place in order:
-        kept.ledger.ack_one(delivery.ticket, place)
+        kept.ledger.ack(delivery.ticket, [place])
         open_places.discard(place)
         first = min(open_places, default=count)
         expected = Checkpoint.TRIM_HORIZON if first == 0 else at(*records[first - 1][:2])
@@ -238,7 +238,7 @@ def test_settling_through_a_record_settles_all_that_were_handed_out_before():
     kept.admit(recs(1, 5))
     kept.admit(recs(6, 5))
     first, second = kept.deliver(), kept.deliver(3)
-    kept.ledger.ack_one(first.ticket, 2)
+    kept.ledger.ack(first.ticket, [2])
     kept.ledger.nack(first.ticket, kept.now_s, [4], delay_s=5)
     assert kept.ledger.settle_through(second.ticket, 1)
     assert kept.ledger.safe == at(7)
@@ -253,12 +253,12 @@ def test_the_newest_settlement_wins_where_it_is_told_to_and_says_what_was_skippe
     kept.admit(recs(1, 5))
     kept.admit(recs(6, 5))
     first, second = kept.deliver(), kept.deliver()
-    kept.ledger.ack_one(first.ticket, 0)
-    kept.ledger.ack_one(second.ticket, 1)
+    kept.ledger.ack(first.ticket, [0])
+    kept.ledger.ack(second.ticket, [1])
     assert kept.ledger.safe == at(7)
     skipped = [(event.first, event.last, event.records, event.reason) for event in kept.of(RecordsSkipped)]
     assert skipped == [(Position(2), Position(5), 4, "latest wins"), (Position(6), Position(6), 1, "latest wins")]
-    kept.ledger.ack_one(second.ticket, 4)
+    kept.ledger.ack(second.ticket, [4])
     assert kept.ledger.safe == at(10)
     assert [event.reason for event in kept.of(RecordsUnsettled)] == []
     with pytest.raises(OptionError, match="latest_wins"):
@@ -270,10 +270,10 @@ def test_who_settles_only_the_last_of_ten_is_told_the_other_nine_and_the_call():
     kept.admit(recs(1, 100))
     delivery = kept.deliver()
     for place in (9, 19, 29):
-        kept.ledger.ack_one(delivery.ticket, place)
+        kept.ledger.ack(delivery.ticket, [place])
         assert kept.told == []
     for place in (39, 49, 59, 69, 79):
-        kept.ledger.ack_one(delivery.ticket, place)
+        kept.ledger.ack(delivery.ticket, [place])
     (told,) = kept.told
     assert isinstance(told, RecordsUnsettled)
     assert told.positions[:9] == tuple(Position(number) for number in range(1, 10))
@@ -297,7 +297,7 @@ def test_the_same_for_the_last_of_each_delivery():
     for first, count in ((1, 5), (6, 3), (9, 7), (16, 2)):
         kept.admit(recs(first, count))
         delivery = kept.deliver()
-        kept.ledger.ack_one(delivery.ticket, delivery.places[-1])
+        kept.ledger.ack(delivery.ticket, [delivery.places[-1]])
     (told,) = kept.told
     assert (type(told), told.records) == (RecordsUnsettled, 4 + 2 + 6 + 1)
 
@@ -354,7 +354,7 @@ def test_late_settlements_count_for_nothing_and_are_told_once():
     kept.ledger.close("lease lost")
     kept.told.clear()
     late = [
-        kept.ledger.ack_one(delivery.ticket, 0),
+        kept.ledger.ack(delivery.ticket, [0]),
         kept.ledger.ack(delivery.ticket),
         kept.ledger.skip(delivery.ticket),
         kept.ledger.settle_through(delivery.ticket, 2),
@@ -398,7 +398,7 @@ def test_an_iteration_that_was_left_offers_its_records_again():
     kept = Kept()
     kept.admit(recs(1, 6))
     one, two = kept.deliver(2), kept.deliver(2)
-    kept.ledger.ack_one(one.ticket, 0)
+    kept.ledger.ack(one.ticket, [0])
     kept.ledger.take_back(kept.now_s)
     assert kept.ledger.out == 0
     again = [kept.deliver() for _ in range(3)]

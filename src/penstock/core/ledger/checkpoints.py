@@ -16,9 +16,6 @@ from penstock.errors import CheckpointError, OptionError
 if TYPE_CHECKING:
     from penstock.core.leases.checkpoint import Checkpoint
 
-REPEAT_S = 1.0
-"""A write that failed is not due again before; a renewal takes the checkpoint along all the same."""
-
 
 @dataclass(frozen=True, slots=True)
 class Riding:
@@ -64,11 +61,13 @@ class Phase(Enum):
 
 
 class Checkpoints:
-    """What of one tenure's progress is stored, and what is to be stored next. At most one write is on its way."""
+    """What of one tenure's progress is stored, and what is to be stored next. At most one write is on its way.
+
+    No write is known to have failed: the lease's machine repeats it until it is stored, or the tenure is over.
+    """
 
     __slots__ = (
-        "_before", "_cadence", "_clear", "_not_before_s", "_records", "_writing", "pending", "phase", "writes_alone",
-        "written", "written_at_s",
+        "_cadence", "_clear", "_records", "_writing", "pending", "phase", "writes_alone", "written", "written_at_s",
     )  # fmt: skip
 
     def __init__(self, cadence: Cadence, written: Checkpoint, now_s: float) -> None:
@@ -81,11 +80,9 @@ class Checkpoints:
         self.written_at_s = now_s
         self.pending: Pending | None = None
         self.phase = Phase.NONE
-        self._before: Pending | None = None
         self._records = 0
         self._writing: tuple[Checkpoint, int] | None = None
         self._clear = False
-        self._not_before_s = -math.inf
 
     # --- what the former owner left ---
 
@@ -119,7 +116,7 @@ class Checkpoints:
 
     def due(self, safe: Checkpoint, settled_records: int, now_s: float) -> bool:
         """True when a write of its own is wanted now. ``settled_records``: of the tenure, up to ``safe``."""
-        if self._writing is not None or self.riding(safe) is None or now_s < self._not_before_s:
+        if self._writing is not None or self.riding(safe) is None:
             return False
         match self._cadence:
             case Prompt():
@@ -136,9 +133,9 @@ class Checkpoints:
             return math.inf
         match self._cadence:
             case Prompt():
-                return self._not_before_s
+                return -math.inf
             case Every(seconds=float() | int() as seconds):
-                return max(self._not_before_s, self.written_at_s + seconds)
+                return self.written_at_s + seconds
         return math.inf
 
     def writing(self, checkpoint: Checkpoint, settled_records: int) -> None:
@@ -156,11 +153,6 @@ class Checkpoints:
         if checkpoint > self.written or self._clear:
             self.written, self.written_at_s = max(self.written, checkpoint), now_s
             self._clear = False
-
-    def not_written(self, now_s: float) -> None:
-        """It is known not to be stored."""
-        self._writing = None
-        self._not_before_s = now_s + REPEAT_S
 
     # --- two-phase ones ---
 
@@ -181,20 +173,14 @@ class Checkpoints:
             raise CheckpointError(
                 f"a checkpoint at {_shown(checkpoint)} lies behind the last record, {_shown(came_to)}"
             )
-        self._before, self.pending = self.pending, Pending(checkpoint, state)
+        self.pending = Pending(checkpoint, state)
         self.phase = Phase.PREPARING
         return self.pending
 
     def prepared(self) -> None:
         """The pending checkpoint is known to be stored."""
         if self.phase is Phase.PREPARING:
-            self._before, self.phase = None, Phase.PREPARED
-
-    def not_prepared(self) -> None:
-        """It is known not to be stored. One that was prepared before still is."""
-        if self.phase is Phase.PREPARING:
-            self.pending, self._before = self._before, None
-            self.phase = Phase.NONE if self.pending is None else Phase.PREPARED
+            self.phase = Phase.PREPARED
 
     def commit(self, safe: Checkpoint) -> Checkpoint:
         """What to write now, as an ordinary checkpoint. Raises CheckpointError when nothing is prepared, or when
@@ -216,11 +202,6 @@ class Checkpoints:
         if self.phase is Phase.COMMITTING and self.pending is not None:
             self.written, self.written_at_s = max(self.written, self.pending.checkpoint), now_s
             self.pending, self.phase, self._clear = None, Phase.NONE, False
-
-    def not_committed(self) -> None:
-        """It is known not to be stored; it may be tried again."""
-        if self.phase is Phase.COMMITTING:
-            self.phase = Phase.PREPARED
 
     def abandon(self) -> None:
         """Let the pending checkpoint go. The next ordinary write clears its columns, so there is one."""

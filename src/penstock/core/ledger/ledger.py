@@ -288,15 +288,6 @@ class Ledger(Generic[R]):
             return self._late(len(places))
         return self.ack(ticket, self._book.not_put_off(ticket, places), chosen=chosen)
 
-    def ack_one(self, ticket: Ticket, place: int) -> bool:
-        """One record of a delivery is done."""
-        if self._closed is not None or self.settings.latest_wins:
-            return self.ack(ticket, (place,))
-        self._faults.failing_since_s = None
-        self._book.settle(ticket, ticket.owned(place))
-        self._note(ticket, place, alone=True)
-        return True
-
     def skip(self, ticket: Ticket, places: Sequence[int] | None = None, *, reason: str = "skipped") -> bool:
         """These records count as settled without having been processed; an event says so."""
         if self._closed is not None:
