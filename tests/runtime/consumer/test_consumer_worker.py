@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fleet_kit import STREAM, Fleet, fleet_of
 
+from penstock.core.leases import Done, writes
 from penstock.core.leases.writes import Kind
 from penstock.core.ledger.checkpoints import Prompt
 from penstock.local import LocalKinesis
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.core.leases import Outcome, Write
+    from penstock.core.leases.listing import Listing
 
 SHARDS = 8
 
@@ -115,6 +117,44 @@ async def test_a_worker_that_leaves_gives_each_shard_to_a_warm_receiver(local: L
         assert table.kinds.count(Kind.GIVE) == SHARDS // 2
         assert Kind.FREE not in table.kinds
         await fleet.until(lambda: len(fleet.held()["b"]) == SHARDS)
+
+
+class GivingTable(MemoryLeaseTable):
+    """Once told, its next whole look at the leases comes just after somebody gave one away."""
+
+    to: str | None = None
+
+    async def scan(self, *, consistent: bool = False) -> Listing:
+        if self.to is not None:
+            row = next(iter((await super().scan()).rows))
+            taken = await super().write(writes.take(row, "somebody"))
+            assert isinstance(taken, Done)
+            assert taken.row is not None
+            await super().write(writes.give(taken.row, self.to))
+            self.to = None
+        return await super().scan(consistent=consistent)
+
+
+async def test_what_is_given_to_a_worker_in_the_moment_it_leaves_is_free_at_once(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    """It holds nothing any more: nobody would read the shard until the failover time is over."""
+    put(kinesis, 0, 100)
+    table = GivingTable()
+    async with fleet_of(local, table) as fleet:
+        worker = fleet.start("a")
+        await fleet.until(lambda: len(fleet.held()["a"]) == SHARDS)
+        leave = worker._leave
+
+        async def leaving() -> None:
+            assert worker.held == {}
+            table.to = "a"
+            await leave()
+
+        worker._leave = leaving  # type: ignore[method-assign]
+        await fleet.stop("a")
+        assert table.to is None
+        assert {row.owner for row in (await table.scan()).rows} == {None}
 
 
 async def test_the_shards_of_a_dead_worker_are_taken_over_after_the_failover_time(
