@@ -86,6 +86,16 @@ async def test_a_lease_table_that_does_not_answer_is_told_and_afterwards_all_goe
     assert got == wanted
 
 
+async def test_a_close_waits_for_a_table_that_does_not_answer_as_long_as_it_is_told(local: LocalKinesis) -> None:
+    """Its lease ends by itself after ten minutes: no container platform waits for that."""
+    table = FaultyTable(MemoryLeaseTable())
+    bounds = {"failover_s": 600.0, "drain_deadline_s": 0.1, "close_grace_s": 0.1}
+    async with consumer_of(local, table, **bounds) as consumer:
+        await until(lambda: consumer.statistics().shards)
+        table.is_cut = True
+    assert next(iter((await table._table.scan()).rows)).owner is not None, "its successors have to wait"
+
+
 async def test_a_table_that_works_is_not_told(local: LocalKinesis) -> None:
     events: list[Any] = []
     table = MemoryLeaseTable()
