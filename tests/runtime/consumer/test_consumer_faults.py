@@ -13,8 +13,10 @@ import pytest
 from faulty_tables import FaultyTable
 from fleet_kit import DEADLINE_S, STREAM, Fleet, fleet_of
 
+from penstock.core.leases import Done, writes
 from penstock.core.ledger.checkpoints import Prompt
 from penstock.errors import NotFoundError
+from penstock.events import LeaseUpkeepFailed
 from penstock.local import Fault, LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.stores.sqlite import SqliteLeaseTable
@@ -272,3 +274,20 @@ async def test_listings_that_the_account_refuses_hold_up_neither_the_start_nor_a
         await fleet.until(lambda: len(fleet.held()["a"]) == SHARDS - 1)
         await fleet.account.until(set(load.put))
         assert set(fleet.account.counts().values()) == {1}
+
+
+async def test_a_search_for_missing_leases_that_failed_is_soon_made_again(local: LocalKinesis, kinesis: Any) -> None:
+    """A shard without a lease waits for it, which is longer than all is cleaned up where nothing fails."""
+    async with fleet_of(local, failover_s=1.0, upkeep_interval_s=3600.0) as fleet:
+        fleet.start("first")
+        await fleet.until(lambda: len(fleet.held()["first"]) == SHARDS)
+        await fleet.stop("first")
+        row = sorted((await fleet.table.scan()).rows, key=lambda row: row.key)[0]
+        assert isinstance(await fleet.table.write(writes.delete(row)), Done)
+        local.faults.add(
+            Fault(how="error", operation="ListShards", code="AccessDeniedException", message="no", count=1)
+        )
+        fleet.start("second")
+        await fleet.until(lambda: len(fleet.held()["second"]) == SHARDS)
+        told = [event for event in fleet.account.events if isinstance(event, LeaseUpkeepFailed)]
+        assert [(event.reason, event.retry_in_s) for event in told] == [("AccessDeniedException", 1.0)]

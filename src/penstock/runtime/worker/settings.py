@@ -80,7 +80,7 @@ class WorkerSettings:
     """How often it is looked at the tables that a KCL 3.x fleet has beside the leases."""
     upkeep_interval_s: float = 60.0
     """How often leases that have served are deleted, and holes looked for, by one of the workers. A hole is repaired
-    when it was there three times in a row.
+    when it was there three times in a row. What failed is tried again after ``failover_s``, if that is sooner.
     """
     ledger: LedgerSettings = NOTHING_GIVEN_UP
     """By default what fails is tried again until it succeeds, the bad record of a batch alone: nothing is given up as

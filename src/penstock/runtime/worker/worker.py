@@ -84,7 +84,9 @@ class Worker:
         self._over = asyncio.Event()
         self._failure: BaseException | None = None
         self._keeping_up: asyncio.Task[None] | None = None
-        self._kept_up_s = float("-inf")
+        self._keep_up_at_s = float("-inf")
+        self._searched = False
+        """Once in its life a worker asks which leases are missing, though the table has some."""
         self._measure_at_s = float("-inf")
         self._holding = Holding(
             worker_id,
@@ -319,21 +321,29 @@ class Worker:
                 held.measure()
         if task is not None and not task.done():
             return
-        interval_s = self.settings.upkeep_interval_s
-        if task is None:
-            self._keeping_up = self._spawn(self._upkeep(lambda: self._shards.missing(self._sight.leases)))
-        elif now_s - self._kept_up_s >= interval_s and self.id == min(one for one in workers if workers[one].alive):
+        if now_s < self._keep_up_at_s:
+            return
+        if not self._searched:
+            self._keeping_up = self._spawn(self._upkeep(self._search))
+        elif self.id == min(one for one in workers if workers[one].alive):
             self._keeping_up = self._spawn(self._upkeep(self._shards.upkeep))
         else:
             return
-        self._kept_up_s = now_s
+        self._keep_up_at_s = now_s + self.settings.upkeep_interval_s
+
+    async def _search(self) -> None:
+        await self._shards.missing(self._sight.leases)
+        self._searched = True
 
     async def _upkeep(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             await work()
         except PenstockError as error:
             reason = error.code if isinstance(error, ServiceError) else type(error).__name__
-            self._on_event(LeaseUpkeepFailed(self._table.name, reason, self.settings.upkeep_interval_s))
+            # A shard may be waiting for its lease: not for as long as when all is well.
+            again_s = min(self.settings.failover_s, self.settings.upkeep_interval_s)
+            self._keep_up_at_s = self._clock() + again_s
+            self._on_event(LeaseUpkeepFailed(self._table.name, reason, again_s))
 
     def _retreat(self) -> None:
         """Who could not write for long leaves its leases to others, if there are any, for a while."""
