@@ -9,12 +9,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from beside import Beside
 from copying_process import SCHEMA, STREAM, TO_STREAM
 
 from penstock.errors import NotFoundError
@@ -39,29 +39,17 @@ def put(kinesis: Any, start: int, stop: int) -> list[str]:
     return datas
 
 
-class Load:
+class Load(Beside):
     """Puts numbers, some every few milliseconds, until it is ended."""
 
     def __init__(self, kinesis: Any, *, per_turn: int = 10, turn_s: float = 0.05) -> None:
+        super().__init__(kinesis, turn_s)
         self.wanted: list[str] = []
-        self._kinesis = kinesis
         self._per_turn = per_turn
-        self._turn_s = turn_s
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ending.wait(self._turn_s):
-            at = len(self.wanted)
-            self.wanted += put(self._kinesis, at, at + self._per_turn)
+    def turn(self) -> None:
+        at = len(self.wanted)
+        self.wanted += put(self.kinesis, at, at + self._per_turn)
 
 
 class Copiers:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from beside import Beside
 from fleet_kit import DEADLINE_S, POLL, STREAM
 
 from penstock.aws.settings import Credentials, WireSettings
@@ -119,34 +119,25 @@ async def test_what_is_registered_for_fan_out_is_removed_on_request(local: Local
     assert set(reading.got.values()) == {1}
 
 
-class Stranger:
+class Stranger(Beside):
     """A plain boto3 loop on the first shard: half of its five calls a second."""
 
     def __init__(self, kinesis: Any) -> None:
+        super().__init__(kinesis, turn_s=0.4)
         self.answered = self.refused = 0
-        self._kinesis = kinesis
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._place = ""
 
-    def __enter__(self) -> Stranger:
-        self._thread.start()
-        return self
+    def begin(self) -> None:
+        shard_id = self.kinesis.list_shards(StreamName=STREAM)["Shards"][0]["ShardId"]
+        iterator = self.kinesis.get_shard_iterator(StreamName=STREAM, ShardId=shard_id, ShardIteratorType="LATEST")
+        self._place = iterator["ShardIterator"]
 
-    def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        kinesis = self._kinesis
-        shard_id = kinesis.list_shards(StreamName=STREAM)["Shards"][0]["ShardId"]
-        iterator = kinesis.get_shard_iterator(StreamName=STREAM, ShardId=shard_id, ShardIteratorType="LATEST")
-        place = iterator["ShardIterator"]
-        while not self._ending.wait(0.4):
-            try:
-                place = kinesis.get_records(ShardIterator=place, Limit=100)["NextShardIterator"]
-                self.answered += 1
-            except kinesis.exceptions.ProvisionedThroughputExceededException:
-                self.refused += 1
+    def turn(self) -> None:
+        try:
+            self._place = self.kinesis.get_records(ShardIterator=self._place, Limit=100)["NextShardIterator"]
+            self.answered += 1
+        except self.kinesis.exceptions.ProvisionedThroughputExceededException:
+            self.refused += 1
 
 
 @pytest.mark.slow
