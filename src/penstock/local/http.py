@@ -138,6 +138,14 @@ def prepared(transport: asyncio.Transport) -> str:
     return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
+def close_once(transport: asyncio.Transport) -> None:
+    """Close in order, unless that is under way: by a second call TLS loses what `abort` needs (Python 3.11.2, Debian
+    12's), and the client's own goodbye counts as the first.
+    """
+    if not transport.is_closing():
+        transport.close()
+
+
 def tear_down(transport: asyncio.Transport) -> None:
     """Close a connection at once, as one that is broken (RST)."""
     connection = transport.get_extra_info("socket")
@@ -295,7 +303,7 @@ class HttpConnection(asyncio.Protocol):
             self._waiting.clear()
             if not self._busy:
                 self.transport.write(head)
-            self.transport.close()
+            close_once(self.transport)
 
     # --- answers out ------------------------------------------------------------------------------
 
@@ -375,7 +383,7 @@ class HttpConnection(asyncio.Protocol):
             self._reset()
         elif ending is not Ending.KEEP or not self._after_keep_alive:
             self._closing = True
-            self.transport.close()
+            close_once(self.transport)
         elif not self._write_paused:
             self._busy = False
 
@@ -438,4 +446,4 @@ class _Chunks:
             self._connection._reset()
         else:
             self._connection._closing = True
-            self._connection.transport.close()
+            close_once(self._connection.transport)

@@ -35,6 +35,7 @@ from penstock.local.http import (
     Answer,
     Ending,
     Request,
+    close_once,
     prepared,
     tear_down,
 )
@@ -179,7 +180,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _close_if_done(self) -> None:
         if self._leaving and not self._streams:
-            self.transport.close()
+            close_once(self.transport)
 
     # --- bytes in ---------------------------------------------------------------------------------
 
@@ -193,7 +194,7 @@ class Http2Connection(asyncio.Protocol):
         except ProtocolError:
             self._flush()  # h2 has put down why
             self._lose_streams()
-            transport.close()
+            close_once(transport)
             return
         self._gone = set()
         for event in events:  # before all else: to h2 these streams are over by now, and nothing may be sent on them
@@ -305,7 +306,7 @@ class Http2Connection(asyncio.Protocol):
         """
         if event.error_code:
             self._lose_streams()
-            self.transport.close()
+            close_once(self.transport)
         else:
             self._h2.state_machine.state = ConnectionState.CLIENT_OPEN  # h2 would send nothing more
             self._leave()

@@ -615,6 +615,17 @@ def test_a_handoff_that_is_asked_for_before_the_take_is_confirmed_is_told_when_i
     assert driver.said == [Began(driver.row.counter, driver.row), HandoffAsked("kcl")]
 
 
+def test_a_handoff_that_is_asked_for_after_an_end_that_came_before_the_beginning_is_not_told() -> None:
+    driver = Driver()
+    driver.tell(End())
+    driver.answer()  # the take; what is sent next frees the lease
+    driver.cell.write(writes.ask_handoff(driver.row, "kcl"))
+    driver.answer()
+    assert driver.said == []
+    driver.answer()
+    assert [type(one) for one in driver.said] == [Ended]
+
+
 def test_a_handoff_that_the_leader_has_forced_is_a_loss() -> None:
     driver = held()
     driver.cell.write(writes.ask_handoff(driver.row, "kcl"))

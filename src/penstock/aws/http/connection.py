@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Literal, cast
 
-from penstock.aws.http.exchange import Answer, BrokenError, Exchange, Limits, Request, TooLongError, let_in
+from penstock.aws.http.exchange import Answer, BrokenError, Exchange, Limits, Request, TooLongError, close_once, let_in
 from penstock.aws.http.messages import BadAnswerError, Head, content_length, framing, parse_head
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection in the orderly way; `lost` is done afterwards."""
         self.reusable = False
         if self._transport is not None:
-            self._transport.close()
+            close_once(self._transport)
 
     # --- asyncio.BufferedProtocol ---
 

@@ -132,6 +132,14 @@ class Exchange:
         return part
 
 
+def close_once(transport: asyncio.Transport) -> None:
+    """Close in order, unless the other side's goodbye has begun that: by a second call TLS forgets what `abort` and
+    questions about the transport need (Python 3.11.2 fails then).
+    """
+    if not transport.is_closing():
+        transport.close()
+
+
 async def let_in(transport: asyncio.Transport) -> None:
     """Let the event loop read what waits in a connection's socket, if anything does.
 

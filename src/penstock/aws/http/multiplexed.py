@@ -21,7 +21,7 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError
 
-from penstock.aws.http.exchange import Answer, BrokenError, NotProcessedError, TooLongError, let_in
+from penstock.aws.http.exchange import Answer, BrokenError, NotProcessedError, TooLongError, close_once, let_in
 from penstock.aws.http.frames import BadFrameError, FrameSplitter, GoAway
 from penstock.aws.http.messages import BadAnswerError
 from penstock.aws.http.stream import Stream, header_block, library_connection
@@ -144,7 +144,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             self._h2.close_connection()
             self._flush()
         self._over = True
-        self._transport.close()
+        close_once(self._transport)
 
     # --- asyncio.BufferedProtocol ---
 

@@ -180,9 +180,8 @@ def _confirmed(tenure: Tenure, sent: Sent, row: LeaseRow, since_s: float, lifts:
     after = replace(tenure, row=row, lease_s=since_s, sent=None, wish=wish)
     if tenure.state is State.CLAIMING and lifts and now_s < after.fence_s:
         after = replace(after, state=State.HELD, token=row.counter)
-        return _and_work(after, (Began(after.token, row), *_asked(None, row)), now_s)
-    # What has not begun says nothing: a handoff that is asked for that early is told right after the beginning.
-    commands: tuple[Command, ...] = (*stored, *_asked(tenure.row, row)) if tenure.token else ()
+        return _and_work(after, (Began(after.token, row), *_handoff(row)), now_s)
+    commands: tuple[Command, ...] = (*stored, *_asked(tenure, row))
     if tenure.state is State.ENDING:
         if kind in (Kind.GIVE, Kind.FREE):
             return _over(after, *commands, Ended(row))
@@ -210,7 +209,7 @@ def _refused(tenure: Tenure, sent: Sent, row: LeaseRow | None, now_s: float) -> 
         if tenure.state is not State.CLAIMING:
             after = replace(tenure, row=row, sent=None)
             after, commands = _send(after, _next_write(after), now_s)
-            return after, _asked(known, row) + commands
+            return after, _asked(tenure, row) + commands
     if tenure.token == 0:
         return _over(tenure, NotTaken(row))
     if tenure.state is State.ENDING and sent.repeated and row is not None and _is_stored(tenure.wish, row):
@@ -234,9 +233,14 @@ def _fulfilled(wish: Wish, row: LeaseRow, kind: Kind) -> tuple[Wish, tuple[Comma
     return replace(left, checkpoint=None, at_once=False, commit=False), (Stored(row.checkpoint),)
 
 
-def _asked(known: LeaseRow | None, row: LeaseRow) -> tuple[Command, ...]:
-    to, known_to = row.handoff_to, None if known is None else known.handoff_to
-    return () if to in (None, known_to, row.actual_owner) else (HandoffAsked(to),)
+def _asked(tenure: Tenure, row: LeaseRow) -> tuple[Command, ...]:
+    """What has not begun says nothing: a handoff that is asked for that early is told right after the beginning."""
+    return () if tenure.token == 0 or row.handoff_to == tenure.row.handoff_to else _handoff(row)
+
+
+def _handoff(row: LeaseRow) -> tuple[Command, ...]:
+    to = row.handoff_to
+    return () if to in (None, row.actual_owner) else (HandoffAsked(to),)
 
 
 def _and_work(tenure: Tenure, before: tuple[Command, ...], now_s: float) -> Result:
@@ -259,7 +263,7 @@ def _saw(tenure: Tenure, given: Saw, now_s: float) -> Result:
         return _over(tenure, Lost(Loss.TAKEN, row))
     # An older look may show the time before the handoff was asked for.
     if row.counter == known.counter and known.handoff_to is None and row.checkpoint_owner == tenure.worker:
-        return replace(tenure, row=row), _asked(known, row)
+        return replace(tenure, row=row), _asked(tenure, row)
     return tenure, ()
 
 
