@@ -66,15 +66,23 @@ class KinesisSource:
         """The service's time, epoch seconds. After a jump of this machine's clock rather too early than too late, until
         the next answer: what is said to be read until then must not lie in the future.
         """
-        clock = self._client.clock
-        told_s, steady_s = self._wall() + clock.offset_s, self._steady()
-        if clock.observations != self._answers:
-            self._answers, self._answered_s, self._since_s = clock.observations, told_s, steady_s
-        return min(told_s, self._answered_s + steady_s - self._since_s)
+        self._answered()
+        return min(self._told_s, self._answered_s + self._steady() - self._since_s)
+
+    @property
+    def _told_s(self) -> float:
+        return self._wall() + self._client.clock.offset_s
+
+    def _answered(self) -> None:
+        """Note what time the last answer told, at once: this machine's clock may jump before anybody asks for it."""
+        answers = self._client.clock.observations
+        if answers != self._answers:
+            self._answers, self._answered_s, self._since_s = answers, self._told_s, self._steady()
 
     async def describe(self) -> StreamFacts:
         """DescribeStreamSummary."""
         summary = await self._client.describe_stream_summary(self._stream, retry=START)
+        self._answered()
         self._arn = summary.stream_arn
         return StreamFacts(
             arn=summary.stream_arn,
@@ -85,15 +93,20 @@ class KinesisSource:
 
     async def shards(self) -> list[Shard]:
         """ListShards, without a filter."""
-        return await self._client.list_shards(self._stream, retry=ONCE)
+        shards = await self._client.list_shards(self._stream, retry=ONCE)
+        self._answered()
+        return shards
 
     async def iterator(self, shard_id: str, at: IteratorAt) -> str:
         """GetShardIterator."""
-        return await self._client.get_shard_iterator(self._stream, shard_id, at, retry=ONCE)
+        iterator = await self._client.get_shard_iterator(self._stream, shard_id, at, retry=ONCE)
+        self._answered()
+        return iterator
 
     async def read(self, iterator: str, records_max: int) -> ReadPage:
         """GetRecords."""
         page = await self._client.get_records(iterator, limit=records_max, stream=self._stream, retry=ONCE)
+        self._answered()
         return ReadPage(
             page.records,
             page.millis_behind_latest,

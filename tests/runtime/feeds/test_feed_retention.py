@@ -11,7 +11,7 @@ from feeding_kit import DEADLINE_S, SHARD_ID, STREAM, fan_out, polling, read, so
 
 from penstock.events import CheckpointTrimmed
 from penstock.local import Fault
-from penstock.model import Position
+from penstock.model import IteratorAt, Position
 
 if TYPE_CHECKING:
     from penstock.aws.record_source import KinesisSource
@@ -118,3 +118,14 @@ async def test_a_clock_of_this_machine_that_jumps_ahead_moves_nothing(
         await feed.next()
         assert abs(source.now_s - local.clock.now()) < 60.0
     assert trimmed(events) == []
+
+
+async def test_a_clock_that_jumps_before_anybody_has_asked_for_the_time(
+    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked for by a time is refused when that has not come, and ends the reading."""
+    async with source_of(local) as source:
+        await source.describe()
+        monkeypatch.setattr(source, "_wall", lambda: time.time() + 3600.0)
+        assert abs(source.now_s - local.clock.now()) < 60.0
+        await source.iterator(SHARD_ID, IteratorAt.at_timestamp(source.now_s - 30.0))

@@ -142,6 +142,11 @@ class History:
             if lost and not story.gone and story.checkpoint is not None and story.checkpoint.is_position:
                 self.untold.add(key)
 
+    @property
+    def settled_count(self) -> int:
+        """How many records are settled, of all shards."""
+        return sum(len(story.settled) for story in self.shards.values())
+
     # --- the table ------------------------------------------------------------------------------
 
     def row_written(self, before: LeaseRow | None, row: LeaseRow | None, kind: str) -> None:
@@ -188,11 +193,15 @@ class History:
             )
 
     def _unborn(self, key: str) -> list[str]:
-        """Children without a lease, of which this was the last parent: with another one to end, that one sees to it."""
+        """Children without a lease, of which this was the last parent: with another one to end, that one sees to it.
+        Of a child that the retention has taken there is nothing to read.
+        """
         return [
             child
             for child, story in self.shards.items()
-            if key in story.parents and not story.born and all(self.shards[one].over for one in story.parents)
+            if key in story.parents
+            and not (story.born or story.gone)
+            and all(self.shards[one].over for one in story.parents)
         ]
 
     # --- the processes --------------------------------------------------------------------------

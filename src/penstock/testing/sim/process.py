@@ -150,6 +150,8 @@ class Process:
         """How long a batch takes to be handled at most; faults change it."""
         self.slow_s: float | None = None
         """While a fault makes each batch take so long."""
+        self.lingers_s = 1.5
+        """How long a program that works in two phases waits at most before it commits."""
         self.failing = failing
         """The chance that a handler is to fail."""
         self.broken = False

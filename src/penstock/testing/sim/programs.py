@@ -144,7 +144,7 @@ async def two_phase(consumer: Consumer, process: Process) -> None:
             batch.nack()
         elif process.put_out(batch, name):
             batch.ack()
-            await asyncio.sleep(process.rng.choice([0.0, process.rng.uniform(0.0, 1.5)]))
+            await asyncio.sleep(process.rng.choice([0.0, process.rng.uniform(0.0, process.lingers_s)]))
             await pending.commit()
 
     async def follow(reader: object) -> None:

@@ -51,7 +51,7 @@ CADENCES: dict[str, Cadence] = {"riding": Riding(), "prompt": Prompt(), "every":
 PUT_INTERVAL_S = 0.5
 LOOK_INTERVAL_S = 0.5
 HEALED_FAILOVERS_MAX = 15.0
-"""So many failover times after the last fault everything has to be as it should."""
+"""So many failover times after the last fault, or the last record that was settled, all has to be as it should."""
 QUIET_AFTER_FAILOVERS = 2.0
 QUIET_FAILOVERS = 1.5
 """Then no lease moves for so many."""
@@ -180,7 +180,7 @@ class Simulator:
                 link.cut = None
                 link.noises.clear()
             process.slow_s = None
-            process.failing, process.handle_s, process.broken = 0.0, 0.0, False
+            process.failing, process.handle_s, process.lingers_s, process.broken = 0.0, 0.0, 0.0, False
             if process.loop.frozen and process.alive:
                 process.loop.thaw()
         for stream in self.streams:
@@ -188,15 +188,20 @@ class Simulator:
                 stream.put(5)
 
     def _come_right(self) -> None:
-        """Within a bounded time every record is settled, and every shard with a worker that lives."""
-        healed_s = self.time.now_s
+        """Every record is settled, and every shard with a worker that lives: within a bounded time, which begins anew
+        with each further record, as what is left may be much for this program.
+        """
+        healed_s, settled = self.time.now_s, self.history.settled_count
         until_s = healed_s + HEALED_FAILOVERS_MAX * self.settings.failover_s
         wrong = self._wrong()
         while (wrong or self.history.untold) and self.time.now_s < until_s and not self.history.broken:
             self.time.run(self.time.now_s + LOOK_INTERVAL_S)
             wrong = self._wrong()
+            if self.history.settled_count > settled:
+                settled = self.history.settled_count
+                until_s = self.time.now_s + HEALED_FAILOVERS_MAX * self.settings.failover_s
         if wrong:
-            self.history.fault("no progress after healing", f"{until_s - healed_s:.0f} s later: {wrong}")
+            self.history.fault("no progress after healing", f"{self.time.now_s - healed_s:.0f} s later: {wrong}")
             self.history.lost()
             return
         if self.history.untold:
