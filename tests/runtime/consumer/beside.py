@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typing import Self
 
 
-class Beside:
+class Beside(ABC):
     """Takes a turn every so often while its block lasts."""
 
     def __init__(self, kinesis: Any, turn_s: float) -> None:
@@ -26,12 +27,12 @@ class Beside:
         self._ending.set()
         self._thread.join()
 
-    def begin(self) -> None:
-        """Before the first turn."""
+    def begin(self) -> None:  # noqa: B027
+        """Before the first turn, where there is something to do."""
 
+    @abstractmethod
     def turn(self) -> None:
         """What is done each time."""
-        raise NotImplementedError
 
     def _run(self) -> None:
         self.begin()
