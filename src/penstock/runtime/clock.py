@@ -17,12 +17,12 @@ NAP_S = 0.005
 """Differences below are the time between the reading of two clocks."""
 
 
+_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
 def _slept_s() -> float:
     """For how long this machine was suspended since it was started; 0 where no clock tells."""
-    boot = getattr(time, "CLOCK_BOOTTIME", None)
-    if boot is None:
-        return 0.0
-    return time.clock_gettime(boot) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    return 0.0 if _BOOT is None else time.clock_gettime(_BOOT) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class SteadyClock:
