@@ -50,6 +50,12 @@ class Chain(Generic[R]):
         head = self._head
         return None if head is None else head.position(head.places[head.first_left()])
 
+    @property
+    def oldest_record(self) -> R | None:
+        """The first record that is not settled."""
+        head = self._head
+        return None if head is None else head.record(head.places[head.first_left()])
+
     def add(self, page: Page[R]) -> None:
         """It comes after all others."""
         self.records += page.count

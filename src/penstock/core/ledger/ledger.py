@@ -247,6 +247,11 @@ class Ledger(Generic[R]):
         return self._book.chain.oldest
 
     @property
+    def oldest_record(self) -> R | None:
+        """The first record that is not settled, handed out or not. Its arrival tells how far the work is behind."""
+        return self._book.chain.oldest_record
+
+    @property
     def out_since_s(self) -> float | None:
         """When the longest unsettled record was handed out first; None when all that was handed out is settled."""
         return min((root.first_at_s for root in self._book.stalls), default=None)

@@ -402,7 +402,9 @@ class Consumer:
         return ConsumerStatistics(
             application=self.application,
             worker_id=self.worker_id,
-            shards=tuple(shard_statistics(reader, now_s) for reader in readers),
+            shards=tuple(
+                shard_statistics(reader, now_s, self._streams[reader.stream].source.now_s) for reader in readers
+            ),
             records_delivered=self._ready.records_before + sum(reader.records_delivered for reader in readers),
             batches_delivered=self._ready.batches_before + sum(reader.batches_delivered for reader in readers),
             leases=sum(held.values()) + free,

@@ -31,7 +31,17 @@ class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool
     """True between `Consumer.pause` and `resume`."""
     millis_behind_latest: int | None
-    """How old its newest record was when it was read last; 0 at the tip, None: not read yet."""
+    """How far the last successful read was behind the shard's tip, in milliseconds; None: nothing was read yet. The
+    figure stays as it is while reads fail and while a handler hangs, so it is no figure to raise an alarm by.
+    """
+    since_read_s: float
+    """Seconds since the last read that succeeded; before the first one, since the consumer began to read the shard.
+    It grows while reads fail, and while the consumer has no room for more records.
+    """
+    oldest_unsettled_s: float | None
+    """Seconds since the oldest record that is fetched and not settled arrived in the stream, by the service's time.
+    It grows while a handler fails or hangs. None: all that was fetched is settled.
+    """
     settled: Position | None
     """All up to and with this record is settled. None: nothing, or all of a shard that has ended."""
     stored: Position | None
@@ -78,10 +88,21 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def millis_behind_latest(self) -> int | None:
-        """Of the shard that is furthest behind; None: no shard was read yet."""
+        """Of the shard that was furthest behind when it was read last; None: no shard was read yet."""
         return max(
             (one.millis_behind_latest for one in self.shards if one.millis_behind_latest is not None), default=None
         )
+
+    @property
+    def since_read_s(self) -> float | None:
+        """Seconds since the last good read of the shard that has waited longest for one; None: no shard is held."""
+        return max((one.since_read_s for one in self.shards), default=None)
+
+    @property
+    def oldest_unsettled_s(self) -> float | None:
+        """Seconds since the oldest fetched and unsettled record of all shards arrived; None: there is none."""
+        ages = (one.oldest_unsettled_s for one in self.shards if one.oldest_unsettled_s is not None)
+        return max(ages, default=None)
 
     @property
     def records_out(self) -> int:
@@ -94,9 +115,10 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.bytes_held for one in self.shards)
 
 
-def shard_statistics(reader: ShardReader, now_s: float) -> ShardStatistics:
-    """Of one shard; ``now_s`` of the loop's clock."""
+def shard_statistics(reader: ShardReader, now_s: float, service_now_s: float) -> ShardStatistics:
+    """The figures of one shard. ``now_s`` is the loop's clock, ``service_now_s`` the service's time (epoch seconds)."""
     ledger = reader.ledger
+    oldest = ledger.oldest_record
     out_since_s = ledger.out_since_s
     return ShardStatistics(
         stream=reader.stream,
@@ -105,6 +127,10 @@ def shard_statistics(reader: ShardReader, now_s: float) -> ShardStatistics:
         origin=reader.origin,
         paused=reader.paused,
         millis_behind_latest=reader.millis_behind_latest,
+        since_read_s=now_s - reader.read_at_s,
+        oldest_unsettled_s=None
+        if oldest is None
+        else max(0.0, service_now_s - oldest.approximate_arrival_timestamp.timestamp()),
         settled=_position(ledger.safe),
         stored=_position(reader.stored),
         records_delivered=reader.records_delivered,

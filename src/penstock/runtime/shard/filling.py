@@ -45,6 +45,10 @@ class Filling:
         """
         self.millis_behind_latest: int | None = None
         """How old the shard's newest record was when it was read last; 0 at the tip, None: not told yet."""
+        self.read_at_s = asyncio.get_running_loop().time()
+        """When the last page came (the loop's clock); before the first one, when reading began. A read that fails
+        leaves it as it is, so the time since then shows a shard that cannot be read, which the figure above does not.
+        """
         self.children: tuple[ChildShard, ...] = ()
         """Of a shard that has ended."""
         self._now_s = asyncio.get_running_loop().time
@@ -95,7 +99,7 @@ class Filling:
         return may and self._ledgers.current.has_room and not self._admission.waits
 
     def _admit(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> None:
-        self.millis_behind_latest = taken.millis_behind_latest
+        self.millis_behind_latest, self.read_at_s = taken.millis_behind_latest, self._now_s()
         if self._admission.admit(self._ledgers.current, taken, records, ends_at, self._now_s()):
             self._on_settled() if self._admission.settles else self._on_new()
 

@@ -116,6 +116,11 @@ class ReaderHooks:
         return self._keeper.token
 
     @property
+    def read_at_s(self) -> float:
+        """When the shard was last read with success (the loop's clock); before that, when reading began."""
+        return self._filling.read_at_s
+
+    @property
     def children(self) -> tuple[ChildShard, ...]:
         """Of a shard that has ended."""
         return self._filling.children
