@@ -23,8 +23,10 @@ from penstock import (
     MemoryLeaseTable,
     OneByOne,
     OptionError,
+    Prompt,
     Retry,
     Skip,
+    SyncConsumer,
     Unreadable,
     UnreadableRecordError,
     by_key,
@@ -103,6 +105,104 @@ async def test_what_cannot_be_read_stops_the_shard_by_default(local: LocalKinesi
         assert told.value.__cause__ is None
     (row,) = (await table.scan()).rows
     assert not row.checkpoint.is_position
+
+
+async def by_run(consumer: Any) -> None:
+    await consumer.run(handled)
+
+
+async def by_run_each_record(consumer: Any) -> None:
+    await consumer.run(handled, each_record=True)
+
+
+async def by_run_with_keys(consumer: Any) -> None:
+    await consumer.run(handled, concurrency=by_key(4))
+
+
+async def by_run_unordered(consumer: Any) -> None:
+    await consumer.run(handled, concurrency=unordered(4), each_record=True)
+
+
+async def by_shard(consumer: Any) -> None:
+    async for shard in consumer.shards():
+        async for batch in shard:
+            batch.ack()
+
+
+async def by_batch(consumer: Any) -> None:
+    async for batch in consumer:
+        batch.ack()
+
+
+async def by_record(consumer: Any) -> None:
+    async for record in consumer.records():
+        record.ack()
+
+
+async def by_collection(consumer: Any) -> None:
+    async for group in collect(consumer, lambda record: record.partition_key, records=1):
+        group.ack()
+
+
+async def handled(given: Any) -> None:
+    given.ack()
+
+
+FACES = [
+    by_run, by_run_each_record, by_run_with_keys, by_run_unordered, by_shard, by_batch, by_record, by_collection,
+]  # fmt: skip
+
+
+async def no_owner(table: MemoryLeaseTable) -> None:
+    while any(row.owner is not None for row in (await table.scan()).rows):
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("face", FACES)
+async def test_what_cannot_be_read_is_raised_by_each_face_and_the_shard_is_free(
+    local: LocalKinesis, kinesis: Any, face: Any
+) -> None:
+    put(kinesis, [MIXED[0]], key=lambda _: "one")
+    table = MemoryLeaseTable()
+    async with consumer_of(local, table, deserializer=deserializers.json(Order), cadence=Prompt()) as consumer:
+        reading = asyncio.create_task(face(consumer))
+        await until(lambda: consumer.statistics().records_delivered == 1)
+        put(kinesis, MIXED[1:], key=lambda _: "one")
+        with pytest.raises(UnreadableRecordError):
+            await reading
+        await no_owner(table)
+        assert consumer.statistics().shards == ()
+    (row,) = (await table.scan()).rows
+    assert row.checkpoint.is_position
+
+
+def test_what_cannot_be_read_is_raised_by_each_face_of_threads(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, MIXED, key=lambda _: "one")
+
+    def by_shards(consumer: SyncConsumer) -> None:
+        for shard in consumer.shards():
+            for batch in shard:
+                batch.ack()
+
+    for read in (lambda one: one.run(lambda batch: batch.ack()), by_shards, lambda one: next(iter(one))):
+        table = MemoryLeaseTable()
+        with consumer_of(local, table, face=SyncConsumer, deserializer=deserializers.json(Order)) as consumer:
+            with pytest.raises(UnreadableRecordError):
+                read(consumer)
+            asyncio.run(no_owner(table))
+
+
+async def test_another_consumer_that_can_read_goes_on_with_the_shard(local: LocalKinesis, kinesis: Any) -> None:
+    """As while a new version is rolled out: the old program, which goes on with its other shards, cannot read it."""
+    put(kinesis, MIXED, key=lambda _: "one")
+    table = MemoryLeaseTable()
+    async with consumer_of(local, table, deserializer=deserializers.json(Order)) as old:
+        with pytest.raises(UnreadableRecordError):
+            await old.run(handled)
+        async with consumer_of(local, table, deserializer=deserializers.text("latin-1")) as new:
+            (batch,) = await new.getmany()
+            assert [record.data for record in batch] == MIXED
+            batch.ack()
 
 
 async def test_what_cannot_be_read_is_skipped_if_told(local: LocalKinesis, kinesis: Any) -> None:

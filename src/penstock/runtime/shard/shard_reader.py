@@ -176,6 +176,7 @@ class ShardReader(ReaderHooks):
         and ShardStoppedError where the policies have stopped the shard (`Stop`).
         """
         while not self.is_over:
+            self._stirred.clear()  # before the look, which may itself end the reading
             if (ending := self.ledger.ending) is not None and ending.stops:
                 self._stop_raised = ending
                 raise stopped(self.stream, self.shard_id, ending)
@@ -185,7 +186,7 @@ class ShardReader(ReaderHooks):
             if self._storing.furthest is not None and self.ledger.safe.is_end:
                 return None
             with self.asks():
-                await self._pause(None)
+                await wait_set(self._stirred, None)
         if self.failure is not None:
             raise self.failure
         return None

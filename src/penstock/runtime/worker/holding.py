@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from penstock.runtime.worker.sight import Sight
     from penstock.runtime.worker.stream_part import StreamPart
 
+COOL_DOWN_S = 60.0
+"""For so long a shard is left to others that could not be read here: as with `GiveUp`."""
+
 
 class Holding:
     """Begins tenures, has their shards read, and clears away after them."""
@@ -160,6 +163,10 @@ class Holding:
             self.receiving.over(side)
             self._changed()
             await self._read(one)
+            if one.reader.failure is not None and not keeper.row.ended:
+                # Nobody here reads it any more: another worker may be able to, with another program.
+                self.give_up(key, COOL_DOWN_S)
+                one.cut(one.reader.over_because)
             await asyncio.wait((keeping,))
         except Exception as error:
             self._failed(error)
