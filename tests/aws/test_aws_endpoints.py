@@ -182,9 +182,13 @@ def test_what_is_no_endpoint(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], environment: dict[str, str], says: str
 ) -> None:
     set_all(monkeypatch, environment)
-    wanted = WireSettings(**settings)
-    with pytest.raises(OptionError, match=says):
+
+    def resolve() -> None:
+        wanted = WireSettings(**settings)
         resolve_endpoint(wanted, Sdk(wanted.profile), "kinesis", "eu-west-1")
+
+    with pytest.raises(OptionError, match=says):
+        resolve()
 
 
 def test_an_unknown_service() -> None:

@@ -212,3 +212,37 @@ def test_a_letter_is_what_it_was_after_it_was_written() -> None:
         partition_key="Zoë", explicit_hash_key=2**127, data=bytes(range(256)), left_out_bytes=5,
     )  # fmt: skip
     assert Letter.from_json(letter.to_json()) == letter
+
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b1A"
+
+
+@pytest.mark.parametrize("options", [[], ["--messages"], ["--json", "--messages", "--data"]])
+def test_no_letter_gives_orders_to_the_terminal(run: Run, tmp_path: Path, options: list[str]) -> None:
+    """Whoever can write a letter could else hide lines, or rename the window. A line feed forges no line."""
+    answer = {"ShardId": f"shardId-{ESCAPES}", "SequenceNumber": "1"}
+    letter = letter_of(
+        answer, stream=f"or{ESCAPES}ders", error_type=f"Value{ESCAPES}\nError", error_message=f"no{ESCAPES}\nsuch",
+        worker=ESCAPES, partition_key=ESCAPES, data=b"\x1b[2J",
+    )  # fmt: skip
+    done = run("dead-letters", "list", write(tmp_path / "dead.jsonl", letter), *options)
+    assert (done.status, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == (1 if "--json" in options else 2)
+    assert all(line.isprintable() for line in done.stdout.splitlines())
+    assert "owned" in done.stdout
+
+
+@pytest.mark.usefixtures("local")
+def test_nor_does_one_that_is_not_replayed(run: Run, tmp_path: Path) -> None:
+    answer = {"ShardId": f"shardId-{ESCAPES}", "SequenceNumber": "1"}
+    path = write(tmp_path / "dead.jsonl", letter_of(answer), letter_of(answer, stream=f"or{ESCAPES}ders"))
+    done = run("dead-letters", "replay", path, "--to", "orders")
+    assert done.status == 1
+    assert all(line.isprintable() for line in f"{done.stdout}{done.stderr}".splitlines())
+    assert "owned" in done.stderr
+
+
+def test_an_error_of_a_command_is_plain_too(run: Run) -> None:
+    done = run("dead-letters", "list", f"missing{ESCAPES}.jsonl")
+    assert done.status == 1
+    assert all(line.isprintable() for line in done.stderr.splitlines())

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from penstock.aws.calls import Request, Route
-from penstock.aws.faults import error_class
+from penstock.aws.faults import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, error_class
 from penstock.aws.retry import RetryPolicy
 from penstock.aws.settings import Credentials
 from penstock.errors import CredentialsError, PenstockError, ServiceError, TransportError
+from penstock.shown import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -87,10 +88,10 @@ def sts_error(operation: str, status: int, headers: Mapping[str, str], body: byt
     """From STS's XML error answers to `penstock.errors`."""
     root = _parse(body)
     found = {_tag(element): (element.text or "").strip() for element in root.iter()} if root is not None else {}
-    code = found.get("Code") or f"HTTP {status}"
+    code = one_line(found.get("Code") or f"HTTP {status}")[:CODE_CHARS_MAX]
     return error_class(code, status)(
         code,
-        found.get("Message") or "no message",
+        one_line((found.get("Message") or "no message")[:MESSAGE_CHARS_MAX]),
         operation=operation,
         status=status,
         request_id=found.get("RequestId") or headers.get("x-amzn-requestid"),

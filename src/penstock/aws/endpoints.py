@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from penstock.aws.settings import region_fault, url_fault
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def resolve_region(settings: WireSettings, sdk: Sdk) -> str:
             "no AWS region: give the region option, set AWS_REGION or AWS_DEFAULT_REGION, or a region in the "
             f"profile{f' {settings.profile!r}' if settings.profile else ''} (~/.aws/config)"
         )
-    if not all(part.isalnum() for part in region.split("-")):
-        raise OptionError(f"{region!r} is no AWS region (they look like eu-west-1)")
+    if fault := region_fault(region):
+        raise OptionError(fault)
     return region
 
 
@@ -86,15 +87,11 @@ def resolve_endpoint(
 
 
 def _endpoint(url: str, signing_region: str, signing_name: str) -> Endpoint:
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise OptionError(f"the endpoint {url!r} is no URL: {error}") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise OptionError(f"the endpoint {url!r} is no URL: it must look like https://host:port")
-    if parts.username or parts.query or parts.fragment:
-        raise OptionError("an endpoint URL may not hold a user name, a query or a fragment")
+    if fault := url_fault(url):
+        raise OptionError(f"the endpoint URL {fault}")
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    port = parts.port
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     if port is not None and port != {"http": 80, "https": 443}[parts.scheme]:
         host = f"{host}:{port}"

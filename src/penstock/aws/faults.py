@@ -18,6 +18,7 @@ from penstock.errors import (
     ThrottledError,
     UnavailableError,
 )
+from penstock.shown import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,8 +94,9 @@ _BY_CODE |= dict.fromkeys(STALE_CREDENTIALS | CLOCK_SKEW, AccessDeniedError)
 _STATUS_CODES = {401: AccessDeniedError, 403: AccessDeniedError, 404: NotFoundError, 408: UnavailableError,
                  413: InvalidArgumentError, 429: ThrottledError}  # fmt: skip
 
+CODE_CHARS_MAX = 200
 MESSAGE_CHARS_MAX = 1_000
-"""A service's message is cut to this length: it may echo what was sent."""
+"""A service's code and message are cut to this length: they may echo what was sent."""
 
 
 class _ErrorBody(msgspec.Struct):
@@ -130,14 +132,14 @@ def service_error(operation: str, status: int, headers: Mapping[str, str], body:
     gets the code ``HTTP <status>``.
     """
     fields = _error_body(headers, body)
-    code = plain_code(headers.get("x-amzn-errortype") or fields.type or fields.code or "")
+    code = one_line(plain_code(headers.get("x-amzn-errortype") or fields.type or fields.code or ""))[:CODE_CHARS_MAX]
     message = fields.message or fields.message_capital
     if not code:
         code = f"HTTP {status}"
         message = message or f"an answer without an AWS error code ({headers.get('content-type', 'no content type')})"
     return error_class(code, status)(
         code,
-        (message or "no message")[:MESSAGE_CHARS_MAX],
+        one_line((message or "no message")[:MESSAGE_CHARS_MAX]),
         operation=operation,
         status=status,
         request_id=headers.get("x-amzn-requestid"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aws.settings import Credentials
 from penstock.errors import CredentialsError, OptionError
+from penstock.shown import without_password
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,7 +101,8 @@ class Sdk:
         try:
             endpoint = self._provider(service).resolve_endpoint(**parameters)
         except BotoCoreError as error:
-            raise OptionError(f"no endpoint of {service} for {dict(parameters)}: {error}") from error
+            shown = without_password(f"{dict(parameters)}: {error}")
+            raise OptionError(f"no endpoint of {service} for {shown}") from None
         scheme: dict[str, str] = next(iter(endpoint.properties.get("authSchemes", ())), {})
         return Rule(endpoint.url, scheme.get("signingRegion"), scheme.get("signingName"))
 

@@ -4,16 +4,24 @@ pickled.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
-from penstock.errors import OptionError
+from penstock.errors import CredentialsError, OptionError
+from penstock.shown import without_password
 
 MIB = 1024 * 1024
 HTTP2 = ("off", "subscriptions", "all")
 WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 64 * 1024, 2**31 - 1
 """From HTTP/2's own window without a setting to its largest (RFC 9113, 6.9)."""
+REGION = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", re.ASCII)
+"""A region is part of a host's name and of a signature's scope."""
+REGION_CHARACTERS_MAX = 63
+VISIBLE = re.compile(r"[\x21-\x7e]*", re.ASCII)
+"""What a header's value may hold of one word, and a URL."""
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -23,6 +31,16 @@ class Credentials(msgspec.Struct, frozen=True):
     secret_access_key: str
     session_token: str | None = None
     expires_at_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises CredentialsError for what no header takes: a line break would begin a header of its own."""
+        for name, value in (("access key ID", self.access_key_id), ("session token", self.session_token or "")):
+            if not VISIBLE.fullmatch(value):
+                raise CredentialsError(f"the AWS {name} {_what_is_odd(value)}: correct it where it comes from")
+        if any(one in self.secret_access_key for one in "\r\n"):
+            raise CredentialsError(
+                f"the AWS secret access key {_what_is_odd(self.secret_access_key)}: correct it where it comes from"
+            )
 
     def __repr__(self) -> str:
         return f"Credentials({self.access_key_id!r}, secrets hidden, expires_at_s={self.expires_at_s!r})"
@@ -117,10 +135,14 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
             faults.append(f"http2 must be one of {', '.join(map(repr, HTTP2))}, not {self.http2!r}")
         if not WINDOW_BYTES_MIN <= self.http2_window_bytes <= WINDOW_BYTES_MAX:
             faults.append(f"http2_window_bytes must lie between {WINDOW_BYTES_MIN} and {WINDOW_BYTES_MAX}")
+        if self.region is not None and (fault := region_fault(self.region)):
+            faults.append(fault)
+        if not VISIBLE.fullmatch(self.user_agent_tag.replace(" ", "")):
+            faults.append(f"user_agent_tag {_what_is_odd(self.user_agent_tag)}: write it in plain ASCII, on one line")
         faults += [
-            f"{name} must begin with http:// or https://"
+            f"{name} {fault}"
             for name in ("endpoint_url", "sts_endpoint_url")
-            if (url := getattr(self, name)) is not None and not url.startswith(("http://", "https://"))
+            if (url := getattr(self, name)) is not None and (fault := url_fault(url))
         ]
         faults += [
             f"{name} is given without role_arn"
@@ -139,6 +161,42 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
             if (value := getattr(self, name)) is not None and name != "role_external_id"
         }
         return f"WireSettings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+def region_fault(region: str) -> str | None:
+    """What is wrong with the name of a region, if anything is."""
+    if REGION.fullmatch(region) and len(region) <= REGION_CHARACTERS_MAX:
+        return None
+    return f"{region[:REGION_CHARACTERS_MAX]!r} is no AWS region (they look like eu-west-1)"
+
+
+def url_fault(url: str) -> str | None:
+    """What is wrong with an endpoint's URL, if anything is. A password in it is not repeated."""
+    shown = repr(without_password(url))
+    if not url.startswith(("http://", "https://")):
+        return "must begin with http:// or https://"
+    if not VISIBLE.fullmatch(url):
+        return f"is no URL: {shown} {_what_is_odd(url)} (a host's name is written in ASCII, as xn--...)"
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # its text may hold a part of the password
+        return f"is no URL: {shown} (one looks like https://host:port)"
+    if not parts.hostname:
+        return f"is no URL: {shown} names no host (one looks like https://host:port)"
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        return "may not hold a user name, a password, a query or a fragment: give credentials as credentials"
+    return None
+
+
+def _what_is_odd(value: str) -> str:
+    """Why the value cannot be sent, without showing it."""
+    if value.strip("\r\n") != value:
+        return "begins or ends with a line break"
+    for place, one in enumerate(value):
+        if not "\x21" <= one <= "\x7e":
+            return f"holds {f'U+{ord(one):04X}'} at character {place + 1} of {len(value)}"
+    return "holds a character that cannot be sent"
 
 
 class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):

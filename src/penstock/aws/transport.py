@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from penstock.aws.http.dialing import Dialer, Origin, Proxy, TunnelRefusedError
-from penstock.aws.http.exchange import Answer, BrokenError, Limits, NotProcessedError, Request, TooLongError
+from penstock.aws.http.exchange import (
+    Answer,
+    BrokenError,
+    Limits,
+    NotProcessedError,
+    Request,
+    TooLongError,
+    fit_to_send,
+)
 from penstock.aws.http.messages import BadAnswerError
 from penstock.aws.http.pool import Pool
 from penstock.errors import OptionError, TransportError
@@ -70,7 +78,7 @@ class HttpTransport:
         if no whole answer comes.
         """
         target = self._targets.get(url) or self._find_target(url)
-        request = Request(target.path, {**target.headers, **headers}, body)
+        request = fit_to_send(Request(target.path, {**target.headers, **headers}, body))
         repeats = UNPROCESSED_REPEATS_MAX
         while True:
             connection = None
@@ -98,7 +106,7 @@ class HttpTransport:
         drop the connection.
         """
         target = self._targets.get(url) or self._find_target(url)
-        request = Request(target.path, {**target.headers, **headers}, body)
+        request = fit_to_send(Request(target.path, {**target.headers, **headers}, body))
         limits = self._limits._replace(whole_s=None)
         repeats = UNPROCESSED_REPEATS_MAX
         while True:

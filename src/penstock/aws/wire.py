@@ -76,7 +76,7 @@ class Wire:
         self._sleep = sleep
         self._retry = retry or RetryPolicy()
         self._sdk = Sdk(self.settings.profile)
-        self._region: str | None = self.settings.region
+        self._region: str | None = self.settings.region  # its form was checked by the settings
         self._routes: dict[tuple[str, str | None, bool], Route] = {}
         self._parts: _Parts | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

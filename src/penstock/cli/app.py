@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from penstock import __version__
 from penstock.cli import dead_letters, kclpy, load, local, put
 from penstock.cli import run as run_job
+from penstock.cli.output import warn
 from penstock.errors import PenstockError
 
 app = typer.Typer(
@@ -46,7 +46,7 @@ def run() -> int:
     try:
         app(prog_name="penstock")
     except PenstockError as fault:
-        print(f"penstock: {fault}", file=sys.stderr)
+        warn(str(fault))
         return 1
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1

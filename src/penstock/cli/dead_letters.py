@@ -16,6 +16,7 @@ import typer
 from penstock.cli.output import show, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.errors import OptionError, PenstockError
+from penstock.shown import one_line
 from penstock.wiring import WireSettings, sink_for, source_for
 
 if TYPE_CHECKING:
@@ -108,10 +109,11 @@ async def _list(
                 values.pop("error_message", None)
             values["data_bytes"] = None if letter.data is None else len(letter.data)
             message = f": {letter.error_message}" if messages and letter.error_message else ""
-            show(values, f"{_named(letter)}  {letter.attempts} attempts  {letter.error_type}{message}", as_json=as_json)
+            text = f"{_named(letter)}  {letter.attempts} attempts  {letter.error_type}{message}"
+            show(values, one_line(text), as_json=as_json)
     if not as_json:
         kinds = ", ".join(f"{count} {name}" for name, count in errors.most_common())
-        typer.echo(f"{errors.total()} dead letters{': ' + kinds if kinds else ''}")
+        typer.echo(one_line(f"{errors.total()} dead letters{': ' + kinds if kinds else ''}"))
     _complain(bad, "no dead letter")
     if bad:
         raise typer.Exit(1)
@@ -223,7 +225,7 @@ def _finish(found: Replayed, *, as_json: bool) -> None:
 
 def _complain(names: list[str], what: str) -> None:
     for name in names[:SHOWN_MAX]:
-        warn(f"{name}: {what}")
+        warn(one_line(f"{name}: {what}"))
     if len(names) > SHOWN_MAX:
         warn(f"and {len(names) - SHOWN_MAX} more: {what}")
 

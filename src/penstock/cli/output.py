@@ -1,26 +1,29 @@
-"""How a subcommand shows what it has to say: text for people, or a line of JSON for programs."""
+"""How a subcommand shows what it has to say: text for people, or a line of JSON for programs.
+
+What is shown may come from a stream, a dead letter or a service. No escape sequence in it reaches the terminal.
+"""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
-import msgspec
+from penstock.shown import json_line, lines
 
 
 def show(value: dict[str, Any], text: str, *, as_json: bool) -> None:
     """Write ``value`` as a line of JSON, or ``text``, to standard output at once."""
-    print(msgspec.json.encode(value).decode() if as_json else text, flush=True)
+    print(json_line(value) if as_json else lines(text), flush=True)
 
 
 def say(text: str) -> None:
     """Write a line on how far something is to standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(lines(text), file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
     """Write a remark to standard error."""
-    print(f"penstock: {text}", file=sys.stderr, flush=True)
+    print(f"penstock: {lines(text)}", file=sys.stderr, flush=True)
 
 
 def of_bytes(count: float) -> str:

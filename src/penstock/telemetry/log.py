@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import events
 from penstock.model import Position
+from penstock.shown import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -243,7 +244,8 @@ class _EventLog:
         self._due_s = min(self._due_s, until_s)
 
     def _write(self, line: Line, event: events.AnyEvent, remark: str = "") -> None:
-        self._logger.log(line.level, "%s: %s%s", event.stream, line.text.format(**_shown(event)), remark)
+        text = one_line(f"{event.stream}: {line.text.format(**_shown(event))}")  # also others' names for themselves
+        self._logger.log(line.level, "%s%s", text, remark)
 
 
 def _line_of(event: events.AnyEvent) -> Line:

@@ -7,6 +7,8 @@ import select
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.errors import OptionError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,6 +24,19 @@ class Request(NamedTuple):
     target: str
     headers: Mapping[str, str]
     body: bytes
+
+
+def fit_to_send(request: Request) -> Request:
+    """The request as it is, if its first line and headers can be written. Raises OptionError.
+
+    This is the last look at them: a line break in a value would begin a header, or a request, of its own.
+    """
+    text = "".join([request.target, *request.headers.values()])
+    if text.isascii() and text.isprintable() and " " not in request.target:
+        return request
+    odd = [name for name, value in request.headers.items() if not (value.isascii() and value.isprintable())]
+    what = f"the header {odd[0]!r}" if odd else "the path of the URL"
+    raise OptionError(f"{what} holds a character that cannot be sent, a line break for instance: nothing was sent")
 
 
 class Answer(NamedTuple):

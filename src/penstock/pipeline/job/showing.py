@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
+from penstock import shown
+
 if TYPE_CHECKING:
     from penstock.pipeline.job.account import BatchReport, Totals
     from penstock.pipeline.job.delivery import Delivery
@@ -86,12 +88,12 @@ class Show:
         """What is wrong, a line for each fault."""
         for fault in faults:
             self._event("error", step=step, exit_code=int(code), message=fault)
-            print(f"penstock: {fault}", file=self._errors, flush=True)
+            print(f"penstock: {shown.lines(fault)}", file=self._errors, flush=True)
 
     def _event(self, event: str, **values: Any) -> None:
         if self.as_json:
-            print(msgspec.json.encode({"event": event, **values}).decode(), file=self._out, flush=True)
+            print(shown.json_line({"event": event, **values}), file=self._out, flush=True)
 
     def _text(self, text: str) -> None:
         if not self.as_json:
-            print(text, file=self._out, flush=True)
+            print(shown.lines(text), file=self._out, flush=True)

@@ -1,0 +1,45 @@
+"""What came from elsewhere, made fit to be shown: without orders to a terminal, and without a URL's password."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import msgspec
+
+_USER_IN_URL = re.compile(r"(?<=//)[^\s'\"]*@")
+
+
+def one_line(text: str) -> str:
+    """The text with each character that is not printable written as Python escapes it: ``\\x1b``, ``\\n``.
+
+    A stream, a dead letter and a service's message can hold anything. Written to a terminal as it is, an escape
+    sequence would move the cursor, hide lines, or rename the window; a line feed would forge a line.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else _escaped(one) for one in text)
+
+
+def lines(text: str) -> str:
+    """The same for text of several lines: line feeds and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in "\n\t" else _escaped(one) for one in text)
+
+
+def json_line(value: object) -> str:
+    """JSON on one line. What no terminal should get is escaped, as JSON writes it."""
+    text = msgspec.json.encode(value).decode()
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+
+
+def without_password(url: str) -> str:
+    """A URL, or a text with URLs, without the user names and passwords in it."""
+    return _USER_IN_URL.sub("***@", url)
+
+
+def _escaped(one: str) -> str:
+    return one.encode("unicode_escape").decode("ascii")

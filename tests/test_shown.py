@@ -1,0 +1,41 @@
+"""What is shown of others' text: no orders to a terminal, no forged lines, no passwords."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.shown import json_line, lines, one_line, without_password
+
+CLEARED = "\x1b[2J\x1b]0;title\x07"
+
+
+def test_escape_sequences_are_shown_and_not_sent() -> None:
+    assert one_line(f"a{CLEARED}b\nc\td\x9b") == r"a\x1b[2J\x1b]0;title\x07b\nc\td\x9b"
+    assert lines("a\n\tb\x1bc\rd") == "a\n\tb\\x1bc\\rd"
+    assert one_line("\u202eabc\ud800") == r"\u202eabc\ud800"  # the other direction, and half of a pair
+
+
+@pytest.mark.parametrize("text", ["", "plain", "größer 東京 🙂", r"a\x1b"])
+def test_what_is_printable_stays(text: str) -> None:
+    assert one_line(text) == lines(text) == text
+
+
+def test_json_says_the_same_thing_in_escapes() -> None:
+    value = {"a": f"{CLEARED}\x7f\x9b\u202e 東京"}
+    assert json_line(value).isprintable()
+    assert json.loads(json_line(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://user:hush@host/x", "https://***@host/x"),
+        ("proxy 'http://:p@ss/w@h:1' refused", "proxy 'http://***@h:1' refused"),
+        ("https://host/@x", "https://***@x"),
+        ("https://host:1/x", "https://host:1/x"),
+    ],
+)
+def test_a_url_without_its_password(text: str, shown: str) -> None:
+    assert without_password(text) == shown
