@@ -145,3 +145,13 @@ class SharedWithKcl(Protocol):
 
     async def owned_keys(self, worker_id: str) -> list[str] | None:
         """Keys of the leases that name this worker as owner, as they were some moments ago; None: only a scan tells."""
+
+
+@runtime_checkable
+class ForApplications(Protocol):
+    """What a LeaseTable can do besides if it keeps the leases of several applications apart. One without this is for
+    one application alone.
+    """
+
+    def of(self, application: str) -> LeaseTable:
+        """The part of one application: rows are its own, whatever keys others have."""

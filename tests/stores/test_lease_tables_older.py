@@ -16,6 +16,7 @@ from penstock.core.leases import Checkpoint, Done, LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.errors import AccessDeniedError, OptionError
 from penstock.stores.postgres import PostgresLeaseTable
+from penstock.stores.sql import LEASE_COLUMNS
 from penstock.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from penstock.ports import LeaseTable
 
 WORKERS = 8
+ADDED = (
+    "has to run ALTER TABLE \"older\" ADD COLUMN application TEXT NOT NULL DEFAULT 'billing'; .* read_until_ms BIGINT; "
+)
 NAME = "older"
 
 
@@ -57,9 +61,10 @@ class Database:
         self._columns_of = columns_of
         self.opened: list[LeaseTable] = []
 
-    def open(self, name: str = NAME) -> LeaseTable:
+    def open(self, name: str = NAME, application: str = "billing") -> LeaseTable:
         self.opened.append(self._opener(name))
-        return self.opened[-1]
+        table: Any = self.opened[-1]
+        return table.of(application) if application else table  # type: ignore[no-any-return]
 
     async def columns(self, name: str) -> list[str]:
         return [row[0] for row in await self.run(self._columns_of.format(name))]
@@ -146,13 +151,63 @@ async def test_who_still_reads_it_with_the_earlier_version_goes_on(database: Dat
     assert found.counter == 7
 
 
+@pytest.mark.parametrize("name", ["billing", 'it\'s "a\\b" ü'])
+async def test_it_is_of_the_application_that_opens_it_first(database: Database, name: str) -> None:
+    """What was there is its own, and so is what a worker of the earlier version still adds."""
+    await database.open(application=name).ensure()
+    adding = (
+        f'INSERT INTO "{NAME}" (lease_key, lease_counter, checkpoint, checkpoint_sub_sequence_number, '
+        "owner_switches_since_checkpoint) VALUES ('b', 0, 'LATEST', 0, 0)"
+    )
+    await database.run(adding)
+    table = database.open(application=name)
+    await table.ensure()
+    assert {row.key for row in (await table.scan()).rows} == {"a", "b"}
+    worker = WorkerRow(worker_id="w1", counter=4, failover_s=10.0)
+    assert isinstance(await table.put_worker(worker), Done)
+    assert await table.workers() == [worker]
+
+
+async def test_another_application_is_refused_with_the_way_out(database: Database) -> None:
+    await database.open(application="billing").ensure()
+    audit = database.open(application="audit")
+    with pytest.raises(OptionError, match="used by the application 'billing': give 'audit' a table of its own"):
+        await audit.ensure()
+    with pytest.raises(OptionError, match=r"open it with of\('billing'\)"):
+        await database.open(application="").ensure()
+    elsewhere = database.open("leases_2", "audit")
+    await elsewhere.ensure()
+    assert (await elsewhere.scan()).rows == []
+    assert len((await database.open().scan()).rows) == 1
+
+
+async def test_of_several_applications_that_open_it_together_one_has_it(database: Database) -> None:
+    tables = [database.open(application=f"application-{number % 3}") for number in range(WORKERS)]
+    outcomes = await asyncio.gather(*(one.ensure() for one in tables), return_exceptions=True)
+    refused = [isinstance(one, OptionError) for one in outcomes]
+    assert [one for one in outcomes if one is not None and not isinstance(one, OptionError)] == []
+    (owner,) = {f"application-{number % 3}" for number in range(WORKERS) if not refused[number]}
+    for number, table in enumerate(tables):
+        assert refused[number] == (f"application-{number % 3}" != owner)
+        if not refused[number]:
+            assert [row.key for row in (await table.scan()).rows] == ["a"]
+            assert [row.worker_id for row in await table.workers()] == ["w1"]
+
+
+async def test_whose_it_is_has_to_be_said(database: Database) -> None:
+    table = database.open(application="")
+    with pytest.raises(OptionError, match="does not say which application uses it"):
+        await table.ensure()
+    assert "application" not in await database.columns(NAME)
+
+
 async def test_a_table_that_lacks_nothing_is_left_as_it_is(database: Database) -> None:
     table = database.open()
     await table.ensure()
     before = [await database.columns(name) for name in (NAME, f"{NAME}-Workers")]
     await table.ensure()
     assert [await database.columns(name) for name in (NAME, f"{NAME}-Workers")] == before
-    assert len(set(before[0])) == len(before[0]) == 19
+    assert len(set(before[0])) == len(before[0]) == 1 + len(LEASE_COLUMNS)
 
 
 async def test_a_table_of_something_else_is_refused_and_not_changed(database: Database) -> None:
@@ -175,8 +230,8 @@ async def test_who_may_not_add_a_column_says_what_is_missing(postgres: dict[str,
         settings = {"search_path": schema}
         stranger = PostgresLeaseTable(
             name=NAME, answer_timeout_s=20.0, **{**postgres, "user": role, "server_settings": settings}
-        )
-        with pytest.raises(AccessDeniedError, match='has to run ALTER TABLE "older" ADD COLUMN read_until_ms BIGINT'):
+        ).of("billing")
+        with pytest.raises(AccessDeniedError, match=ADDED):
             await stranger.ensure()
         await database.open().ensure()
         await stranger.ensure()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,30 @@ if TYPE_CHECKING:
 
 
 class MemoryLeaseTable:
-    """Rows in dictionaries, behind a lock: consumers on several threads' loops may share it."""
+    """Rows in dictionaries, behind a lock: consumers on several threads' loops may share it.
+
+    The object is the part of the application that it is first given to, with what it holds by then; others get one of
+    their own, by `of`.
+    """
 
     def __init__(self, name: str = "memory") -> None:
         self.name = name
+        self._application = ""
         self._lock = threading.Lock()
         self._rows: dict[str, dict[str, Any]] = {}
         self._workers: dict[str, dict[str, Any]] = {}
+        self._others: dict[str, MemoryLeaseTable] = {}
+
+    def of(self, application: str) -> MemoryLeaseTable:
+        """See `penstock.ports.ForApplications`."""
+        with self._lock:
+            if not self._application:
+                self._application = application
+                self._others[application] = self
+            if application not in self._others:
+                self._others[application] = one = copy.copy(self)
+                one._application, one._rows, one._workers = application, {}, {}
+            return self._others[application]
 
     async def ensure(self) -> None:
         """There is nothing to make."""

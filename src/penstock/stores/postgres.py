@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
@@ -50,11 +51,18 @@ _KINDS: dict[str, type[ServiceError]] = {
 }
 
 
+class _Shared:
+    """What is open, for all applications together."""
+
+    pool: Any = None
+
+
 class PostgresLeaseTable:
     """Leases in the tables ``name`` and ``name-Workers`` of the first schema that the server looks into.
 
     ``dsn`` is a URL, or empty: then libpq's environment variables count (PGHOST, PGUSER, ...). Further arguments go to
     ``asyncpg.create_pool``, such as ``ssl`` or ``statement_cache_size=0`` behind a pooler. Belongs to one event loop.
+    The object is the part of the application that it is first given to; others get one of their own, by `of`.
     """
 
     def __init__(self, dsn: str = "", name: str = "leases", *, answer_timeout_s: float = 2.0, **connect: Any) -> None:
@@ -69,8 +77,18 @@ class PostgresLeaseTable:
         self._answer_timeout_s = answer_timeout_s
         self._driver = asyncpg
         self._connect = {"dsn": dsn or None, "min_size": 0, "max_size": CONNECTIONS_MAX, "reset": _nothing, **connect}
-        self._pool: Any = None
+        self._shared = _Shared()
         self._opening = asyncio.Lock()
+
+    def of(self, application: str) -> PostgresLeaseTable:
+        """See `penstock.ports.ForApplications`. All of them share the connections, and close together."""
+        if not self._statements.application:
+            self._statements = Statements(self.name, POSTGRES, application)
+        if self._statements.application == application:
+            return self
+        one = copy.copy(self)
+        one._statements = Statements(self.name, POSTGRES, application)
+        return one
 
     async def ensure(self) -> None:
         """See `penstock.ports.LeaseTable`."""
@@ -81,13 +99,13 @@ class PostgresLeaseTable:
                 if fault.code not in _RACES:
                     raise
                 await self._read(Statement(text, []))  # the other has made it by now
-        for text in await self._additions():
+        while texts := await self._additions():
             try:
-                await self._read(Statement(text, []))
+                await self._read(Statement(texts[0], []))
             except AccessDeniedError as fault:
                 raise AccessDeniedError(
                     fault.code,
-                    f"{fault.service_message}; an earlier version made the table: its owner has to run {text}",
+                    f"{fault.service_message}; an earlier version made the table: its owner has to run {'; '.join(texts)}",
                     operation="PostgreSQL",
                 ) from fault
             except ServiceError as fault:
@@ -97,7 +115,7 @@ class PostgresLeaseTable:
     async def _additions(self) -> list[str]:
         # Asked for first: adding what is there would still wait for every reader of the table.
         found = [await self._read(statement) for statement in self._statements.columns()]
-        return self._statements.additions([{row["name"] for row in rows} for rows in found])
+        return self._statements.additions(found)
 
     async def create(self, row: LeaseRow) -> Outcome:
         """See `penstock.ports.LeaseTable`."""
@@ -140,7 +158,7 @@ class PostgresLeaseTable:
 
     async def close(self) -> None:
         """See `penstock.ports.LeaseTable`."""
-        pool, self._pool = self._pool, None
+        pool, self._shared.pool = self._shared.pool, None
         if pool is None:
             return
         with contextlib.suppress(TimeoutError):
@@ -205,9 +223,9 @@ class PostgresLeaseTable:
 
     async def _opened(self) -> Any:
         async with self._opening:
-            if self._pool is None:
-                self._pool = await self._driver.create_pool(timeout=self._answer_timeout_s, **self._connect)
-            return self._pool
+            if self._shared.pool is None:
+                self._shared.pool = await self._driver.create_pool(timeout=self._answer_timeout_s, **self._connect)
+            return self._shared.pool
 
 
 async def _nothing(connection: Any) -> None:

@@ -2,6 +2,9 @@
 
 A conditional write is one UPDATE whose WHERE is the condition and which returns the row: atomic in both databases, as
 whoever waits for a row's lock looks at its condition again.
+
+One table serves several applications: the application's name is part of each key. Version 0.1 knew no such column: its
+tables keep their keys, and serve the one application that opens them first.
 """
 
 from __future__ import annotations
@@ -17,13 +20,17 @@ from penstock.core.leases import row as names
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.core.leases import LeaseRow, Write
     from penstock.core.leases.membership import WorkerRow
 
 TEXT, NUMBER, REAL, BYTES, TEXTS = "text", "number", "real", "bytes", "texts"
 """Kinds of columns. A set of texts is a JSON array."""
+
+
+APPLICATION = "application"
+"""The column with the application's name: not an attribute of a row, but whose the row is."""
 
 
 class Column(NamedTuple):
@@ -88,21 +95,37 @@ class Dialect(NamedTuple):
     same: str
     """Equality that holds between two NULLs."""
     columns_of: str
-    """Asks for the names of a table's columns; the table is a parameter."""
+    """Asks for a table's columns; the table is a parameter. Of each: ``name``, ``part`` (true: it is part of the key)
+    and ``preset`` (its default, as SQL).
+    """
+    conflict: str
+    """Names the key of the workers' rows in an upsert. SQLite means any key, also that of a table of version 0.1."""
+    also_unique: str
+    """Makes the same key possible in a workers' table of version 0.1, in the statement that adds the column."""
+    escapes: bool
+    """True: a backslash in a text has to be written as an escape."""
 
 
 SQLITE = Dialect(
     {TEXT: "TEXT", NUMBER: "INTEGER", REAL: "REAL", BYTES: "BLOB", TEXTS: "TEXT"},
     "?",
     "IS",
-    "SELECT name FROM pragma_table_info(?)",
+    "SELECT name, pk AS part, dflt_value AS preset FROM pragma_table_info(?)",
+    "",
+    "",
+    False,
 )
 POSTGRES = Dialect(
     {TEXT: "TEXT", NUMBER: "BIGINT", REAL: "DOUBLE PRECISION", BYTES: "BYTEA", TEXTS: "TEXT"},
     "$",
     "IS NOT DISTINCT FROM",
-    "SELECT attname AS name FROM pg_attribute WHERE attrelid = to_regclass(quote_ident($1))"
-    " AND attnum > 0 AND NOT attisdropped",
+    "SELECT a.attname AS name, pg_get_expr(d.adbin, d.adrelid) AS preset, EXISTS (SELECT FROM pg_index i"
+    " WHERE i.indrelid = a.attrelid AND i.indisprimary AND a.attnum = ANY (i.indkey)) AS part"
+    " FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum"
+    " WHERE a.attrelid = to_regclass(quote_ident($1)) AND a.attnum > 0 AND NOT a.attisdropped",
+    f" ({APPLICATION}, worker_id)",
+    f", ADD UNIQUE ({APPLICATION}, worker_id)",
+    True,
 )
 
 
@@ -114,9 +137,11 @@ class Statement(NamedTuple):
 
 
 class Statements:
-    """The statements for one table of leases and its table of workers. Raises OptionError for a bad name."""
+    """The statements for one application's part of a table of leases, and of its table of workers. Raises OptionError
+    for a bad name.
+    """
 
-    def __init__(self, table: str, dialect: Dialect) -> None:
+    def __init__(self, table: str, dialect: Dialect, application: str = "") -> None:
         if not _NAME.fullmatch(table) or len(table) > _NAME_CHARS_MAX:
             raise OptionError(
                 f"{table!r} cannot name a lease table: a letter, then letters, digits, '_', '.' or '-', "
@@ -125,6 +150,8 @@ class Statements:
         self._tables = ((table, LEASE_COLUMNS), (f"{table}-Workers", WORKER_COLUMNS))
         self._leases, self._workers = [f'"{name}"' for name, _ in self._tables]
         self._dialect = dialect
+        self.table = table
+        self.application = application
 
     # The texts are put together from the names of columns and tables, never from values.
 
@@ -136,34 +163,74 @@ class Statements:
         """Ask for the columns of both tables, as ``name``."""
         return [Statement(self._dialect.columns_of, [name]) for name, _ in self._tables]
 
-    def additions(self, found: Sequence[Collection[str]]) -> list[str]:
-        """Add what both tables lack, by the columns that they have: an earlier version may have made them.
+    def additions(self, found: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
+        """Add what both tables lack, by the columns that they have: an earlier version may have made them. The first
+        addition says whose the table is; ask again before the next one is made, as others may have been first.
 
-        Raises OptionError for a table that is none of ours.
+        Raises OptionError for a table that is none of ours, or another application's.
         """
         texts = []
-        for (table, columns), there in zip(self._tables, found, strict=True):
+        for (table, columns), rows in zip(self._tables, found, strict=True):
+            there = {row["name"]: row for row in rows}
             lacking = [column for column in columns.values() if column.name not in there]
             if wrong := [column.name for column in lacking if column.required]:
                 raise OptionError(f"the table {table} has no column {wrong[0]}: it holds no leases; name another table")
+            if APPLICATION not in there:
+                texts.append(self._claim(table, also="" if columns is LEASE_COLUMNS else self._dialect.also_unique))
+            elif not there[APPLICATION]["part"]:
+                self._check_owner(_unquoted(there[APPLICATION]["preset"] or ""))
             texts += [
                 f'ALTER TABLE "{table}" ADD COLUMN {column.name} {self._dialect.types[column.kind]}'
                 for column in lacking
             ]
         return texts
 
+    def _claim(self, table: str, also: str) -> str:
+        """Rows that are there, and those that workers of version 0.1 add, get the default: one statement says for all
+        of them whose they are.
+        """
+        if not self.application:
+            raise OptionError(
+                f"the table {table} was made by version 0.1, and does not say which application uses it: open it with "
+                "of(application)"
+            )
+        preset = self._quoted(self.application)
+        return f'ALTER TABLE "{table}" ADD COLUMN {APPLICATION} TEXT NOT NULL DEFAULT {preset}{also}'
+
+    def _check_owner(self, owner: str) -> None:
+        if owner == self.application:
+            return
+        raise OptionError(
+            f"the table {self.table} was made by version 0.1, which kept the leases of one application in a table, and "
+            f"is used by the application {owner!r}: "
+            + (
+                f"give {self.application!r} a table of its own, by another name (name='leases_2'), in which it begins "
+                "where start_at says"
+                if self.application
+                else f"open it with of({owner!r})"
+            )
+        )
+
+    def _quoted(self, text: str) -> str:
+        doubled = text.replace("'", "''")
+        if self._dialect.escapes and "\\" in text:
+            return "E'" + doubled.replace("\\", "\\\\") + "'"
+        return f"'{doubled}'"
+
     def create(self, row: LeaseRow) -> Statement:
         """Add a lease; returns it, or nothing if the key is there."""
         known = {name: value for name, value in row.attributes().items() if name in LEASE_COLUMNS}
-        values = _encoded(LEASE_COLUMNS, known)
+        values = {APPLICATION: self.application, **_encoded(LEASE_COLUMNS, known)}
         return Statement(self._insert(self._leases, values) + " ON CONFLICT DO NOTHING RETURNING *", [*values.values()])
 
     def write(self, write: Write) -> Statement:
         """Make a conditional write; returns the row (of a delete: as it was), or nothing."""
         values: list[Any] = []
         changes = self._pairs(write.changes, " = ", ", ", values)
-        # The key by a plain equality: only that finds the row by the index.
-        key = self._pairs(((names.KEY, write.key),), " = ", "", values)
+        # The key by plain equalities: only those find the row by the index.
+        values.append(self.application)
+        key = f"{APPLICATION} = {self._place(len(values))} AND "
+        key += self._pairs(((names.KEY, write.key),), " = ", "", values)
         expects = [(name, value) for name, value in write.expects if name != names.KEY]
         where = " AND ".join([key, self._pairs(expects, f" {self._dialect.same} ", " AND ", values) or "TRUE"])
         if write.kind is Kind.DELETE:
@@ -172,35 +239,42 @@ class Statements:
 
     def get(self, key: str) -> Statement:
         """One lease."""
-        return Statement(f"SELECT * FROM {self._leases} WHERE lease_key = {self._place(1)}", [key])  # noqa: S608
+        text = f"SELECT * FROM {self._leases} WHERE {self._mine} AND lease_key = {self._place(2)}"  # noqa: S608
+        return Statement(text, [self.application, key])
 
     def scan(self) -> Statement:
         """All leases."""
-        return Statement(f"SELECT * FROM {self._leases}", [])  # noqa: S608
+        return Statement(f"SELECT * FROM {self._leases} WHERE {self._mine}", [self.application])  # noqa: S608
 
     def put_worker(self, row: WorkerRow) -> Statement:
         """Write a worker's row, whatever was there."""
         columns = [column.name for column in WORKER_COLUMNS.values()]
         given = _encoded(WORKER_COLUMNS, row.attributes())
-        values = {name: given.get(name) for name in columns}
+        values = {APPLICATION: self.application, **{name: given.get(name) for name in columns}}
         changes = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
-        text = f"{self._insert(self._workers, values)} ON CONFLICT (worker_id) DO UPDATE SET {changes}"
+        text = f"{self._insert(self._workers, values)} ON CONFLICT{self._dialect.conflict} DO UPDATE SET {changes}"
         return Statement(text, [*values.values()])
 
     def workers(self) -> Statement:
         """All workers."""
-        return Statement(f"SELECT * FROM {self._workers}", [])  # noqa: S608
+        return Statement(f"SELECT * FROM {self._workers} WHERE {self._mine}", [self.application])  # noqa: S608
 
     def delete_worker(self, worker_id: str, counter: int | None) -> Statement:
         """Remove a worker's row, if its counter is the one that is given."""
-        text = f"DELETE FROM {self._workers} WHERE worker_id = {self._place(1)}"  # noqa: S608
+        text = f"DELETE FROM {self._workers} WHERE {self._mine} AND worker_id = {self._place(2)}"  # noqa: S608
         if counter is None:
-            return Statement(text, [worker_id])
-        return Statement(f"{text} AND counter = {self._place(2)}", [worker_id, counter])
+            return Statement(text, [self.application, worker_id])
+        return Statement(f"{text} AND counter = {self._place(3)}", [self.application, worker_id, counter])
 
     def get_worker(self, worker_id: str) -> Statement:
         """One worker."""
-        return Statement(f"SELECT * FROM {self._workers} WHERE worker_id = {self._place(1)}", [worker_id])  # noqa: S608
+        text = f"SELECT * FROM {self._workers} WHERE {self._mine} AND worker_id = {self._place(2)}"  # noqa: S608
+        return Statement(text, [self.application, worker_id])
+
+    @property
+    def _mine(self) -> str:
+        """As the first condition of a statement."""
+        return f"{APPLICATION} = {self._place(1)}"
 
     def _place(self, number: int) -> str:
         return self._dialect.place if self._dialect.place == "?" else f"{self._dialect.place}{number}"
@@ -211,7 +285,8 @@ class Statements:
             for column in columns.values()
         ]
         key = next(iter(columns.values())).name
-        return f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(lines)}, PRIMARY KEY ({key}))"
+        kept = f"{APPLICATION} {self._dialect.types[TEXT]} NOT NULL, {', '.join(lines)}"
+        return f"CREATE TABLE IF NOT EXISTS {table} ({kept}, PRIMARY KEY ({APPLICATION}, {key}))"
 
     def _insert(self, table: str, values: Mapping[str, Any]) -> str:
         places = ", ".join(self._place(number) for number in range(1, len(values) + 1))
@@ -250,3 +325,11 @@ def _decoded(columns: Mapping[str, Column], row: Mapping[str, Any]) -> dict[str,
         if column.kind == TEXTS and name in found:
             found[name] = frozenset(json.loads(found[name]))
     return found
+
+
+def _unquoted(preset: str) -> str:
+    """A text of a default, as SQLite and PostgreSQL tell it: ``'it''s'``, ``E'a\\\\b'::text``."""
+    text = preset.removesuffix("::text")
+    if text.startswith("E'"):
+        text = text[1:].replace("\\\\", "\\")
+    return text[1:-1].replace("''", "'")

@@ -6,6 +6,7 @@ The file must be on a disk of that machine: SQLite's write-ahead log does not wo
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import sqlite3
 import time
@@ -16,7 +17,7 @@ from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown
 from penstock.core.leases.listing import Listing, listing_of
 from penstock.core.leases.membership import WorkerRow, worker_rows
 from penstock.errors import AccessDeniedError, InvalidArgumentError, NotFoundError, ServiceError, UnavailableError
-from penstock.stores.sql import SQLITE, Statement, Statements, lease_attributes, worker_attributes
+from penstock.stores.sql import APPLICATION, SQLITE, Statement, Statements, lease_attributes, worker_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,9 +46,17 @@ _KINDS: dict[int, type[ServiceError]] = {
 }
 
 
+class _Shared:
+    """What is open, for all applications together."""
+
+    connection: sqlite3.Connection | None = None
+    closed = False
+
+
 class SqliteLeaseTable:
     """Leases in the file ``path``, which `ensure` makes with its tables.
 
+    The object is the part of the application that it is first given to; others get one of their own, by `of`.
     ``busy_timeout_s`` is how long a write waits for other processes: what takes longer has an unknown outcome.
     """
 
@@ -58,8 +67,17 @@ class SqliteLeaseTable:
         self._statements = Statements(name, SQLITE)
         # One thread: a connection is used by one at a time, and a write that waits does not hold up the loop.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite")
-        self._connection: sqlite3.Connection | None = None
-        self._closed = False
+        self._shared = _Shared()
+
+    def of(self, application: str) -> SqliteLeaseTable:
+        """See `penstock.ports.ForApplications`. All of them share the file's connection, and close together."""
+        if not self._statements.application:
+            self._statements = Statements(self.name, SQLITE, application)
+        if self._statements.application == application:
+            return self
+        one = copy.copy(self)
+        one._statements = Statements(self.name, SQLITE, application)
+        return one
 
     async def ensure(self) -> None:
         """See `penstock.ports.LeaseTable`."""
@@ -124,19 +142,19 @@ class SqliteLeaseTable:
         """See `penstock.ports.LeaseTable`."""
 
         def shut() -> None:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            if self._shared.connection is not None:
+                self._shared.connection.close()
+                self._shared.connection = None
 
-        if not self._closed:
-            self._closed = True
+        if not self._shared.closed:
+            self._shared.closed = True
             await self._run(shut)
             self._thread.shutdown(wait=False)
 
     # --- in the thread ----------------------------------------------------------------------------
 
     def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
+        if self._shared.connection is None:
             # Without isolation level each statement is a transaction of its own.
             connection = sqlite3.connect(self._path, timeout=self._busy_timeout_s, isolation_level=None)
             try:
@@ -146,12 +164,12 @@ class SqliteLeaseTable:
             except BaseException:
                 connection.close()
                 raise
-            self._connection = connection
-        return self._connection
+            self._shared.connection = connection
+        return self._shared.connection
 
     def _additions(self) -> list[str]:
         found = [self._all(statement) for statement in self._statements.columns()]
-        return self._statements.additions([{row["name"] for row in rows} for rows in found])
+        return self._statements.additions(found)
 
     def _add_columns(self) -> None:
         connection = self._opened()
@@ -194,7 +212,7 @@ class SqliteLeaseTable:
 
     def _service_error(self, fault: sqlite3.DatabaseError) -> ServiceError:
         code, what = fault.sqlite_errorname, f"{fault}, in {os.fspath(self._path)}"
-        if "no such table" in str(fault):
+        if "no such table" in str(fault) or f"no such column: {APPLICATION}" in str(fault):
             return NotFoundError(code, f"{what}: call ensure() first", operation="SQLite")
         kind = _KINDS.get(fault.sqlite_errorcode & 0xFF, InvalidArgumentError)
         return kind(code, what, operation="SQLite")

@@ -116,7 +116,7 @@ class Copiers:
 
     def leases(self) -> list[LeaseRow]:
         async def scan() -> list[LeaseRow]:
-            table = SqliteLeaseTable(self._leases)
+            table = SqliteLeaseTable(self._leases).of("copier")
             try:
                 return (await table.scan(consistent=True)).rows
             except NotFoundError:  # the first worker has not made it yet

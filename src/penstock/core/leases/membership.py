@@ -35,6 +35,7 @@ LEAVING = "leaving"
 LEASES_MAX = "leasesMax"
 AVOIDS = "avoids"
 STREAM = "stream"
+APPLICATION = "application"
 
 WRITES_PER_FAILOVER = 5
 """A worker's row is written at least as often within the failover time."""
@@ -74,6 +75,8 @@ class WorkerRow:
     """Leases that it gave up and will not have back for now."""
     stream: str = ""
     """The ARN of the one stream that it reads, where lease keys do not name it; else nothing."""
+    application: str = ""
+    """Of whom it is, where the table is for one application and does not know which; else nothing."""
 
     def next(self) -> WorkerRow:
         """The row as it is written next."""
@@ -94,6 +97,7 @@ class WorkerRow:
             LEASES_MAX: "" if self.leases_max is None else self.leases_max,
             AVOIDS: self.avoids,
             STREAM: self.stream,
+            APPLICATION: self.application,
         }
         return {name: value for name, value in values.items() if isinstance(value, int) or value}
 
@@ -114,6 +118,7 @@ def worker_row(attributes: Mapping[str, Any]) -> WorkerRow:
             leases_max=None if attributes.get(LEASES_MAX) is None else int(attributes[LEASES_MAX]),
             avoids=frozenset(attributes.get(AVOIDS, ())),
             stream=attributes.get(STREAM) or "",
+            application=attributes.get(APPLICATION) or "",
         )
     except (KeyError, TypeError, ValueError) as fault:
         raise NotAWorkerError(f"the row {attributes.get(WORKER_ID)!r} cannot be read: {fault!r}") from fault

@@ -17,6 +17,7 @@ from penstock.core.leases.checkpoint import Checkpoint
 from penstock.errors import OptionError
 from penstock.events import KeysIgnored
 from penstock.model import StartAt
+from penstock.ports import ForApplications
 from penstock.runtime.consumer.counting import CountedSource, counted_table
 from penstock.runtime.consumer.delivered import Delivered
 from penstock.runtime.consumer.driving import OneByOne, drive, order_of, promised
@@ -143,10 +144,19 @@ class Consumer:
         if leases is None or isinstance(leases, LeaseTableOptions):
             leases = lease_table_for(self.application, self._wire, leases, failover_s=self.settings.failover_s)
             self._own_table = leases
+        of_this = isinstance(leases, ForApplications)
+        if isinstance(leases, ForApplications):
+            leases = leases.of(self.application)
         arn = "" if self._of_several else next(iter(self._streams.values())).facts.arn
         self._worker = Worker(
             self.worker_id,
-            counted_table(leases, self._table_calls, self._tell, stream=arn),
+            counted_table(
+                leases,
+                self._table_calls,
+                self._tell,
+                stream=arn,
+                application="" if of_this else self.application,
+            ),
             self.settings,
             streams=[stream.part(of_several=self._of_several) for stream in self._streams.values()],
             rng=self._rng,

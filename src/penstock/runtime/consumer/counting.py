@@ -97,14 +97,23 @@ class CountedTable:
     """
 
     def __init__(
-        self, table: LeaseTable, calls: Counter[str], on_event: Callable[[Any], None], *, stream: str = ""
+        self,
+        table: LeaseTable,
+        calls: Counter[str],
+        on_event: Callable[[Any], None],
+        *,
+        stream: str = "",
+        application: str = "",
     ) -> None:
-        """``stream``: the ARN of the one that is read, where lease keys do not name it."""
+        """``stream``: the ARN of the one that is read, where lease keys do not name it. ``application``: where the
+        table is for one, and does not know which.
+        """
         self._table = table
         self._calls = calls
         self._on_event = on_event
         self._stream = stream
-        self._looked = not stream
+        self._application = application
+        self._looked = not (stream or application)
         self._own = dict[int, WorkerRow]()  # as they will be read back, by counter
         self._others: set[int] = set()
 
@@ -136,18 +145,18 @@ class CountedTable:
 
     async def put_worker(self, row: WorkerRow) -> Outcome:
         """Counted; with what is read."""
-        row = replace(row, stream=self._stream)
+        row = replace(row, stream=self._stream, application=self._application)
         self._own[row.counter] = worker_row(row.attributes())
         self._own.pop(row.counter - OWN_ROWS_MAX, None)
         return await self._write("put_worker", self._table.put_worker(row))
 
     async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
         """Counted; and looked through for another process with this worker's id, and at first for workers of another
-        stream. Raises OptionError when there are such.
+        stream or application. Raises OptionError when there are such.
         """
         rows = await self._read("workers", self._table.workers(consistent=consistent))
         if not self._looked:
-            await self._meet({row.worker_id: row for row in rows if row.held and row.stream not in ("", self._stream)})
+            await self._meet({row.worker_id: row for row in rows if self._is_stranger(row)})
             self._looked = True
         if self._own and len(self._others) < 2:
             worker_id = next(iter(self._own.values())).worker_id
@@ -165,14 +174,28 @@ class CountedTable:
         """Close the table."""
         await self._table.close()
 
+    def _is_stranger(self, row: WorkerRow) -> bool:
+        """True for who reads by these leases and should not: this consumer's records would be divided among both."""
+        other_stream = self._stream and row.stream not in ("", self._stream)
+        other_application = self._application and row.application not in ("", self._application)
+        return bool(row.held and (other_stream or other_application))
+
     async def _meet(self, strangers: Mapping[str, WorkerRow]) -> None:
-        """Whoever reads another stream by these leases, and lives: this consumer would go on where that one is."""
+        """Wait until it is certain that none of them lives: this consumer would go on where that one is."""
         waited_s = 0.0
         while waited_s < max((row.failover_s for row in strangers.values()), default=0.0):
             await asyncio.sleep(LOOK_AGAIN_S)
             waited_s += LOOK_AGAIN_S
             for row in await self._read("workers", self._table.workers(consistent=True)):
-                if row.worker_id in strangers and row.counter != strangers[row.worker_id].counter:
+                if row.worker_id not in strangers or row.counter == strangers[row.worker_id].counter:
+                    continue
+                if self._application and row.application not in ("", self._application):
+                    raise OptionError(
+                        f"leases: {row.worker_id} of the application {row.application!r} reads by the leases in "
+                        f"{self.name}, and this consumer is of {self._application!r}: the records would be divided "
+                        "among both. Give each application a table of its own"
+                    )
+                if self._stream:
                     raise OptionError(
                         f"application: {row.worker_id} reads another stream, {row.stream}, by the leases in "
                         f"{self.name}, which do not say of which stream they are: give {self._stream} another "
@@ -221,9 +244,10 @@ class CountedSharedTable(CountedTable):
         on_event: Callable[[Any], None],
         *,
         stream: str = "",
+        application: str = "",
     ) -> None:
         """``shared`` is the same table."""
-        super().__init__(table, calls, on_event, stream=stream)
+        super().__init__(table, calls, on_event, stream=stream, application=application)
         self._shared = shared
 
     async def coordination(self) -> Coordination | None:
@@ -244,9 +268,14 @@ class CountedSharedTable(CountedTable):
 
 
 def counted_table(
-    table: LeaseTable, calls: Counter[str], on_event: Callable[[Any], None], *, stream: str = ""
+    table: LeaseTable,
+    calls: Counter[str],
+    on_event: Callable[[Any], None],
+    *,
+    stream: str = "",
+    application: str = "",
 ) -> CountedTable:
     """A table that counts, and can do what the other can: a worker looks for KCL workers where there may be any."""
     if isinstance(table, SharedWithKcl):
-        return CountedSharedTable(table, table, calls, on_event, stream=stream)
-    return CountedTable(table, calls, on_event, stream=stream)
+        return CountedSharedTable(table, table, calls, on_event, stream=stream, application=application)
+    return CountedTable(table, calls, on_event, stream=stream, application=application)
