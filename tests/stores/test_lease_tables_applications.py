@@ -13,7 +13,7 @@ from penstock.core.leases.membership import WorkerRow
 from penstock.ports import ForApplications
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from penstock.ports import LeaseTable
 
@@ -22,7 +22,7 @@ OF_SEVERAL = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.xdi
 
 
 @pytest.fixture
-async def two(again: Callable[[], LeaseTable]) -> AsyncIterator[list[LeaseTable]]:
+async def two(again: Callable[[], LeaseTable]) -> list[LeaseTable]:
     """The parts of two applications in one table."""
     tables = []
     for name in NAMES:
@@ -31,7 +31,7 @@ async def two(again: Callable[[], LeaseTable]) -> AsyncIterator[list[LeaseTable]
         table = opened.of(name)
         await table.ensure()
         tables.append(table)
-    yield tables
+    return tables
 
 
 @pytest.mark.parametrize("opener", OF_SEVERAL, indirect=True)

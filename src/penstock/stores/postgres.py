@@ -103,9 +103,10 @@ class PostgresLeaseTable:
             try:
                 await self._read(Statement(texts[0], []))
             except AccessDeniedError as fault:
+                all_of_them = "; ".join(texts)
                 raise AccessDeniedError(
                     fault.code,
-                    f"{fault.service_message}; an earlier version made the table: its owner has to run {'; '.join(texts)}",
+                    f"{fault.service_message}; an earlier version made the table: its owner has to run {all_of_them}",
                     operation="PostgreSQL",
                 ) from fault
             except ServiceError as fault:
