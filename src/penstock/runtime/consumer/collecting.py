@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 from penstock.core.ledger.collecting import Collected, Collector
 from penstock.core.ledger.page import R
 from penstock.runtime.shard.leaving import settle_on_leaving
+from penstock.runtime.waiting import Breath
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Hashable, Sequence
@@ -102,6 +103,7 @@ async def collect(
     collector: Collector[Any] = Collector(key, records=records, age_s=age_s, name_of=_name)
     iterator = aiter(batches)
     following: asyncio.Task[Batch[Any]] | None = None
+    breath = Breath()
     try:
         while True:
             if following is None:
@@ -123,6 +125,8 @@ async def collect(
             found += collector.due(loop.time())
             found += collector.flush(lambda group: any(not one.counts or one.leaving for one in group.tickets()))
             for group in found:
+                if breath.is_due:
+                    await breath.take()
                 if (collection := _current(group)) is not None:
                     yield collection
     finally:

@@ -28,7 +28,7 @@ from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.dead_letters.destinations import open_letters
 from penstock.runtime.feeds import SubscriptionGate
 from penstock.runtime.shard.values import Values
-from penstock.runtime.waiting import wait_set
+from penstock.runtime.waiting import Breath, wait_set
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.runtime.worker.worker import Worker
 from penstock.telemetry.log import log_events
@@ -99,6 +99,7 @@ class Consumer:
         self._rng = rng or random.Random()
         self._order: OrderPolicy | None = None
         self._ready = Ready()
+        self._breath = Breath()
         self._lifecycle = Lifecycle(
             Callbacks(
                 on_shards_assigned=on_shards_assigned,
@@ -259,6 +260,7 @@ class Consumer:
         """
         try:
             while True:
+                await self._breath.take()
                 batch = self._ready.take()
                 if batch is not None:
                     yield batch
@@ -272,6 +274,8 @@ class Consumer:
         async with contextlib.aclosing(aiter(self)) as batches:  # type: ignore[type-var]
             async for batch in batches:
                 for index in range(len(batch)):
+                    if self._breath.is_due:
+                        await self._breath.take()
                     if not batch._may_go_on(index):
                         break
                     yield Delivered(batch, index)
@@ -285,6 +289,7 @@ class Consumer:
             raise ValueError("records_max must be at least 1")
         loop, found, left = asyncio.get_running_loop(), list[Any](), records_max
         end_s = None if wait_s is None else loop.time() + wait_s
+        await self._breath.take()
         while True:
             try:
                 batch = self._ready.take(left) if left > 0 else None
@@ -296,12 +301,7 @@ class Consumer:
             if batch is not None:
                 found.append(batch)
                 left -= len(batch)
-            elif found:
-                return found
-            elif end_s is not None and loop.time() >= end_s:
-                await asyncio.sleep(0)  # who asks again and again without waiting must not keep the loop from reading
-                return found
-            elif not await self._more(end_s):
+            elif found or (end_s is not None and loop.time() >= end_s) or not await self._more(end_s):
                 return found
 
     async def shards(self) -> AsyncIterator[ShardReader]:
@@ -313,6 +313,7 @@ class Consumer:
         offered: list[ShardReader] = []
         try:
             while True:
+                await self._breath.take()
                 reader = self._ready.unread()
                 if reader is not None:
                     offered = [one for one in offered if not one.is_over and one is not reader]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from penstock.core.ledger.settings import AnyOrder, ByKey, InOrder
 from penstock.errors import OptionError
 from penstock.runtime.consumer.delivered import Delivered
-from penstock.runtime.waiting import is_cancelled
+from penstock.runtime.waiting import Breath, is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -133,11 +133,13 @@ async def _one(batch: Batch[Record], call: Callable[[Any], Awaitable[None]], eac
         async with batch:
             await call(batch)
         return
-    count = len(batch)
+    count, breath = len(batch), Breath()
     for index in range(count):
-        if not batch._may_go_on(index):
-            return
         try:
+            if breath.is_due:
+                await breath.take()
+            if not batch._may_go_on(index):
+                return
             await call(Delivered(batch, index))
         except Exception as error:
             batch.fail(error, index)
@@ -176,10 +178,13 @@ async def _side_by_side(
 async def _records_side_by_side(reader: ShardReader, call: Callable[[Any], Awaitable[None]], slots: int) -> None:
     """So many hands, each of which takes the next record, of whichever batch that is."""
     turn = asyncio.Lock()
+    breath = Breath()
     current: list[Delivered] = []  # what is left of the batch that was taken last, its first record last
 
     async def hand() -> None:
         while True:
+            if breath.is_due:
+                await breath.take()
             async with turn:
                 if not current:
                     batch = await reader.next_batch()

@@ -17,7 +17,7 @@ from penstock.runtime.shard.reader_hooks import ReaderHooks, stopped
 from penstock.runtime.shard.storing import Storing
 from penstock.runtime.shard.two_phase import resume
 from penstock.runtime.shard.values import StopReading
-from penstock.runtime.waiting import Alarm, wait_set
+from penstock.runtime.waiting import Alarm, Breath, wait_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -76,6 +76,7 @@ class ShardReader(ReaderHooks):
         self._on_ending = on_ending
         self._over = asyncio.Event()
         self._stirred = asyncio.Event()
+        self._breath = Breath()
         self._alarm = Alarm(self._loop, self._alarmed)
         self._ending: asyncio.Task[None] | None = None
         self._ending_told: Ending | None = None  # of a ledger: after a seek there may be another one
@@ -175,6 +176,7 @@ class ShardReader(ReaderHooks):
         """The next records, waited for; None when there will be none in this tenure. Raises what ended the reading,
         and ShardStoppedError where the policies have stopped the shard (`Stop`).
         """
+        await self._breath.take()
         while not self.is_over:
             self._stirred.clear()  # before the look, which may itself end the reading
             if (ending := self.ledger.ending) is not None and ending.stops:
