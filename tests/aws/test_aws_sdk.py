@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+import hashlib
 import json
 import sys
 from typing import TYPE_CHECKING
@@ -15,7 +17,7 @@ from penstock.aws.endpoints import resolve_region
 from penstock.aws.sdk import Sdk, environment_credentials
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.wire import Wire
-from penstock.errors import CredentialsError, OptionError
+from penstock.errors import CredentialsError, OptionError, PenstockError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -223,3 +225,75 @@ def test_no_region_says_what_to_do() -> None:
 def test_a_region_that_is_none(region: str) -> None:
     with pytest.raises(OptionError, match="is no AWS region"):
         resolve_region(WireSettings(region=region), Sdk())
+
+
+# --- what the SDK lets through ---
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("print('no json')", "JSONDecodeError"),
+        ("import sys; sys.stdout.buffer.write(b'\\xff')", "UnicodeDecodeError"),
+        ("print('[]')", "AttributeError"),
+        ("print('{\"Version\": 1}')", "AccessKeyId"),
+        ('print(\'{"Version": 1, "AccessKeyId": "a", "SecretAccessKey": "b", "Expiration": "never"}\')', "never"),
+    ],
+)
+def test_a_credential_process_that_says_something_else(tmp_path: Path, script: str, says: str) -> None:
+    (tmp_path / "keys.py").write_text(script)
+    (tmp_path / "config").write_text(f"[profile p]\ncredential_process = {sys.executable} {tmp_path}/keys.py\n")
+    with pytest.raises(CredentialsError, match=rf"of profile 'p' cannot be loaded: .*{says}"):
+        Sdk("p").credentials()
+
+
+def test_a_credential_process_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(f"[profile p]\ncredential_process = {tmp_path}/missing\n")
+    with pytest.raises(CredentialsError, match=r"cannot be loaded: FileNotFoundError: .*/missing"):
+        Sdk("p").credentials()
+
+
+@pytest.mark.parametrize("kept", [b"{", b"\xff", b"[]", b"5"])
+def test_a_sign_on_cache_that_is_damaged(tmp_path: Path, kept: bytes) -> None:
+    (tmp_path / "config").write_text(
+        "[profile s]\nsso_start_url = https://example.com/start\nsso_region = eu-west-1\n"
+        "sso_account_id = 123456789012\nsso_role_name = r\n"
+    )
+    cache = tmp_path / ".aws" / "sso" / "cache"
+    cache.mkdir(parents=True)
+    name = hashlib.sha1(b"https://example.com/start", usedforsecurity=False).hexdigest()
+    (cache / f"{name}.json").write_bytes(kept)
+    with pytest.raises(CredentialsError, match="of profile 's' cannot be loaded"):
+        Sdk("s").credentials()
+
+
+async def test_a_service_that_refuses(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """STS's refusal of a web identity is botocore's ClientError, which is none of its BotoCoreErrors."""
+    (tmp_path / "token").write_text("a-web-token")
+    refusal = (
+        b"<ErrorResponse><Error><Code>InvalidIdentityToken</Code><Message>too old</Message></Error></ErrorResponse>"
+    )
+    server.otherwise = lambda received: Reply(refusal, 400)
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/pods")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    with pytest.raises(CredentialsError, match=r"InvalidIdentityToken.*too old"):
+        await asyncio.to_thread(Sdk().credentials)
+    (tmp_path / "token").unlink()
+    with pytest.raises(CredentialsError, match="FileNotFoundError"):
+        await asyncio.to_thread(Sdk().credentials)
+
+
+def test_a_configuration_in_another_encoding(tmp_path: Path) -> None:
+    (tmp_path / "config").write_bytes("[default]\nregion = größer\n".encode("latin-1"))
+    with pytest.raises(CredentialsError, match="the AWS configuration cannot be used"):
+        Sdk().credentials()
+
+
+def test_a_profile_of_the_environment_that_does_not_exist(monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
+    """Whatever is asked first: region, endpoint, bundle."""
+    monkeypatch.setenv("AWS_PROFILE", "nowhere")
+    for ask in (Sdk().region, lambda: Sdk().configured_endpoint("kinesis"), Sdk().use_fips, Sdk().use_dualstack):
+        with pytest.raises(PenstockError, match="nowhere"):
+            ask()

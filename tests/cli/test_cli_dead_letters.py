@@ -12,6 +12,7 @@ import pytest
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.model import Position
+from penstock.runtime.dead_letters import replaying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -246,3 +247,61 @@ def test_an_error_of_a_command_is_plain_too(run: Run) -> None:
     done = run("dead-letters", "list", f"missing{ESCAPES}.jsonl")
     assert done.status == 1
     assert all(line.isprintable() for line in done.stderr.splitlines())
+
+
+ODD_FIELDS = [
+    {"stream": 5}, {"stream": ""}, {"stream": None}, {"stream": "\ud800"}, {"shard_id": ["s"]}, {"error_type": ["a"]},
+    {"error_type": {}}, {"error_message": 5}, {"sequence_number": "1e9"}, {"sequence_number": 1e400},
+    {"sequence_number": "-1"}, {"sequence_number": "9" * 5000}, {"sequence_number": True}, {"attempts": "many"},
+    {"attempts": None}, {"part": "x"}, {"worker": 5}, {"token": -1}, {"written_at": "yesterday"}, {"written_at": 5},
+    {"arrived_at": "9999-99-99"}, {"partition_key": 5}, {"partition_key": "\udfff"}, {"explicit_hash_key": "x"},
+    {"data": 5}, {"data": "\xe9"}, {"left_out_bytes": 1e300},
+]  # fmt: skip
+
+
+def test_odd_letters_end_neither_a_list_nor_a_replay(run: Run, kinesis: Any, tmp_path: Path) -> None:
+    """Each is told with its line and its field, and what stands around it is listed and replayed."""
+    kinesis.create_stream(StreamName="again", ShardCount=1)
+    good = letter_of(put(kinesis, b"good"), data=b"x")
+    odd = [json.dumps(json.loads(good.to_json()) | fields).encode() for fields in ODD_FIELDS]
+    path = tmp_path / "dead.jsonl"
+    path.write_bytes(b"\n".join([good.to_json(), *odd, good.to_json()]) + b"\n")
+    for options in ([], ["--json", "--messages", "--data"], ["--messages"]):
+        listed = run("dead-letters", "list", str(path), *options)
+        assert listed.status == 1
+        assert listed.stdout.count("shardId-") == 2
+        assert "line 2: its fields cannot be read (stream is no text): no dead letter" in listed.stderr
+        assert f"and {len(odd) - 10} more: no dead letter" in listed.stderr
+    replayed = run("dead-letters", "replay", str(path), "--to", "again")
+    assert replayed.status == 1
+    assert replayed.stdout.startswith("1 records replayed")
+    assert datas(kinesis, "again") == [("k", b"good")]
+
+
+@pytest.mark.parametrize("fields", ODD_FIELDS, ids=lambda fields: repr(fields)[:40])
+def test_an_odd_field_makes_it_no_letter(fields: dict[str, Any]) -> None:
+    good = json.loads(letter_of({"ShardId": "s", "SequenceNumber": "1"}).to_json())
+    with pytest.raises(NotALetterError, match="its fields cannot be read"):
+        Letter.from_json(json.dumps(good | fields).encode())
+
+
+def test_a_letter_that_names_no_stream_keeps_no_other_from_its_replay(run: Run, kinesis: Any, tmp_path: Path) -> None:
+    kinesis.create_stream(StreamName="again", ShardCount=1)
+    good = letter_of(put(kinesis, b"good"))
+    streams = ["arn:aws:kinesis:eu-west-1", "arn:aws:kinesis:mars-1:123456789012:stream/x", "no such stream", "../x"]
+    odd = [letter_of({"ShardId": "s", "SequenceNumber": "1"}, stream=stream) for stream in streams]
+    left = tmp_path / "left.jsonl"
+    done = run("dead-letters", "replay", write(tmp_path / "d.jsonl", *odd, good), "--to", "again", "--left", str(left))
+    assert (done.status, done.stdout) == (1, "1 records replayed, 0 of them from their letters\n")
+    assert len(left.read_bytes().splitlines()) == len(odd)
+
+
+def test_streams_are_not_kept_open_without_bound(
+    run: Run, kinesis: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaying, "SOURCES_MAX", 2)
+    kinesis.create_stream(StreamName="again", ShardCount=1)
+    good = letter_of(put(kinesis, b"good"))
+    others = [letter_of({"ShardId": "s", "SequenceNumber": "1"}, stream=f"other-{n}", data=b"x") for n in range(5)]
+    done = run("dead-letters", "replay", write(tmp_path / "d.jsonl", good, *others, good), "--to", "again")
+    assert done.stdout.startswith("6 records replayed, 5 of them from their letters; 1 letters were of records")

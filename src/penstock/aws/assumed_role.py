@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from penstock.aws.answers import UNREADABLE
 from penstock.aws.calls import Request, Route
 from penstock.aws.faults import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, error_class
 from penstock.aws.retry import RetryPolicy
@@ -80,7 +81,7 @@ def parse_credentials(body: bytes) -> Credentials:
             session_token=found["SessionToken"],
             expires_at_s=expiry.timestamp(),
         )
-    except (KeyError, ValueError) as error:
+    except UNREADABLE as error:
         raise TransportError("AssumeRole: the answer is not STS's XML with credentials") from error
 
 
@@ -104,7 +105,7 @@ def _parse(body: bytes) -> ET.Element | None:
         return None
     try:
         return ET.fromstring(body)  # noqa: S314
-    except ET.ParseError:
+    except (ET.ParseError, *UNREADABLE):  # an encoding that does not exist is a LookupError
         return None
 
 

@@ -190,7 +190,7 @@ class SignedCalls:
         if text != known:
             try:
                 epoch_s = int(email.utils.parsedate_to_datetime(text).timestamp())
-            except ValueError:
+            except (ValueError, OverflowError, TypeError, LookupError):  # no date: the service's time is not told
                 return
             self._date = (text, epoch_s)
         self.clock.observe(epoch_s, sent_s, self._now())

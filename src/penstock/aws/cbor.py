@@ -64,7 +64,7 @@ def decode(body: bytes) -> Any:
     reader = _Reader(body)
     try:
         value = reader.item(DEPTH_MAX)
-    except (IndexError, struct.error, UnicodeDecodeError, TypeError) as error:
+    except (IndexError, struct.error, UnicodeDecodeError, TypeError, OverflowError) as error:
         raise ValueError(f"no CBOR, at byte {reader.at}: {error}") from None
     if reader.at != len(body) or value is _BREAK:
         raise ValueError(f"no CBOR, at byte {reader.at}: more than one item, or a break outside of one")

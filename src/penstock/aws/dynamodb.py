@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from penstock.aws.answers import reading
 from penstock.aws.attribute_values import plain_item, typed, typed_item
 from penstock.errors import ServiceError, TransportError
 
@@ -40,10 +41,8 @@ class DynamoClient:
         except ServiceError as error:
             error.where = f"table {parameters['TableName']}, {error.where}"
             raise
-        try:
+        with reading(f"{operation} of {parameters['TableName']}"):
             return msgspec.json.decode(body or b"{}", type=dict[str, Any])
-        except msgspec.MsgspecError as fault:
-            raise TransportError(f"{operation}: the answer is not the JSON of DynamoDB ({fault})") from fault
 
     async def put(self, table: str, item: Mapping[str, Any], *, absent: str | None, retry: RetryPolicy) -> None:
         """PutItem; with ``absent``, only if there is no item yet that has this attribute."""
@@ -73,7 +72,8 @@ class DynamoClient:
             },
             retry=retry,
         )
-        return plain_item(answer["Attributes"])
+        with reading(f"UpdateItem of {table}"):
+            return plain_item(answer["Attributes"])
 
     async def delete(self, table: str, key: Mapping[str, Any], expects: Pairs, *, retry: RetryPolicy) -> None:
         """DeleteItem, under a condition unless it is empty."""
@@ -87,7 +87,8 @@ class DynamoClient:
         """GetItem, consistent."""
         answer = await self.call("GetItem", {"TableName": table, "Key": typed_item(key), "ConsistentRead": True})
         item = answer.get("Item")
-        return None if item is None else plain_item(item)
+        with reading(f"GetItem of {table}"):
+            return None if item is None else plain_item(item)
 
     async def scan(self, table: str, *, consistent: bool) -> list[dict[str, Any]]:
         """Scan, all pages."""
@@ -108,7 +109,8 @@ class DynamoClient:
         items: list[dict[str, Any]] = []
         for _ in range(PAGES_MAX):
             answer = await self.call(operation, parameters)
-            items += map(plain_item, answer.get("Items", ()))
+            with reading(f"{operation} of {parameters['TableName']}"):
+                items += map(plain_item, answer.get("Items", ()))
             last = answer.get("LastEvaluatedKey")
             if not last:
                 return items

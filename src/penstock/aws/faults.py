@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.aws import cbor
+from penstock.aws.answers import UNREADABLE
 from penstock.errors import (
     AccessDeniedError,
     ConditionFailedError,
@@ -151,5 +152,5 @@ def _error_body(headers: Mapping[str, str], body: bytes) -> _ErrorBody:
         if headers.get("content-type", "").startswith(cbor.CONTENT_TYPE):
             return msgspec.convert(cbor.decode(body), type=_ErrorBody)
         return msgspec.json.decode(body, type=_ErrorBody)
-    except ValueError:  # msgspec's errors are some
+    except UNREADABLE:
         return _ErrorBody()

@@ -6,18 +6,21 @@ Names, shapes and limits: Amazon Kinesis Data Streams API reference, version 201
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from penstock.aws import cbor
+from penstock.aws.answers import UNREADABLE, decoded, reading
 from penstock.aws.endpoints import arn_region
+from penstock.core.sequence import version_of
 from penstock.errors import OptionError, ServiceError, TransportError, UnavailableError
 from penstock.model import IteratorAt as IteratorAt
 from penstock.model import Shard, StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.aws.retry import RetryPolicy
     from penstock.aws.wire import Wire
@@ -34,7 +37,16 @@ NOT_UNDERSTOOD = frozenset(
 )
 """How an emulator answers to a content type that it does not know: it wrote nothing. AWS's errors have AWS's codes."""
 
-T = TypeVar("T")
+SEQUENCE_DIGITS_MAX = 128
+"""AWS writes 56 digits, and its API reference allows this many."""
+_DIGITS = b"0123456789"
+_sequence_numbers = attrgetter("sequence_number")
+
+Seconds = Annotated[float, msgspec.Meta(ge=-62_135_596_800, lt=253_402_214_400)]
+"""Epoch seconds within the years 1 to 9999, which is what a datetime can hold."""
+Count = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+"""A number that a float holds exactly: one of hundreds of digits would raise wherever it is reckoned with."""
+Decimal = Annotated[str, msgspec.Meta(min_length=1, max_length=SEQUENCE_DIGITS_MAX)]
 
 
 class WireRecord(msgspec.Struct, rename="pascal", gc=False):
@@ -43,8 +55,8 @@ class WireRecord(msgspec.Struct, rename="pascal", gc=False):
     """
 
     data: bytes
-    sequence_number: str
-    approximate_arrival_timestamp: float
+    sequence_number: Decimal
+    approximate_arrival_timestamp: Seconds
     partition_key: str | None = None
     encryption_type: str | None = None
 
@@ -52,8 +64,8 @@ class WireRecord(msgspec.Struct, rename="pascal", gc=False):
 class WireHashKeyRange(msgspec.Struct, rename="pascal"):
     """Both ends, inclusive, as decimal strings."""
 
-    starting_hash_key: str
-    ending_hash_key: str
+    starting_hash_key: Decimal
+    ending_hash_key: Decimal
 
 
 class ChildShard(msgspec.Struct, rename="pascal"):
@@ -69,7 +81,7 @@ class GetRecordsPage(msgspec.Struct, rename="pascal"):
 
     records: list[WireRecord] = []
     next_shard_iterator: str | None = None
-    millis_behind_latest: int | None = None
+    millis_behind_latest: Count | None = None
     child_shards: list[ChildShard] | None = None
 
 
@@ -84,7 +96,7 @@ class PutEntry(msgspec.Struct, gc=False, omit_defaults=True):
 class PutResult(msgspec.Struct, rename="pascal", gc=False):
     """What became of one record: a sequence number and shard, or an error code and message."""
 
-    sequence_number: str | None = None
+    sequence_number: Decimal | None = None
     shard_id: str | None = None
     error_code: str | None = None
     error_message: str | None = None
@@ -103,11 +115,11 @@ class StreamSummary(msgspec.Struct):
     stream_name: str = msgspec.field(name="StreamName")
     stream_arn: str = msgspec.field(name="StreamARN")
     stream_status: str = msgspec.field(name="StreamStatus")
-    creation_timestamp_s: float = msgspec.field(name="StreamCreationTimestamp")
-    retention_hours: int = msgspec.field(name="RetentionPeriodHours")
-    open_shard_count: int = msgspec.field(name="OpenShardCount")
+    creation_timestamp_s: Seconds = msgspec.field(name="StreamCreationTimestamp")
+    retention_hours: Count = msgspec.field(name="RetentionPeriodHours")
+    open_shard_count: Count = msgspec.field(name="OpenShardCount")
     record_distribution_strategy: str | None = msgspec.field(name="RecordDistributionStrategy", default=None)
-    max_record_size_kib: int | None = msgspec.field(name="MaxRecordSizeInKiB", default=None)
+    max_record_size_kib: Count | None = msgspec.field(name="MaxRecordSizeInKiB", default=None)
 
     @property
     def ignores_keys(self) -> bool:
@@ -120,8 +132,8 @@ class _DescribeStreamSummary(msgspec.Struct):
 
 
 class _SequenceNumberRange(msgspec.Struct, rename="pascal"):
-    starting_sequence_number: str
-    ending_sequence_number: str | None = None
+    starting_sequence_number: Decimal
+    ending_sequence_number: Decimal | None = None
 
 
 class _Shard(msgspec.Struct, rename="pascal"):
@@ -137,10 +149,10 @@ class _Shard(msgspec.Struct, rename="pascal"):
         return Shard(
             shard_id=self.shard_id,
             parents=tuple(p for p in (self.parent_shard_id, self.adjacent_parent_shard_id) if p is not None),
-            first_hash_key=int(self.hash_key_range.starting_hash_key),
-            last_hash_key=int(self.hash_key_range.ending_hash_key),
-            first_sequence_number=int(numbers.starting_sequence_number),
-            last_sequence_number=int(last) if last is not None else None,
+            first_hash_key=plain_number(self.hash_key_range.starting_hash_key),
+            last_hash_key=plain_number(self.hash_key_range.ending_hash_key),
+            first_sequence_number=plain_number(numbers.starting_sequence_number),
+            last_sequence_number=plain_number(last) if last is not None else None,
         )
 
 
@@ -160,14 +172,56 @@ _pages = msgspec.json.Decoder(GetRecordsPage)
 def decode_get_records(body: bytes) -> GetRecordsPage:
     """Read the body of a GetRecords answer. Raises `TransportError` when it is something else."""
     try:
-        return _pages.decode(body)
-    except msgspec.MsgspecError:
-        return _decode("GetRecords", body, GetRecordsPage)
+        page = _pages.decode(body)
+    except UNREADABLE:
+        page = decoded("GetRecords", body, GetRecordsPage)
+    check_numbers("GetRecords", page.records)
+    return page
+
+
+def check_numbers(what: str, records: Sequence[WireRecord]) -> None:
+    """Raise `TransportError` unless all sequence numbers are decimal: they become ints long after this."""
+    if "".join(map(_sequence_numbers, records)).encode().translate(None, _DIGITS):
+        raise TransportError(f"{what}: the answer has a record whose sequence number is no decimal number")
+
+
+def plain_number(text: str) -> int:
+    """The number of a decimal text. Raises ValueError also for what only `int` takes: signs, spaces, underscores."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{text[:40]!r} is no decimal number")
+    return int(text)
 
 
 def put_records_body(stream: StreamName, entries: Sequence[PutEntry]) -> bytes:
     """Build the body of PutRecords (at most 500 entries and 10 MiB: the caller's business)."""
     return _encode({**_named(stream), "Records": entries})
+
+
+class NumberTexts:
+    """How an endpoint writes sequence numbers: AWS without leading zeros, some emulators padded to one width.
+
+    Numbers are ints in here. An emulator that compares their text would take one that lost its zeros for a number
+    behind all of its records, and skip what lies between.
+    """
+
+    def __init__(self) -> None:
+        self.width: int | None = None
+        """Digits that are padded to; 0: none. None: nothing was seen yet."""
+
+    def learn(self, texts: Iterable[str]) -> None:
+        """Note how these are written. Raises OptionError where one text cannot be had back from its number."""
+        for text in texts:
+            padded = len(text) if text[0] == "0" and len(text) > 1 else 0
+            if padded and self.width and padded != self.width:
+                raise OptionError(
+                    f"the endpoint writes sequence numbers with leading zeros to {self.width} digits and to {padded}: "
+                    "positions in its streams cannot be asked for again, so it is not read (AWS writes no such zeros)"
+                )
+            self.width = padded or self.width or 0
+
+    def text(self, number: int) -> str:
+        """The number as the endpoint has it."""
+        return str(number).zfill(self.width or 0)
 
 
 class KinesisClient:
@@ -178,6 +232,7 @@ class KinesisClient:
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self._cbor: bool | None = None if wire.settings.cbor else False  # None: the endpoint has not been asked yet
+        self._numbers = NumberTexts()
 
     @property
     def clock(self) -> ServiceClock:
@@ -187,7 +242,7 @@ class KinesisClient:
     async def describe_stream_summary(self, stream: StreamName, *, retry: RetryPolicy | None = None) -> StreamSummary:
         """DescribeStreamSummary."""
         body = await self._send("DescribeStreamSummary", stream, {}, retry)
-        return _decode("DescribeStreamSummary", body, _DescribeStreamSummary).summary
+        return decoded("DescribeStreamSummary", body, _DescribeStreamSummary).summary
 
     async def list_shards(
         self,
@@ -201,8 +256,10 @@ class KinesisClient:
         body = await self._send("ListShards", stream, params, retry)
         shards = []
         for _ in range(LIST_SHARDS_PAGES_MAX):
-            page = _decode("ListShards", body, _ListShards)
-            shards += [shard.to_shard() for shard in page.shards]
+            page = decoded(f"ListShards of {stream}", body, _ListShards)
+            with reading(f"ListShards of {stream}"):
+                shards += [shard.to_shard() for shard in page.shards]
+            self._numbers.learn(one.sequence_number_range.starting_sequence_number for one in page.shards)
             if page.next_token is None:
                 return shards
             # The token stands for stream and filter; the service refuses it beside a name.
@@ -221,11 +278,11 @@ class KinesisClient:
         """GetShardIterator. The iterator is good for five minutes."""
         params: dict[str, Any] = {"ShardId": shard_id, "ShardIteratorType": at.type}
         if at.sequence_number is not None:
-            params["StartingSequenceNumber"] = str(at.sequence_number)
+            params["StartingSequenceNumber"] = await self.number_text(stream, at.sequence_number)
         if at.timestamp_s is not None:
             params["Timestamp"] = at.timestamp_s
         body = await self._send("GetShardIterator", stream, params, retry)
-        return _decode("GetShardIterator", body, _ShardIterator).shard_iterator
+        return decoded("GetShardIterator", body, _ShardIterator).shard_iterator
 
     async def get_records_raw(
         self,
@@ -256,7 +313,19 @@ class KinesisClient:
         retry: RetryPolicy | None = None,
     ) -> GetRecordsPage:
         """GetRecords: one page."""
-        return decode_get_records(await self.get_records_raw(iterator, limit=limit, stream=stream, retry=retry))
+        page = decode_get_records(await self.get_records_raw(iterator, limit=limit, stream=stream, retry=retry))
+        if page.records and page.records[0].sequence_number[0] == "0":
+            self._numbers.learn((page.records[0].sequence_number,))
+        return page
+
+    async def number_text(self, stream: StreamName, number: int) -> str:
+        """A sequence number as this endpoint writes it (some emulators pad theirs with zeros, and compare text).
+
+        A number of a shape that is not AWS's is only known to be unpadded once a listing of shards was seen.
+        """
+        if self._numbers.width is None and version_of(number) is None:
+            await self.list_shards(stream)
+        return self._numbers.text(number)
 
     async def put_records(
         self, stream: StreamName, entries: Sequence[PutEntry], *, retry: RetryPolicy | None = None
@@ -269,7 +338,7 @@ class KinesisClient:
             answer = await self._put_cbor(stream, entries, retry)
         if answer is None:
             body = put_records_body(stream, entries)
-            answer = _decode(
+            answer = decoded(
                 "PutRecords",
                 await self.wire.call("kinesis", "PutRecords", body, retry=retry, stream_arn=stream.arn),
                 PutRecordsAnswer,
@@ -278,6 +347,8 @@ class KinesisClient:
             raise TransportError(
                 f"PutRecords to {stream}: {len(answer.records)} results came for {len(entries)} entries"
             )
+        if any(one.sequence_number and not one.sequence_number.isdecimal() for one in answer.records):
+            raise TransportError(f"PutRecords to {stream}: a result's sequence number is no decimal number")
         return answer
 
     async def _put_cbor(
@@ -321,7 +392,7 @@ class KinesisClient:
         if arn is not None:
             self._check_region(arn)
         body = await self.wire.call("kinesis", operation, _encode(params), retry=retry, stream_arn=arn)
-        return _decode(operation, body, dict[str, Any]) if body else {}
+        return decoded(operation, body, dict[str, Any]) if body else {}
 
     async def _send(
         self, operation: str, stream: StreamName, params: dict[str, Any], retry: RetryPolicy | None
@@ -344,25 +415,3 @@ class KinesisClient:
 
 def _named(stream: StreamName) -> dict[str, str]:
     return {"StreamARN": stream.arn} if stream.arn is not None else {"StreamName": stream.short}
-
-
-def _decode(operation: str, body: bytes, kind: type[T]) -> T:
-    """Decode an answer. Members that are null count as absent (some emulators write them)."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.MsgspecError:
-        pass
-    try:
-        return msgspec.json.decode(_encode(_without_nulls(msgspec.json.decode(body))), type=kind)
-    except msgspec.MsgspecError as error:
-        raise TransportError(
-            f"{operation}: the answer ({len(body)} bytes) is not what this call returns: {error}"
-        ) from error
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_nulls(member) for name, member in value.items() if member is not None}
-    if isinstance(value, list):
-        return [_without_nulls(member) for member in value]
-    return value

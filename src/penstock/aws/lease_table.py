@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from penstock.aws.answers import reading
 from penstock.aws.dynamodb import DynamoClient
 from penstock.aws.retry import NEVER
 from penstock.aws.settings import LeaseTableOptions
@@ -93,9 +94,13 @@ class DynamoLeaseTable:
 
     async def _describe(self, table: str) -> dict[str, Any] | None:
         try:
-            return (await self._client.call("DescribeTable", {"TableName": table}))["Table"]  # type: ignore[no-any-return]
+            answer = await self._client.call("DescribeTable", {"TableName": table})
         except NotFoundError:
             return None
+        with reading(f"DescribeTable of {table}"):
+            found: dict[str, Any] = answer["Table"]
+            found["TableStatus"], [one["AttributeName"] for one in found["KeySchema"]], _has_index(found)
+        return found
 
     async def _make(self, table: str, key: str, *, index: bool) -> None:
         parameters: dict[str, Any] = {

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.aws.answers import UNREADABLE, reading
 from penstock.aws.eventstream import EventStreamDecoder
-from penstock.aws.faults import error_class
+from penstock.aws.faults import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, error_class
 from penstock.aws.kinesis import ChildShard as WireChild
-from penstock.aws.kinesis import KinesisClient, WireRecord
+from penstock.aws.kinesis import Count, Decimal, KinesisClient, WireRecord, check_numbers, plain_number
 from penstock.aws.retry import ONCE, RetryPolicy
 from penstock.aws.wire import Wire
 from penstock.core.feeding.pages import ChildShard, ReadPage, StreamFacts
 from penstock.errors import InUseError, NotFoundError, TransportError, UnavailableError
+from penstock.shown import one_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
@@ -35,8 +37,8 @@ START = RetryPolicy(attempts_max=8, base_s=0.1, cap_s=3.0)
 
 class _Event(msgspec.Struct, rename="pascal"):
     records: list[WireRecord] = []
-    continuation_sequence_number: str | None = None
-    millis_behind_latest: int | None = None
+    continuation_sequence_number: Decimal | None = None
+    millis_behind_latest: Count | None = None
     child_shards: list[WireChild] | None = None
 
 
@@ -111,7 +113,7 @@ class KinesisSource:
             page.records,
             page.millis_behind_latest,
             next_iterator=page.next_shard_iterator,
-            children=_children(page.child_shards),
+            children=_children("GetRecords", page.child_shards),
         )
 
     async def register(self, consumer: str) -> str:
@@ -127,7 +129,9 @@ class KinesisSource:
             if found is None:
                 # Refused: somebody was first, or the stream is being resharded.
                 with contextlib.suppress(InUseError):
-                    found = (await self._client.call("RegisterStreamConsumer", named, retry=START))["Consumer"]
+                    answer = await self._client.call("RegisterStreamConsumer", named, retry=START)
+                    with reading(f"RegisterStreamConsumer to {self.stream}"):
+                        found = answer["Consumer"]
             status = "not registered" if found is None else found.get("ConsumerStatus")
             if found is not None and status == "ACTIVE":
                 return str(found["ConsumerARN"])
@@ -155,7 +159,7 @@ class KinesisSource:
         """SubscribeToShard. Close the iterator to end it early."""
         start: dict[str, Any] = {"Type": at.type}
         if at.sequence_number is not None:
-            start["SequenceNumber"] = str(at.sequence_number)
+            start["SequenceNumber"] = await self._client.number_text(self._stream, at.sequence_number)
         if at.timestamp_s is not None:
             start["Timestamp"] = at.timestamp_s
         body = msgspec.json.encode({"ConsumerARN": consumer_arn, "ShardId": shard_id, "StartingPosition": start})
@@ -180,19 +184,21 @@ class KinesisSource:
         if message.kind == "event":
             if message.name != "SubscribeToShardEvent":
                 return None  # the initial response, and what may come one day
-            try:
+            where = f"{OPERATION} to {self.stream}, {shard_id}"
+            with reading(where):
                 event = _events.decode(message.payload)
-            except msgspec.MsgspecError as error:
-                raise TransportError(f"{OPERATION} to {self.stream}, {shard_id}: no event: {error}") from error
+                if event.continuation_sequence_number is not None:
+                    plain_number(event.continuation_sequence_number)
+            check_numbers(where, event.records)
             return ReadPage(
                 event.records,
                 event.millis_behind_latest,
                 continuation=event.continuation_sequence_number,
-                children=_children(event.child_shards),
+                children=_children(where, event.child_shards),
             )
-        code = message.name or "an error without a name"
+        code = one_line(message.name or "an error without a name")[:CODE_CHARS_MAX]
         text = str(message.headers.get(":error-message", "")) or _message_of(message.payload)
-        raise error_class(code, 400)(code, text, operation=OPERATION)
+        raise error_class(code, 400)(code, one_line(text[:MESSAGE_CHARS_MAX]), operation=OPERATION)
 
     async def _named(self, consumer: str) -> dict[str, str]:
         return {"StreamARN": await self._stream_arn(), "ConsumerName": consumer}
@@ -202,7 +208,9 @@ class KinesisSource:
             answer = await self._client.call("DescribeStreamConsumer", named, retry=START)
         except NotFoundError:
             return None
-        found: dict[str, Any] = answer["ConsumerDescription"]
+        with reading(f"DescribeStreamConsumer of {self.stream}"):
+            found: dict[str, Any] = answer["ConsumerDescription"]
+            found.get("ConsumerStatus"), found["ConsumerARN"]
         return found
 
     async def _stream_arn(self) -> str:
@@ -212,20 +220,21 @@ class KinesisSource:
         return self._arn
 
 
-def _children(found: Iterable[WireChild] | None) -> tuple[ChildShard, ...]:
-    return tuple(
-        ChildShard(
-            child.shard_id,
-            tuple(child.parent_shards),
-            int(child.hash_key_range.starting_hash_key),
-            int(child.hash_key_range.ending_hash_key),
+def _children(where: str, found: Iterable[WireChild] | None) -> tuple[ChildShard, ...]:
+    with reading(where):
+        return tuple(
+            ChildShard(
+                child.shard_id,
+                tuple(child.parent_shards),
+                plain_number(child.hash_key_range.starting_hash_key),
+                plain_number(child.hash_key_range.ending_hash_key),
+            )
+            for child in found or ()
         )
-        for child in found or ()
-    )
 
 
 def _message_of(payload: bytes) -> str:
     try:
         return str(msgspec.json.decode(payload).get("message", "no message"))
-    except (msgspec.MsgspecError, AttributeError):
+    except UNREADABLE:
         return "no message"

@@ -7,16 +7,19 @@ Everything in here may block (files, metadata services, sign-on services): call 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aws.settings import Credentials
-from penstock.errors import CredentialsError, OptionError
-from penstock.shown import without_password
+from penstock.errors import CredentialsError, OptionError, PenstockError
+from penstock.shown import one_line, without_password
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+REASON_CHARACTERS_MAX = 500
 
 LOOKED_AT = (
     "the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), the shared files (~/.aws/credentials and "
@@ -53,7 +56,7 @@ class Sdk:
         """AWS_DEFAULT_REGION, then the profile's region (the SDK's order), then AWS_REGION."""
         if self._profile is None and (region := os.environ.get("AWS_DEFAULT_REGION")):
             return region
-        region = self.session().get_config_variable("region")
+        region = self._setting("region")
         return region or os.environ.get("AWS_REGION") or None
 
     def ca_bundle(self) -> str | None:
@@ -62,15 +65,15 @@ class Sdk:
         """
         if bundle := os.environ.get("AWS_CA_BUNDLE"):
             return bundle
-        return self.session().get_config_variable("ca_bundle") if self._session is not None else None
+        return self._setting("ca_bundle") if self._session is not None else None
 
     def use_fips(self) -> bool:
         """AWS_USE_FIPS_ENDPOINT, or the profile's ``use_fips_endpoint``."""
-        return bool(self.session().get_config_variable("use_fips_endpoint"))
+        return bool(self._setting("use_fips_endpoint"))
 
     def use_dualstack(self) -> bool:
         """AWS_USE_DUALSTACK_ENDPOINT, or the profile's ``use_dualstack_endpoint``."""
-        return bool(self.session().get_config_variable("use_dualstack_endpoint"))
+        return bool(self._setting("use_dualstack_endpoint"))
 
     def configured_endpoint(self, service: str) -> str | None:
         """AWS_ENDPOINT_URL_<SERVICE>, AWS_ENDPOINT_URL, the profile's services section, its ``endpoint_url``.
@@ -78,32 +81,23 @@ class Sdk:
         None when AWS_IGNORE_CONFIGURED_ENDPOINT_URLS (or the profile) says to ignore them.
         """
         from botocore.configprovider import ConfiguredEndpointProvider
-        from botocore.exceptions import InvalidConfigError
 
         session = self.session()
-        if session.get_config_variable("ignore_configured_endpoint_urls"):
+        if self._setting("ignore_configured_endpoint_urls"):
             return None
-        provider = ConfiguredEndpointProvider(
-            full_config=session.full_config, scoped_config=session.get_scoped_config(), client_name=service
-        )
-        try:
-            url = provider.provide()
-        except InvalidConfigError as error:
-            raise OptionError(str(error)) from error
+        with _told(f"the endpoint of {service} cannot be found in the AWS configuration{self._of_profile()}"):
+            url = ConfiguredEndpointProvider(
+                full_config=session.full_config, scoped_config=session.get_scoped_config(), client_name=service
+            ).provide()
         return str(url) if url else None
 
     def endpoint_rule(self, service: str, parameters: Mapping[str, Any]) -> Rule:
         """Ask the service's endpoint rules (partitions, FIPS, endpoints by account). Names as in botocore's
         data.
         """
-        from botocore.exceptions import BotoCoreError
-
-        try:
+        with _told(f"no endpoint of {service} for {without_password(str(dict(parameters)))}"):
             endpoint = self._provider(service).resolve_endpoint(**parameters)
-        except BotoCoreError as error:
-            shown = without_password(f"{dict(parameters)}: {error}")
-            raise OptionError(f"no endpoint of {service} for {shown}") from None
-        scheme: dict[str, str] = next(iter(endpoint.properties.get("authSchemes", ())), {})
+            scheme: dict[str, str] = next(iter(endpoint.properties.get("authSchemes", ())), {})
         return Rule(endpoint.url, scheme.get("signingRegion"), scheme.get("signingName"))
 
     def credentials(self, *, anew: bool = False) -> Credentials:
@@ -111,39 +105,38 @@ class Sdk:
 
         Raises `CredentialsError` when no provider has any, or when the one that should have them fails.
         """
-        from botocore.exceptions import BotoCoreError
-
         if anew:
             with self._lock:
                 self._session = None
-        try:
+        with _told(f"the AWS credentials{self._of_profile()} cannot be loaded", CredentialsError):
             found = self.session().get_credentials()
             frozen = found.get_frozen_credentials() if found is not None else None
-        except BotoCoreError as error:
-            raise CredentialsError(f"the AWS credentials{self._of_profile()} cannot be loaded: {error}") from error
-        except RuntimeError as error:  # botocore: refreshed credentials that have expired already
-            raise CredentialsError(f"the AWS credentials{self._of_profile()} are of no use: {error}") from error
+            expiry = getattr(found, "_expiry_time", None)
+            expires_at_s = expiry.timestamp() if expiry is not None else None
         if frozen is None or not frozen.access_key or not frozen.secret_key:
             raise CredentialsError(self._nothing_found())
-        expiry = getattr(found, "_expiry_time", None)
         return Credentials(
             access_key_id=frozen.access_key,
             secret_access_key=frozen.secret_key,
             session_token=frozen.token or None,
-            expires_at_s=expiry.timestamp() if expiry is not None else None,
+            expires_at_s=expires_at_s,
         )
 
     def _new_session(self) -> Any:
         import botocore.session
-        from botocore.exceptions import BotoCoreError
 
-        session = botocore.session.Session(profile=self._profile)
-        try:
-            session.get_scoped_config()
-        except BotoCoreError as error:
+        with _told("the AWS configuration cannot be used", CredentialsError):
+            session = botocore.session.Session(profile=self._profile)
             files = ", ".join(str(session.get_config_variable(name)) for name in ("config_file", "credentials_file"))
-            raise CredentialsError(f"the AWS configuration cannot be used: {error} (read from {files})") from error
+        with _told("the AWS configuration cannot be used", CredentialsError, f" (read from {files})"):
+            session.get_scoped_config()
         return session
+
+    def _setting(self, name: str) -> Any:
+        """A variable of the SDK's configuration, of whatever type it has."""
+        session = self.session()
+        with _told(f"{name} cannot be read from the AWS configuration{self._of_profile()}"):
+            return session.get_config_variable(name)
 
     def _provider(self, service: str) -> Any:
         from botocore.endpoint_provider import EndpointProvider
@@ -174,6 +167,26 @@ class Sdk:
             f"no AWS credentials{self._of_profile()} were found. Looked at {LOOKED_AT}{skipped}. "
             "Set the two variables, name a profile that has credentials, or run where a role is attached"
         )
+
+
+@contextlib.contextmanager
+def _told(what: str, kind: type[PenstockError] = OptionError, where: str = "") -> Iterator[None]:
+    """Turns whatever the SDK raises into an error of ours that says what failed, and names what was odd.
+
+    Its own errors are only a part of it: providers also let through what the service answered (ClientError), what a
+    file or a process gave (JSONDecodeError, FileNotFoundError, PermissionError, UnicodeDecodeError, KeyError), and what
+    an odd value did to a conversion.
+    """
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as error:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        known = isinstance(error, BotoCoreError | ClientError | RuntimeError) and str(error)
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        raise kind(f"{what}: {one_line(without_password(text[:REASON_CHARACTERS_MAX]))}{where}") from error
 
 
 def environment_credentials(profile: str | None) -> Credentials | None:

@@ -39,7 +39,11 @@ class Proxy(NamedTuple):
     @classmethod
     def from_url(cls, url: str) -> Proxy:
         """Read ``http://user:password@host:port``."""
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port or 80
+        except ValueError:  # its text may hold a part of the password
+            raise OptionError("the proxy of the environment is no URL: it must be http://host:port") from None
         if parts.scheme != "http" or not parts.hostname:
             raise OptionError(
                 f"the proxy of the environment must be http://host:port, not {parts.scheme}://{parts.hostname}"
@@ -48,7 +52,7 @@ class Proxy(NamedTuple):
         if parts.username:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             authorization = "Basic " + base64.b64encode(pair.encode()).decode()
-        return cls(parts.hostname, parts.port or 80, authorization)
+        return cls(parts.hostname, port, authorization)
 
 
 class Origin(NamedTuple):

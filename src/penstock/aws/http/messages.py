@@ -7,6 +7,9 @@ from typing import NamedTuple
 CHUNK_LINE_BYTES_MAX = 4096
 """Of the line before a chunk, and of each trailer."""
 
+LENGTH_DIGITS_MAX = 18
+"""Of a Content-Length: more bytes than any disk holds."""
+
 
 class BadAnswerError(Exception):
     """What came is not HTTP/1.1 as RFC 9112 has it."""
@@ -25,7 +28,9 @@ def parse_head(raw: bytes) -> Head:
     lines = raw.decode("latin-1").split("\r\n")
     version, _, rest = lines[0].partition(" ")
     status_text = rest[:3]
-    if not version.startswith("HTTP/1.") or not (status_text.isdigit() and len(status_text) == 3):
+    if not version.startswith("HTTP/1.") or not (
+        status_text.isascii() and status_text.isdigit() and len(status_text) == 3
+    ):
         raise BadAnswerError("the answer does not begin with an HTTP/1.1 status line")
     headers = {}
     for line in lines[1:]:
@@ -49,7 +54,7 @@ def content_length(head: Head) -> int | None:
     text = head.headers.get("content-length")
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) <= LENGTH_DIGITS_MAX):
         raise BadAnswerError("the answer's Content-Length is no number")
     return int(text)
 

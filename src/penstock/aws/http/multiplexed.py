@@ -177,7 +177,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             for piece in self._splitter.feed(bytes(self._scratch[:nbytes])):
                 self._read(piece)
             self._send_bodies()
-        except (ProtocolError, BadFrameError) as error:
+        except (ProtocolError, BadFrameError, ValueError) as error:  # a status or a length that is no number
             self._break(BadAnswerError(f"the other side does not keep to HTTP/2 ({error or type(error).__name__})"))
             return
         self._flush()

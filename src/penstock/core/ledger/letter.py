@@ -15,6 +15,8 @@ KIND = "penstock dead letter"
 VERSION = 1
 ERROR_CHARACTERS_MAX = 4000
 """More of an error's message is cut off: it may hold the whole record, or a page of HTML."""
+DIGITS_MAX = 128
+"""Of a number. AWS's API reference allows a sequence number so many."""
 
 
 class NotALetterError(ValueError):
@@ -109,26 +111,61 @@ class Letter:
             raise NotALetterError(f"it is a {KIND} of another version than {VERSION}")
         try:
             return _letter(of)
-        except (KeyError, TypeError, ValueError, binascii.Error) as fault:
-            raise NotALetterError(f"its fields cannot be read ({type(fault).__name__})") from fault
+        except KeyError as fault:
+            raise NotALetterError(f"its fields cannot be read ({fault} is missing)") from fault
+        except (TypeError, ValueError, OverflowError, binascii.Error) as fault:
+            # Only the texts of `_OddFieldError` are ours: the others hold what stands in the letter.
+            what = str(fault) if isinstance(fault, _OddFieldError) else type(fault).__name__
+            raise NotALetterError(f"its fields cannot be read ({what})") from fault
+
+
+class _OddFieldError(ValueError):
+    """A field is of another type, or out of its range. The message names it, and does not show it."""
 
 
 def _letter(of: dict[str, Any]) -> Letter:
-    arrived, hash_key, data = of.get("arrived_at"), of.get("explicit_hash_key"), of.get("data")
+    data = None if of.get("data") is None else _text(of, "data")
     return Letter(
-        stream=of["stream"],
-        shard_id=of["shard_id"],
-        position=Position(int(of["sequence_number"]), int(of["sub_sequence_number"])),
-        part=of.get("part"),
-        attempts=int(of["attempts"]),
-        error_type=of["error_type"],
-        error_message=of.get("error_message", ""),
-        written_at=dt.datetime.fromisoformat(of["written_at"]),
-        worker=of.get("worker", ""),
-        token=int(of.get("token", 0)),
-        arrived_at=None if arrived is None else dt.datetime.fromisoformat(arrived),
-        partition_key=of.get("partition_key"),
-        explicit_hash_key=None if hash_key is None else int(hash_key),
+        stream=_text(of, "stream", least=1),
+        shard_id=_text(of, "shard_id", least=1),
+        position=Position(_whole(of, "sequence_number"), _whole(of, "sub_sequence_number")),
+        part=None if of.get("part") is None else _whole(of, "part"),
+        attempts=_whole(of, "attempts"),
+        error_type=_text(of, "error_type"),
+        error_message=_text(of, "error_message") if "error_message" in of else "",
+        written_at=_time(of, "written_at"),
+        worker=_text(of, "worker") if "worker" in of else "",
+        token=_whole(of, "token") if "token" in of else 0,
+        arrived_at=None if of.get("arrived_at") is None else _time(of, "arrived_at"),
+        partition_key=None if of.get("partition_key") is None else _text(of, "partition_key"),
+        explicit_hash_key=None if of.get("explicit_hash_key") is None else _whole(of, "explicit_hash_key"),
         data=None if data is None else base64.b64decode(data, validate=True),
-        left_out_bytes=int(of.get("left_out_bytes", 0)),
+        left_out_bytes=_whole(of, "left_out_bytes") if "left_out_bytes" in of else 0,
     )
+
+
+def _text(of: dict[str, Any], name: str, *, least: int = 0) -> str:
+    """A text that UTF-8 can write: half of a surrogate pair can neither be sent nor shown."""
+    value = of[name]
+    if not isinstance(value, str) or len(value) < least:
+        raise _OddFieldError(f"{name} is no text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _OddFieldError(f"{name} is no text that can be written") from None
+    return value
+
+
+def _whole(of: dict[str, Any], name: str) -> int:
+    """A number from 0 on, also as text; of no more digits than a sequence number has."""
+    value = of[name]
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
+        raise _OddFieldError(f"{name} is no whole number")
+    return int(text)
+
+
+def _time(of: dict[str, Any], name: str) -> dt.datetime:
+    """A moment; without a zone it is UTC."""
+    moment = dt.datetime.fromisoformat(_text(of, name))
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)

@@ -39,6 +39,10 @@ TRIES_MAX = 8
 EMPTY_PAGES_MAX = 20
 """So many empty pages where a record should be: it is not there any more (AWS gives no error for a trimmed one)."""
 RECORDS_MAX = 1000
+LINE_BYTES_MAX = 64 * 1024 * 1024
+"""A longer line is no letter: a record is up to 10 MiB, 14 as base64."""
+SOURCES_MAX = 64
+"""Streams that are kept open at a time. A letter may name any."""
 
 
 class BadLetter(Exception):  # noqa: N818 - it is a value here
@@ -81,9 +85,16 @@ class Replayed:
 def letters_of_file(path: Path) -> Iterator[Letter | BadLetter]:
     """The letters of a file, line by line. Raises OSError."""
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.isspace():
-                yield _letter(line, f"line {number}")
+        number = 0
+        while line := file.readline(LINE_BYTES_MAX):
+            number += 1
+            if line.endswith(b"\n") or len(line) < LINE_BYTES_MAX:
+                if not line.isspace():
+                    yield _letter(line, f"line {number}")
+                continue
+            while (rest := file.readline(LINE_BYTES_MAX)) and not rest.endswith(b"\n"):
+                pass
+            yield BadLetter(f"line {number}: it is longer than {LINE_BYTES_MAX} bytes")
 
 
 async def letters_of_stream(source: RecordSource) -> AsyncIterator[Letter | BadLetter]:
@@ -172,9 +183,13 @@ async def replay(
             if once and key in seen:
                 result.again += 1
                 continue
-            if letter.stream not in sources:
-                sources[letter.stream] = open_source(letter.stream)
-            if await _one(letter, target, sources[letter.stream], result):
+            try:
+                source = await _source(sources, letter.stream, open_source)
+            except PenstockError as error:  # the letter names what is no stream: the others are to be replayed
+                result.failed.append((letter, error))
+                on_left(letter)
+                continue
+            if await _one(letter, target, source, result):
                 seen.add(key)
             else:
                 on_left(letter)
@@ -184,10 +199,21 @@ async def replay(
     return result
 
 
+async def _source(
+    sources: dict[str, RecordSource], stream: str, open_source: Callable[[str], RecordSource]
+) -> RecordSource:
+    """The source of a stream; the one that was asked for longest ago makes room."""
+    source = sources.pop(stream, None) or open_source(stream)
+    sources[stream] = source
+    if len(sources) > SOURCES_MAX:
+        await sources.pop(next(iter(sources))).close()
+    return source
+
+
 async def _one(letter: Letter, target: Target, source: RecordSource, result: Replayed) -> bool:
     try:
         record = await original(source, letter)
-    except PenstockError as error:  # one may be odd, and it is to be known what was replayed
+    except Exception as error:  # one may be odd, and it is to be known what was replayed
         result.failed.append((letter, error))
         return False
     is_original = record is not None
