@@ -29,7 +29,7 @@ def server_of(version: str, tls: ssl.SSLContext | None = None) -> ScriptedServer
 
 @contextlib.asynccontextmanager
 async def transport(*, ca_bundle: str | None = None, **settings: Any) -> AsyncIterator[HttpTransport]:
-    opened = HttpTransport(WireSettings(**settings), ca_bundle=ca_bundle, user_agent="penstock-tests")
+    opened = HttpTransport(WireSettings(**settings), ca_bundle=lambda: ca_bundle, user_agent="penstock-tests")
     try:
         yield opened
     finally:

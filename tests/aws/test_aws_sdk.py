@@ -6,8 +6,9 @@ import asyncio
 import datetime as dt
 import hashlib
 import json
+import ssl
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from aws_servers import Reply, ScriptedServer
@@ -16,7 +17,7 @@ from sts_answers import ASSUMED, sts_answer
 from penstock.aws.endpoints import resolve_region
 from penstock.aws.sdk import Sdk, environment_credentials
 from penstock.aws.settings import Credentials, WireSettings
-from penstock.aws.wire import Wire
+from penstock.aws.wire import NEVER, Wire
 from penstock.errors import CredentialsError, OptionError, PenstockError
 
 if TYPE_CHECKING:
@@ -195,7 +196,9 @@ async def test_a_web_identity(server: ScriptedServer, monkeypatch: pytest.Monkey
     ("settings", "environment", "region"),
     [
         ({"region": "ap-south-1"}, {"AWS_DEFAULT_REGION": "us-east-2"}, "ap-south-1"),
-        ({}, {"AWS_DEFAULT_REGION": "us-east-2", "AWS_REGION": "us-west-1"}, "us-east-2"),
+        ({}, {"AWS_DEFAULT_REGION": "us-east-2", "AWS_REGION": "us-west-1"}, "us-west-1"),
+        ({}, {"AWS_DEFAULT_REGION": "us-east-2"}, "us-east-2"),
+        ({"profile": "etl"}, {"AWS_REGION": "us-west-1"}, "us-west-1"),
         ({}, {"AWS_REGION": "us-west-1", "AWS_CONFIG_FILE": "/nonexistent/config"}, "us-west-1"),
         ({}, {}, "eu-west-3"),
         ({}, {"AWS_PROFILE": "etl"}, "eu-north-1"),
@@ -297,3 +300,113 @@ def test_a_profile_of_the_environment_that_does_not_exist(monkeypatch: pytest.Mo
     for ask in (Sdk().region, lambda: Sdk().configured_endpoint("kinesis"), Sdk().use_fips, Sdk().use_dualstack):
         with pytest.raises(PenstockError, match="nowhere"):
             ask()
+
+
+# --- where roles of profiles are assumed ---
+
+ROLES = """
+[profile base]
+aws_access_key_id = BASE
+aws_secret_access_key = secret-b
+
+[profile role]
+role_arn = arn:aws:iam::123456789012:role/reader
+source_profile = base
+
+[profile legacy]
+role_arn = arn:aws:iam::123456789012:role/reader
+source_profile = base
+sts_regional_endpoints = legacy
+"""
+
+
+def asked(sdk: Sdk, region: str | None) -> tuple[str, str]:
+    """Where the SDK would ask for a role, and for which region that is signed; nothing is sent."""
+    sent: list[tuple[str, str]] = []
+
+    def keep(request: Any, **_: Any) -> None:
+        sent.append((request.url, request.headers["Authorization"].decode().split("/")[2]))
+        raise InterruptedError
+
+    sdk.session().register("before-send.sts.AssumeRole", keep)
+    with pytest.raises(CredentialsError):
+        sdk.credentials(region=region)
+    return sent[0]
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("cn-north-1", "sts.cn-north-1.amazonaws.com.cn"),
+        ("us-gov-west-1", "sts.us-gov-west-1.amazonaws.com"),
+        ("eu-west-1", "sts.eu-west-1.amazonaws.com"),
+        ("ap-east-1", "sts.ap-east-1.amazonaws.com"),
+    ],
+)
+def test_a_role_of_a_profile_is_assumed_in_the_region(tmp_path: Path, region: str, host: str) -> None:
+    """Also when the region is given in code, or as AWS_REGION, of which the SDK knows nothing."""
+    (tmp_path / "config").write_text(ROLES)
+    assert asked(Sdk("role"), region) == (f"https://{host}/", region)
+
+
+def test_who_wants_the_global_endpoint_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").write_text(ROLES)
+    assert asked(Sdk("legacy"), "eu-west-1") == ("https://sts.amazonaws.com/", "us-east-1")
+    monkeypatch.setenv("AWS_STS_REGIONAL_ENDPOINTS", "legacy")
+    assert asked(Sdk("role"), "eu-west-1") == ("https://sts.amazonaws.com/", "us-east-1")
+
+
+@pytest.mark.parametrize("where", ["settings", "AWS_REGION"])
+async def test_a_wire_tells_the_sdk_its_region(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    (tmp_path / "config").write_text(ROLES)
+    server.otherwise = lambda received: sts_answer() if b"Action=AssumeRole" in received.body else Reply()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
+    if where == "AWS_REGION":
+        monkeypatch.setenv("AWS_REGION", "cn-north-1")
+    settings = WireSettings(
+        profile="role", endpoint_url=server.url, region="cn-north-1" if where == "settings" else None
+    )
+    async with Wire(settings) as wire:
+        await wire.call("kinesis", "ListStreams", b"{}")
+    assert "Credential=BASE/" in server.requests[0].headers["authorization"]
+    assert "/cn-north-1/sts/aws4_request" in server.requests[0].headers["authorization"]
+    assert "/cn-north-1/kinesis/aws4_request" in server.requests[-1].headers["authorization"]
+
+
+def test_two_variables_that_differ_are_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-west-1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "sa-east-1")
+    assert [Sdk().region(), Sdk().region()] == ["us-west-1", "us-west-1"]
+    (line,) = caplog.messages
+    assert line.startswith("AWS_REGION is us-west-1 and AWS_DEFAULT_REGION is sa-east-1: AWS_REGION is used")
+
+
+# --- the profile's CA bundle ---
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_the_profile_s_ca_bundle_counts_also_where_nothing_else_is_looked_up(
+    certificate_files: tuple[Path, Path], tmp_path: Path, named: bool
+) -> None:
+    """Region, endpoint and credentials are given: so the SDK was not in use, and its files were not read."""
+    certificate, key = certificate_files
+    (tmp_path / "config").write_text(f"[{'profile p' if named else 'default'}]\nca_bundle = {certificate}\n")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    async with ScriptedServer(tls=context) as server:
+        settings = WireSettings(
+            region="us-east-1", endpoint_url=server.url, credentials=Credentials("AKID", "secret"),
+            profile="p" if named else None,
+        )  # fmt: skip
+        async with Wire(settings) as wire:
+            assert await wire.call("kinesis", "ListStreams", b"{}", retry=NEVER) == b"{}"
+
+
+def test_a_bundle_given_in_code_holds_for_the_sdk_s_own_calls(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[default]\nca_bundle = /nowhere/configured.pem\n")
+    sdk = Sdk(ca_bundle="/nowhere/given.pem")
+    assert sdk.session().get_config_variable("ca_bundle") == "/nowhere/given.pem"

@@ -8,6 +8,8 @@ Everything in here may block (files, metadata services, sign-on services): call 
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +20,8 @@ from penstock.shown import one_line, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+log = logging.getLogger("penstock.aws")
 
 REASON_CHARACTERS_MAX = 500
 
@@ -39,8 +43,10 @@ class Rule(NamedTuple):
 class Sdk:
     """Look-ups for one profile. Threads may share it."""
 
-    def __init__(self, profile: str | None = None) -> None:
+    def __init__(self, profile: str | None = None, *, ca_bundle: str | None = None) -> None:
+        """``ca_bundle``: for the SDK's own calls (STS, single sign-on) too, in place of the configured one."""
         self._profile = profile
+        self._given_bundle = ca_bundle
         self._lock = threading.Lock()
         self._session: Any = None
         self._providers: dict[str, Any] = {}
@@ -53,19 +59,21 @@ class Sdk:
             return self._session
 
     def region(self) -> str | None:
-        """AWS_DEFAULT_REGION, then the profile's region (the SDK's order), then AWS_REGION."""
-        if self._profile is None and (region := os.environ.get("AWS_DEFAULT_REGION")):
-            return region
-        region = self._setting("region")
-        return region or os.environ.get("AWS_REGION") or None
+        """AWS_REGION, as the AWS SDKs for Java, Go and JavaScript have it; then AWS_DEFAULT_REGION and the profile's
+        region, as the one for Python has it. Two variables that differ are told once.
+        """
+        first, second = os.environ.get("AWS_REGION"), os.environ.get("AWS_DEFAULT_REGION")
+        if first and second and first != second:
+            _tell_regions(first, second)
+        return first or second or self._setting("region") or None
 
     def ca_bundle(self) -> str | None:
-        """AWS_CA_BUNDLE, or the profile's ``ca_bundle``; looks into files only if botocore is in use
-        already.
-        """
+        """AWS_CA_BUNDLE, or the profile's ``ca_bundle``. Where there is no configuration file, nothing is imported."""
         if bundle := os.environ.get("AWS_CA_BUNDLE"):
             return bundle
-        return self._setting("ca_bundle") if self._session is not None else None
+        if self._session is None and not os.path.exists(os.path.expanduser(_config_file())):
+            return None
+        return self._setting("ca_bundle") or None
 
     def use_fips(self) -> bool:
         """AWS_USE_FIPS_ENDPOINT, or the profile's ``use_fips_endpoint``."""
@@ -100,8 +108,9 @@ class Sdk:
             scheme: dict[str, str] = next(iter(endpoint.properties.get("authSchemes", ())), {})
         return Rule(endpoint.url, scheme.get("signingRegion"), scheme.get("signingName"))
 
-    def credentials(self, *, anew: bool = False) -> Credentials:
+    def credentials(self, *, anew: bool = False, region: str | None = None) -> Credentials:
         """Ask the credential chain. ``anew`` reads files and environment again and asks each provider again.
+        ``region`` is where a role of the profile is assumed, and single sign-on is not: that has a region of its own.
 
         Raises `CredentialsError` when no provider has any, or when the one that should have them fails.
         """
@@ -109,7 +118,12 @@ class Sdk:
             with self._lock:
                 self._session = None
         with _told(f"the AWS credentials{self._of_profile()} cannot be loaded", CredentialsError):
-            found = self.session().get_credentials()
+            session = self.session()
+            if region is not None:
+                # Without it the SDK's own STS client knows no region that was given in code, or as AWS_REGION, and asks
+                # the global endpoint of the partition "aws", which no credentials of China or GovCloud are known to.
+                session.set_config_variable("region", region)
+            found = session.get_credentials()
             frozen = found.get_frozen_credentials() if found is not None else None
             expiry = getattr(found, "_expiry_time", None)
             expires_at_s = expiry.timestamp() if expiry is not None else None
@@ -129,7 +143,11 @@ class Sdk:
             session = botocore.session.Session(profile=self._profile)
             files = ", ".join(str(session.get_config_variable(name)) for name in ("config_file", "credentials_file"))
         with _told("the AWS configuration cannot be used", CredentialsError, f" (read from {files})"):
-            session.get_scoped_config()
+            profile = session.get_scoped_config()
+        if not os.environ.get("AWS_STS_REGIONAL_ENDPOINTS") and "sts_regional_endpoints" not in profile:
+            session.set_config_variable("sts_regional_endpoints", "regional")  # older versions prefer us-east-1
+        if self._given_bundle is not None:
+            session.set_config_variable("ca_bundle", self._given_bundle)
         return session
 
     def _setting(self, name: str) -> Any:
@@ -167,6 +185,19 @@ class Sdk:
             f"no AWS credentials{self._of_profile()} were found. Looked at {LOOKED_AT}{skipped}. "
             "Set the two variables, name a profile that has credentials, or run where a role is attached"
         )
+
+
+def _config_file() -> str:
+    return os.environ.get("AWS_CONFIG_FILE") or os.path.join("~", ".aws", "config")
+
+
+@functools.lru_cache(maxsize=8)  # so that it is told once
+def _tell_regions(first: str, second: str) -> None:
+    log.warning(
+        "AWS_REGION is %s and AWS_DEFAULT_REGION is %s: AWS_REGION is used. Unset one of them, or give the region",
+        one_line(first),
+        one_line(second),
+    )
 
 
 @contextlib.contextmanager

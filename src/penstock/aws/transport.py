@@ -26,7 +26,7 @@ from penstock.aws.http.pool import Pool
 from penstock.errors import OptionError, TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from penstock.aws.http.connection import Connection
     from penstock.aws.http.multiplexed import MultiplexedConnection
@@ -61,7 +61,8 @@ class _Target(NamedTuple):
 class HttpTransport:
     """Owns the connections of one event loop. Close it before the loop ends."""
 
-    def __init__(self, settings: WireSettings, *, ca_bundle: str | None, user_agent: str) -> None:
+    def __init__(self, settings: WireSettings, *, ca_bundle: Callable[[], str | None], user_agent: str) -> None:
+        """``ca_bundle`` is asked when the first connection with TLS is opened."""
         self._settings = settings
         self._ca_bundle = ca_bundle
         self._user_agent = user_agent
@@ -189,7 +190,7 @@ class HttpTransport:
         return target
 
     def _tls(self) -> ssl.SSLContext:
-        context = tls_context(self._ca_bundle)
+        context = tls_context(self._ca_bundle())
         if not self._settings.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

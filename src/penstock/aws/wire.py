@@ -75,7 +75,9 @@ class Wire:
         self._now = now
         self._sleep = sleep
         self._retry = retry or RetryPolicy()
-        self._sdk = Sdk(self.settings.profile)
+        self._sdk = Sdk(self.settings.profile, ca_bundle=self.settings.ca_bundle)
+        self._bundle: str | None = self.settings.ca_bundle
+        self._bundle_known = self._bundle is not None
         self._region: str | None = self.settings.region  # its form was checked by the settings
         self._routes: dict[tuple[str, str | None, bool], Route] = {}
         self._parts: _Parts | None = None
@@ -171,6 +173,9 @@ class Wire:
                 self.settings, self._sdk, service, region, operation=operation, stream_arn=stream_arn
             )
         )
+        if not self._bundle_known and endpoint.url.startswith("https:"):
+            self._bundle = await asyncio.to_thread(self._sdk.ca_bundle)
+            self._bundle_known = True
         route = Route(endpoint, Signer(endpoint.signing_name, endpoint.signing_region))
         if len(self._routes) >= ROUTES_MAX:
             self._routes.clear()
@@ -191,7 +196,7 @@ class Wire:
         settings = self.settings
         transport = HttpTransport(
             settings,
-            ca_bundle=settings.ca_bundle or self._sdk.ca_bundle(),
+            ca_bundle=lambda: self._bundle,
             user_agent=_user_agent(settings.user_agent_tag),
         )
         calls = SignedCalls(transport, self.clock, rng=self._rng, now=self._now, sleep=self._sleep)
@@ -210,7 +215,8 @@ class Wire:
         given = self.settings.credentials or environment_credentials(self.settings.profile)
         if given is not None:
             return given
-        loaded: Credentials = await asyncio.to_thread(lambda: self._sdk.credentials(anew=anew))
+        region = self._region
+        loaded: Credentials = await asyncio.to_thread(lambda: self._sdk.credentials(anew=anew, region=region))
         return loaded
 
 
