@@ -130,7 +130,7 @@ def test_a_history_that_begins_after_the_batch_was_begun_is_no_answer(
 ) -> None:
     stream.add([written.record("x")])
     log: list[Commit] = []
-    assert "nobody can tell whether batch 0 is in the table" in run(Listed(log, since_s=4e9).write)
+    assert "nothing can tell whether batch 0 is in the table" in run(Listed(log, since_s=4e9).write)
     assert log == []
     assert run(Listed(log, since_s=1.0).write) == ""
     assert len(log) == 1

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import PySparkException
 
+from penstock.errors import OptionError
 from penstock.pipeline.jvm_errors import Py4JError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame
 
 _QUERY_ID = "sql.streaming.queryId"
+_WRITTEN_MAX = 1_000
 
 
 class BatchRun(NamedTuple):
@@ -60,3 +66,33 @@ def _told_by_spark(spark: Any, query_id: str, batch_id: int) -> BatchRun:
     except Py4JError:  # before Spark 4.2
         about = offsets.metadata()
     return run if about.isEmpty() else run._replace(planned_at_s=about.get().batchTimestampMs() / 1000)
+
+
+_written: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
+"""By place and writer: the run and the batch that are being written, or were written last, in this process."""
+
+
+@contextmanager
+def one_write(place: str, writer: str, run: BatchRun | None, batch_id: int, *, why: str) -> Iterator[None]:
+    """The write of a batch to a place. One that fails may be tried again.
+
+    Raises OptionError for a second one in the same run under the same name. ``why``: what would become of its rows.
+    """
+    if run is None or not run.run_id:
+        yield
+        return
+    this = (run.run_id, batch_id)
+    if _written.get((place, writer)) == this:
+        raise OptionError(
+            f"{place}: batch {batch_id} was written to this {why}. Write all its rows at once, or give each write a "
+            "name of its own, writer=..."
+        )
+    _written[place, writer] = this
+    _written.move_to_end((place, writer))
+    while len(_written) > _WRITTEN_MAX:
+        _written.popitem(last=False)
+    try:
+        yield
+    except BaseException:
+        _written.pop((place, writer), None)
+        raise

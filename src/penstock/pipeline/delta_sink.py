@@ -8,17 +8,18 @@ commit itself. So of two drivers that write one batch at the same time one commi
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import AnalysisException, PySparkException
 
 from penstock.errors import OptionError
 from penstock.pipeline.jvm_errors import Py4JError
 from penstock.pipeline.parquet_folder import ARRIVAL, few_files
-from penstock.pipeline.table_sink import Commit, History, TableSink, newest_of
+from penstock.pipeline.places import qualified
+from penstock.pipeline.table_sink import Commit, History, Newest, TableSink, newest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -38,6 +39,7 @@ _OTHERS_COMMIT = (
 )
 """Another writer made the table, or changed its columns, meanwhile. A second try is safe: a batch commits once."""
 _KEY = "penstock"
+_FORGETS = "delta.setTransactionRetentionDuration"
 
 
 class DeltaSink(TableSink):
@@ -101,15 +103,50 @@ class DeltaSink(TableSink):
                 writing.saveAsTable(self._table)
 
     def _history(self, spark: SparkSession, writer: str) -> History:
-        name = self._table or f"delta.`{_qualified(spark, self._place).replace('`', '``')}`"
+        name = self._table or f"delta.`{qualified(spark, self._place).replace('`', '``')}`"
+        asked = f"DESCRIBE HISTORY {name} LIMIT {HISTORY_MAX}"
         try:
-            rows = spark.sql(f"DESCRIBE HISTORY {name} LIMIT {HISTORY_MAX}").select("userMetadata").collect()
+            rows = spark.sql(asked).selectExpr("version", "unix_millis(timestamp) at_ms", "userMetadata").collect()
         except AnalysisException as error:
             if (error.getCondition() or "").startswith(_NO_TABLE):
                 return History({})
             raise
-        commits = (_told(row["userMetadata"]) for row in rows)
-        return History(newest_of(one for one in commits if one is not None and one.writer == writer))
+        told = [one for one in (_told(row["userMetadata"]) for row in rows) if one is not None]
+        commits = newest_of(one for one in told if one.writer == writer)
+        try:
+            state = _state_of(spark, name, writer)
+        except (Py4JError, AttributeError, TypeError):  # a Connect session, or a Spark whose Delta has other classes
+            return History(commits, may_skip=True)
+        # By default the state never forgets a writer: one that it does not know is new, however short the history is.
+        first = rows[-1] if state.forgets and rows and rows[-1]["version"] > 0 else None
+        return History(commits, None if first is None else first["at_ms"] / 1000, state.newest)
+
+
+class _State(NamedTuple):
+    """What the state of a Delta table, its log as a whole, says of a writer."""
+
+    newest: Newest | None
+    forgets: bool
+    """It keeps writers for a while only."""
+
+
+def _state_of(spark: Any, name: str, writer: str) -> _State:
+    """Delta answers this by no statement of SQL, so its own classes are asked, those that it decides by in a commit."""
+    place = spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["location"]
+    log = spark._jvm.org.apache.spark.sql.delta.DeltaLog
+    snapshot = log.forTableWithSnapshot(spark._jsparkSession, place)._2()
+    forgets = snapshot.metadata().configuration().contains(_FORGETS)
+    if not snapshot.transactions().contains(writer):
+        return _State(None, forgets)
+    found = next(one for one in _each(snapshot.setTransactions()) if one.appId() == writer)
+    at_ms = found.lastUpdated()
+    return _State(Newest(found.version(), at_ms.get() / 1000 if at_ms.isDefined() else None), forgets)
+
+
+def _each(of_scala: Any) -> Iterator[Any]:
+    iterator = of_scala.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
 
 
 def delta_settings() -> dict[str, str]:
@@ -127,12 +164,3 @@ def _told(text: str | None) -> Commit | None:
         return Commit(str(about["writer"]), int(about["batch"]), about["bounds"])
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _qualified(spark: Any, path: str) -> str:
-    """The path with its file system, as Spark's writer takes it: SQL would look for a relative one elsewhere."""
-    try:
-        found = spark._jvm.org.apache.hadoop.fs.Path(path)
-        return str(found.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).makeQualified(found))
-    except (Py4JError, AttributeError, PySparkException):  # a Connect session
-        return path

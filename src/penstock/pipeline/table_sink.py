@@ -13,13 +13,12 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
-from penstock.pipeline.batch_run import batch_run
+from penstock.pipeline.batch_run import batch_run, one_write
 from penstock.pipeline.parquet_folder import ARRIVAL, HOUR, hour_of
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.batch_run import BatchRun
 
 _WRITER = re.compile(r"[A-Za-z0-9_./:-]{1,128}")
-_WRITTEN_MAX = 1_000
+_SECOND = "table before in the same run: one commit takes a batch"
 
 
 class Commit(NamedTuple):
@@ -41,13 +40,25 @@ class Commit(NamedTuple):
     bounds: str | None = None
 
 
+class Newest(NamedTuple):
+    """The newest commit of a writer as the table's own state has it, which outlives the history."""
+
+    batch_id: int
+    at_s: float | None = None
+    """When it was committed, in seconds since 1970."""
+
+
 class History(NamedTuple):
-    """The commits of one writer that a table still knows of."""
+    """What a table still knows of one writer."""
 
     commits: dict[int, Commit]
-    """By batch."""
+    """Those that the history has, by batch."""
     since_s: float | None = None
     """The history may lack commits from before this, in seconds since 1970; None: it lacks none that matter."""
+    newest: Newest | None = None
+    """None: the table has never had a commit of this writer, or keeps no such state."""
+    may_skip: bool = False
+    """The table has such a state, which could not be asked, and leaves a write out in silence where that says so."""
 
 
 class TableSink(ABC):
@@ -91,15 +102,17 @@ class TableSink(ABC):
         self.check(batch)
         run = batch_run(batch, batch_id)
         writer = self._writer_of(run)
-        _refuse_second(self._place, writer, run, batch_id)
-        follows, self._finished = self._finished == (writer, batch_id - 1), None
-        bounds = None if run is None else run.bounds
-        there = not follows and self._has(batch.sparkSession, Commit(writer, batch_id, bounds), run)
-        if not there:
-            self._append(self._with_hour(batch), Commit(writer, batch_id, bounds))
-        # Behind a batch that was there may come another one that is.
-        self._finished = None if there else (writer, batch_id)
-        _note(self._place, writer, run, batch_id)
+        commit = Commit(writer, batch_id, None if run is None else run.bounds)
+        with one_write(self._place, writer, run, batch_id, why=_SECOND):
+            follows, self._finished = self._finished == (writer, batch_id - 1), None
+            history = None if follows else self._history(batch.sparkSession, writer)
+            there = history is not None and self._has(history, commit, run)
+            if not there:
+                self._append(self._with_hour(batch), commit)
+                if history is not None and history.may_skip:
+                    self._see(batch.sparkSession, commit)
+            # Behind a batch that was there may come another one that is.
+            self._finished = None if there else (writer, batch_id)
         return not there
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
@@ -139,8 +152,7 @@ class TableSink(ABC):
     def _history(self, spark: SparkSession, writer: str) -> History:
         """What the table knows of a writer's commits; none where there is no table yet."""
 
-    def _has(self, spark: SparkSession, commit: Commit, run: BatchRun | None) -> bool:
-        history = self._history(spark, commit.writer)
+    def _has(self, history: History, commit: Commit, run: BatchRun | None) -> bool:
         if commit.batch_id in history.commits:
             _same(self._place, history.commits[commit.batch_id], commit)
             return True
@@ -152,13 +164,33 @@ class TableSink(ABC):
                 "Nothing was written. Start the query with a new checkpoint directory, at the position to go on from"
             )
         planned_at_s = None if run is None else run.planned_at_s
+        if history.newest is not None and history.newest.batch_id >= commit.batch_id:
+            if _is_newest(history.newest, commit, planned_at_s):
+                return True
+            raise OptionError(self._forgotten(commit, history.newest.batch_id))
+        if history.newest is not None:
+            return False
         if history.since_s is not None and planned_at_s is not None and planned_at_s < history.since_s:
             raise OptionError(
-                f"{self._place}: nobody can tell whether batch {commit.batch_id} is in the table: it was begun before "
-                "the oldest snapshot that the table keeps. Nothing was written. Look for its rows; then start the "
+                f"{self._place}: nothing can tell whether batch {commit.batch_id} is in the table: it was begun before "
+                "the oldest commit that the table keeps. Nothing was written. Look for its rows; then start the "
                 "query with a new checkpoint directory, behind them or at them"
             )
         return False
+
+    def _see(self, spark: SparkSession, commit: Commit) -> None:
+        """Raises OptionError where the table has left the commit out."""
+        if commit.batch_id not in self._history(spark, commit.writer).commits:
+            raise OptionError(self._forgotten(commit, None))
+
+    def _forgotten(self, commit: Commit, newest: int | None) -> str:
+        until = "this one or a later one" if newest is None else str(newest)
+        return (
+            f"{self._place}: nothing can tell whether batch {commit.batch_id} is in the table. It has taken the batches "
+            f"of this query up to {until}, and its history no longer says of which records this one was: the "
+            "checkpoint directory was set back, or the batch is one of long ago. Nothing was written. Look for its "
+            "rows; then start the query with a new checkpoint directory, behind them or at them"
+        )
 
     def _writer_of(self, run: BatchRun | None) -> str:
         if self._writer is not None:
@@ -184,6 +216,13 @@ def newest_of(commits: Iterable[Commit]) -> dict[int, Commit]:
     return found
 
 
+def _is_newest(newest: Newest, commit: Commit, planned_at_s: float | None) -> bool:
+    """True where the newest commit is this batch: of its number, and not older than the batch as it is now."""
+    if newest.batch_id != commit.batch_id:
+        return False
+    return newest.at_s is None or planned_at_s is None or planned_at_s <= newest.at_s
+
+
 def _same(place: str, there: Commit, now: Commit) -> None:
     """Raises OptionError where a batch has other bounds than the one that was written under its number."""
     if there.bounds is not None and now.bounds is not None and there.bounds != now.bounds:
@@ -192,25 +231,3 @@ def _same(place: str, there: Commit, now: Commit) -> None:
             "has lost its newest entries, or is not the one that the table was written with. Nothing was written. "
             "Start the query with a new checkpoint directory, at the position it is to go on from"
         )
-
-
-_written: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
-"""By table and writer: the run and the batch that were written last in this process."""
-
-
-def _refuse_second(place: str, writer: str, run: BatchRun | None, batch_id: int) -> None:
-    """Raises OptionError for a second write of a batch under the same name: its rows would be taken for a repeat."""
-    if run is not None and run.run_id and _written.get((place, writer)) == (run.run_id, batch_id):
-        raise OptionError(
-            f"{place}: batch {batch_id} was written to this table before in the same run: one commit takes a batch. "
-            "Write all its rows at once, or give each write a name of its own, writer=..."
-        )
-
-
-def _note(place: str, writer: str, run: BatchRun | None, batch_id: int) -> None:
-    if run is None or not run.run_id:
-        return
-    _written[place, writer] = (run.run_id, batch_id)
-    _written.move_to_end((place, writer))
-    while len(_written) > _WRITTEN_MAX:
-        _written.popitem(last=False)

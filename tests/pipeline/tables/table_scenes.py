@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
-from penstock.pipeline import DeltaSink, IcebergSink, delta_settings
+from penstock.pipeline import DeltaSink, IcebergSink, delta_settings, delta_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -307,6 +307,117 @@ def two_drivers(scene: Scene) -> dict[str, Any]:
     return {"ids": scene.ids()}
 
 
+def others_commits(scene: Scene, count: int) -> None:
+    for _ in range(count):
+        other = scene.spark.range(100, 101).selectExpr("id", "'other' kind", "cast(null as timestamp) at")
+        if scene.kind == "iceberg":
+            other.writeTo(scene.name).append()
+        else:
+            other.write.format("delta").mode("append").save(scene.path)
+
+
+def without_history(scene: Scene) -> None:
+    """Delta: a checkpoint of the log, and nothing before it, as the table's own clean-up leaves it after 30 days."""
+    log = scene.spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+    others_commits(scene, 1)
+    table = log.forTableWithSnapshot(scene.spark._jsparkSession, scene.path)._1()
+    table.checkpoint()
+    commits = sorted((Path(scene.path) / "_delta_log").glob("*.json"))
+    for entry in commits[:-1]:
+        entry.unlink()
+        entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+    log.clearCache()
+
+
+def set_back(scene: Scene) -> dict[str, Any]:
+    """Delta: the history no longer has the commits of a checkpoint directory that is a copy from before."""
+    for first in (0, 3, 6):
+        scene.add(first, first + 3)
+    failed = [scene.run(scene.sink().write)]
+    without_history(scene)
+    written: list[bool] = []
+    sink = scene.sink()
+    scene.forget(2)  # the newest one again, as it was: a kill, and others' commits before the next start
+    failed.append(scene.run(lambda batch, number: written.append(sink.write(batch, number))))
+    scene.forget(2, offsets=True)  # the newest one is planned anew
+    newest = scene.run(scene.sink().write)
+    scene.forget(1, 2, offsets=True)
+    older = scene.run(scene.sink().write)
+    between = scene.ids()
+    failed.append(scene.run(scene.sink().write, checkpoint="checkpoint-new"))
+    return {
+        "failed": failed, "written": written, "newest": newest, "older": older, "between": between, "ids": scene.ids(),
+    }  # fmt: skip
+
+
+def set_back_behind_many_commits(scene: Scene) -> dict[str, Any]:
+    """Delta: as ``set_back``, where the commits are there and lie behind too many others to be looked at."""
+    for first in (0, 3, 6):
+        scene.add(first, first + 3)
+    failed = [scene.run(scene.sink().write)]
+    others_commits(scene, 3)
+    looked, delta_sink.HISTORY_MAX = delta_sink.HISTORY_MAX, 2
+    try:
+        scene.forget(1, 2, offsets=True)
+        stopped = scene.run(scene.sink().write)
+        failed.append(scene.run(scene.sink().write, checkpoint="checkpoint-new"))
+    finally:
+        delta_sink.HISTORY_MAX = looked
+    return {"failed": failed, "stopped": stopped, "ids": scene.ids()}
+
+
+def set_back_where_delta_cannot_be_asked(scene: Scene) -> dict[str, Any]:
+    """Delta: where its classes are not those that are known here, what it left out is seen after the write."""
+
+    def not_there(*_: Any) -> Any:
+        raise TypeError("'JavaPackage' object is not callable")
+
+    asked, delta_sink._state_of = delta_sink._state_of, not_there
+    try:
+        for first in (0, 3, 6):
+            scene.add(first, first + 3)
+        failed = [scene.run(scene.sink().write)]
+        without_history(scene)
+        scene.forget(1, 2, offsets=True)
+        stopped = scene.run(scene.sink().write)
+        between = scene.ids()
+        failed.append(scene.run(scene.sink().write, checkpoint="checkpoint-new"))
+    finally:
+        delta_sink._state_of = asked
+    return {"failed": failed, "stopped": stopped, "between": between, "ids": scene.ids()}
+
+
+def forgotten_writer(scene: Scene) -> dict[str, Any]:
+    """Delta: the table forgets writers after a while, and its history begins after the batch was begun."""
+    scene.add(0, 3)
+    failed = [scene.run(scene.sink().write)]
+    forgets = "SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 0 seconds')"
+    scene.spark.sql(f"ALTER TABLE delta.`{scene.path}` {forgets}")
+    without_history(scene)
+    scene.forget(0)
+    stopped = scene.run(scene.sink().write)
+    between = scene.ids()
+    failed.append(scene.run(scene.sink().write, checkpoint="checkpoint-new"))
+    return {"failed": failed, "stopped": stopped, "between": between, "ids": scene.ids()}
+
+
+def set_back_and_expired(scene: Scene) -> dict[str, Any]:
+    """Iceberg: a snapshot of the query that is left tells; where none is left rows come twice, and none is lost."""
+    for first in (0, 3, 6):
+        scene.add(first, first + 3)
+    failed = [scene.run(scene.sink().write)]
+    expire = f"CALL lake.system.expire_snapshots(table => '{scene.name}', older_than => current_timestamp(), "
+    scene.spark.sql(expire + "retain_last => 1)")
+    scene.forget(1, 2, offsets=True)
+    stopped = scene.run(scene.sink().write)
+    between = scene.ids()
+    others_commits(scene, 1)
+    scene.spark.sql(expire + "retain_last => 1)")
+    scene.forget(1, 2, offsets=True)
+    failed.append(scene.run(scene.sink().write))
+    return {"failed": failed, "stopped": stopped, "between": between, "ids": scene.ids()}
+
+
 def expired(scene: Scene) -> dict[str, Any]:
     """Iceberg: the snapshots from the batch's time are gone: it stops; a new query goes on."""
     scene.add(0, 4)
@@ -340,7 +451,13 @@ BOTH = (
     appended_by_partition, repeated, an_older_one_again, broken_off, two_pipelines, new_columns,
     two_writes_of_a_batch, by_hand,
 )  # fmt: skip
-OF = {"delta": (*BOTH, of_the_catalog, two_drivers), "iceberg": (*BOTH, expired, rolled_back)}
+OF = {
+    "delta": (
+        *BOTH, of_the_catalog, two_drivers, set_back, set_back_behind_many_commits,
+        set_back_where_delta_cannot_be_asked, forgotten_writer,
+    ),
+    "iceberg": (*BOTH, expired, rolled_back, set_back_and_expired),
+}  # fmt: skip
 
 
 def main(kind: str, package: str, place: str, *only: str) -> None:

@@ -117,9 +117,51 @@ def test_two_drivers(found: dict[str, Any], kind: str) -> None:
     assert found["ids"] == [0, 0, 1, 1]
 
 
+@pytest.mark.parametrize("kind", ["delta"])
+def test_set_back(found: dict[str, Any], kind: str) -> None:
+    assert found["failed"] == ["", "", ""]
+    assert found["written"] == [False]
+    for stopped, batch in ((found["newest"], 2), (found["older"], 1)):
+        assert f"nothing can tell whether batch {batch} is in the table" in stopped
+        assert "It has taken the batches of this query up to 2" in stopped
+    assert found["between"] == [*range(9), 100]
+    assert found["ids"] == sorted([*range(9), *range(9), 100]), "a new writer has no number, and is not unknown"
+
+
+@pytest.mark.parametrize("kind", ["delta"])
+def test_set_back_behind_many_commits(found: dict[str, Any], kind: str) -> None:
+    assert "nothing can tell whether batch 1 is in the table" in found["stopped"]
+    assert found["failed"] == ["", ""]
+    assert found["ids"] == sorted([*range(9), *range(9), 100, 100, 100])
+
+
+@pytest.mark.parametrize("kind", ["delta"])
+def test_set_back_where_delta_cannot_be_asked(found: dict[str, Any], kind: str) -> None:
+    assert "up to this one or a later one" in found["stopped"]
+    assert found["failed"] == ["", ""]
+    assert found["between"] == [*range(9), 100]
+    assert found["ids"] == sorted([*range(9), *range(9), 100])
+
+
+@pytest.mark.parametrize("kind", ["delta"])
+def test_forgotten_writer(found: dict[str, Any], kind: str) -> None:
+    assert "nothing can tell whether batch 0 is in the table" in found["stopped"]
+    assert found["failed"] == ["", ""]
+    assert found["between"] == [0, 1, 2, 100]
+    assert found["ids"] == sorted([0, 1, 2, 100, 0, 1, 2])
+
+
+@pytest.mark.parametrize("kind", ["iceberg"])
+def test_set_back_and_expired(found: dict[str, Any], kind: str) -> None:
+    assert "batch 1 comes after batch 2 of the same query" in found["stopped"]
+    assert found["between"] == list(range(9))
+    assert found["failed"] == ["", ""]
+    assert found["ids"] == sorted([*range(9), *range(3, 9), 100])
+
+
 @pytest.mark.parametrize("kind", ["iceberg"])
 def test_expired(found: dict[str, Any], kind: str) -> None:
-    assert "nobody can tell whether batch 0 is in the table" in found["stopped"]
+    assert "nothing can tell whether batch 0 is in the table" in found["stopped"]
     assert found["between"] == [0, 1, 2, 3, 100]
     assert found["failed"] == ["", ""]
     assert found["ids"] == sorted([0, 1, 2, 3, 100, 0, 1, 2, 3])
