@@ -28,12 +28,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
+from penstock.pipeline.batch_run import batch_run, one_write
 from penstock.pipeline.hadoop_files import HadoopFiles
 from penstock.pipeline.known import check_classic
+from penstock.pipeline.places import identity_in
 from penstock.pipeline.positions import POSITION, sort_by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -48,6 +51,7 @@ _QUERY_ID = "sql.streaming.queryId"
 _WRITER = re.compile(r"[A-Za-z0-9_]{1,64}")
 _SUFFIX = re.compile(r"[^.]*(?:\.c\d+)?\.(.*)", re.DOTALL)
 """Of a file that Spark wrote: part-00000-UUID-c000.json, or part-00000-UUID.c000.json.gz in a partition."""
+_SECOND = "folder before in the same run: the second write would take the first one's files away"
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _SECONDS_PER_HOUR = 3600
 
@@ -98,22 +102,27 @@ class BatchFolder:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch, in place of what an earlier run of it wrote. Its columns become the file's.
 
-        Raises OptionError when a column that is needed is missing.
+        Raises OptionError when a column that is needed is missing, and for a second write of a batch in one run of
+        a query, which would take the first one's files away: by this object, or by another one for the same folder,
+        however its path is spelled.
         """
         self.check(batch)
         files = HadoopFiles(batch.sparkSession)
         writer = self._writer or _query_of(batch)
         staging = f"{self._staging}/{writer}"
-        self._begin(files, writer, batch_id)
-        self._stage(batch, staging)
-        self._move(files, staging, f"batch-{batch_id:09d}-{writer}")
-        files.remove(staging)
-        self._finished = batch_id
+        with self._once(batch, writer, batch_id):
+            self._begin(files, writer, batch_id)
+            self._stage(batch, staging)
+            self._move(files, staging, f"batch-{batch_id:09d}-{writer}")
+            files.remove(staging)
+            self._finished = batch_id
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
         """As ``write``, for a batch known to have no rows: without running it. Takes away what it had written."""
-        self._begin(HadoopFiles(batch.sparkSession), self._writer or _query_of(batch), batch_id)
-        self._finished = batch_id
+        writer = self._writer or _query_of(batch)
+        with self._once(batch, writer, batch_id):
+            self._begin(HadoopFiles(batch.sparkSession), writer, batch_id)
+            self._finished = batch_id
 
     def check(self, batch: DataFrame) -> None:
         """Raises OptionError when a column that is needed is missing."""
@@ -123,6 +132,10 @@ class BatchFolder:
         faults = [f"the batch has no column {name}" for name in sorted(needed - set(batch.columns))]
         if faults:
             raise OptionError(faults)
+
+    def _once(self, batch: DataFrame, writer: str, batch_id: int) -> AbstractContextManager[None]:
+        place = identity_in(batch.sparkSession, self._path)
+        return one_write(place, writer, batch_run(batch, batch_id), batch_id, why=_SECOND)
 
     def _makes_hour(self, batch: DataFrame) -> bool:
         return HOUR in self._partition_by and HOUR not in batch.columns

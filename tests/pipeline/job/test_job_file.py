@@ -126,6 +126,35 @@ def test_one_fault_is_one_message(write_job: Write, change: str, to: str, fault:
     assert re.match(fault, found[0]), found[0]
 
 
+@pytest.mark.parametrize(
+    "second",
+    ["out", "./out/", "file:{here}/out", "FILE://{here}//out", "linked", "x/../out", "{here}/out", "out/day=1"],
+)
+def test_one_folder_spelled_twice(
+    write_job: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "linked").symlink_to("out", target_is_directory=True)
+    two = f'path = "out"\n\n[[sinks]]\nformat = "json"\npath = "{second.format(here=tmp_path)}"'
+    assert faults(write_job(GOOD.replace('path = "lake/orders"', two))) == [
+        "21: sinks[1].path: is the same as sinks[0].path: each needs a place of its own"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "to", "fault"),
+    [
+        ("lake/dead", "S3A://Lake//orders/", "13: dead_letters.path: is the same as sinks[0].path"),
+        ("checkpoints/orders", "s3n://lake/x/../orders", "17: sinks[0].path: is the same as the Spark checkpoint"),
+    ],
+)
+def test_one_place_elsewhere_spelled_twice(write_job: Write, change: str, to: str, fault: str) -> None:
+    found = faults(write_job(GOOD.replace("lake/orders", "s3://lake/orders").replace(change, to)))
+    assert len(found) == 1, found
+    assert found[0].startswith(fault)
+
+
 def test_a_module_that_cannot_be_imported(write_job: Write, tmp_path: Path) -> None:
     (tmp_path / "broken_orders_module.py").write_text("import nothing_of_this_name\n")
     (tmp_path / "raising_orders_module.py").write_text("raise RuntimeError('no')\n")

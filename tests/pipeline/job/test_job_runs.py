@@ -101,6 +101,20 @@ def test_several_sinks_dead_letters_and_repeats_from_one_read(world: World) -> N
     assert len(world.rows("dead", "reason")) == 4
 
 
+def test_one_folder_that_only_spark_knows_for_one_is_refused_before_anything_is_read(world: World) -> None:
+    """A path without a scheme is of the file system that Spark's settings say."""
+    world.put(order(1))
+    second = PARQUET.replace("{folder}/orders", "hdfs://127.0.0.1:9/{folder}/orders")
+    text = HEAD + JSON + PARQUET + second + ONCE
+    world.spark.conf.set("fs.defaultFS", "hdfs://127.0.0.1:9")
+    try:
+        ended = world.run(text)
+    finally:
+        world.spark.conf.unset("fs.defaultFS")
+    assert ended.code is ExitCode.WRONG_JOB
+    assert "sinks[1].path: is the same as sinks[0].path" in ended.errors
+
+
 def test_a_sink_that_fails_half_way_is_one_message_and_loses_nothing(world: World) -> None:
     world.put(*(order(number) for number in range(10)))
     text = HEAD + JSON + PARQUET + '[[sinks]]\nfunction = "job_functions:fail_once"\n' + ONCE

@@ -60,6 +60,14 @@ NUMBER = "snapshot-property.penstock.batch"
             'format = "iceberg"\ntable = "a.b"\n[[sinks]]\nformat = "iceberg"\ntable = "a.b"',
             "20: sinks[1].table: is the same as sinks[0].table: each needs a place of its own",
         ),
+        (
+            'format = "iceberg"\ntable = "a.b"\n[[sinks]]\nformat = "iceberg"\ntable = "`a`. b"',
+            "20: sinks[1].table: is the same as sinks[0].table: each needs a place of its own",
+        ),
+        (
+            'format = "delta"\npath = "a"\n[[sinks]]\nformat = "delta"\npath = "./a/"',
+            "20: sinks[1].path: is the same as sinks[0].path: each needs a place of its own",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_table(write_job: Callable[[str], Path], sink: str, told: str) -> None:

@@ -12,8 +12,10 @@ from penstock.pipeline.decode import split
 from penstock.pipeline.job import steps
 from penstock.pipeline.job.faults import Fault, JobFileError
 from penstock.pipeline.job.outcome import ExitCode, StepError, message_of
+from penstock.pipeline.job.rules import place_faults
 from penstock.pipeline.job.steps import MissingPackageError
 from penstock.pipeline.job.writing import require_format
+from penstock.pipeline.places import identity_in
 from penstock.spark.columns import SCHEMA
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class _Rehearsal:
         for number, sink in enumerate(self._job.sinks):
             if sink.format is not None:
                 self._try(partial(require_format, self._spark, sink.format), ("sinks", number, "format"))
+        self._faults += place_faults(self._job, partial(identity_in, self._spark))
         try:
             self._rows()
         finally:

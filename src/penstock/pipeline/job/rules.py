@@ -13,6 +13,7 @@ from penstock.pipeline.job.faults import Fault, nearest
 from penstock.pipeline.job.functions import load_function
 from penstock.pipeline.job.options import as_options
 from penstock.pipeline.job.tables import reserved_options
+from penstock.pipeline.places import collide, identity
 from penstock.spark.columns import SPARK_TYPES
 from penstock.spark.options import parse_read_options
 from penstock.spark.sink_options import parse_sink_options
@@ -37,7 +38,7 @@ def faults_of(job: Job, folder: FilePath, unknown: Collection[str] = ()) -> list
     faults += _transform(job, folder)
     for number, sink in enumerate(job.sinks):
         faults += [fault._replace(path=("sinks", number, *fault.path)) for fault in _sink(sink, folder)]
-    faults += _places(job)
+    faults += place_faults(job)
     if job.stamps is not None and job.stamps.within is not None and job.deduplicate is not None:
         faults.append(
             Fault(("stamps", "within"), "is given beside deduplicate: repeats are removed once, by one of them")
@@ -242,21 +243,28 @@ def _table(sink: Sink) -> list[Fault]:
     return faults
 
 
-def _places(job: Job) -> list[Fault]:
-    """Two writers of one folder would take each other's files away; a table takes one write of a batch."""
-    taken: dict[str, str] = {job.checkpoint.rstrip("/"): "the Spark checkpoint directory"}
+def place_faults(job: Job, same: Callable[[str], str] = identity) -> list[Fault]:
+    """Two writers of one folder would take each other's files away; a table takes one write of a batch.
+
+    ``same``: what all spellings of a path have in common.
+    """
+    taken = {same(job.checkpoint): "the Spark checkpoint directory"}
     faults = []
-    places: list[tuple[Path, str | None]] = [(("sinks", at, "path"), sink.path) for at, sink in enumerate(job.sinks)]
-    places += [(("sinks", at, "table"), sink.table) for at, sink in enumerate(job.sinks) if is_table(sink)]
-    if job.dead_letters is not None:
-        places.append((("dead_letters", "path"), job.dead_letters.path))
+    sinks = list(enumerate(job.sinks))
+    places: list[tuple[Path, str]] = [(("sinks", at, "path"), same(sink.path)) for at, sink in sinks if sink.path]
+    places += [(("sinks", at, "table"), _table_name(sink.table)) for at, sink in sinks if sink.table and is_table(sink)]
+    if job.dead_letters is not None and job.dead_letters.path is not None:
+        places.append((("dead_letters", "path"), same(job.dead_letters.path)))
     for path, place in places:
-        if place is None:
-            continue
-        before = taken.setdefault(place.rstrip("/"), Fault(path, "").place)
-        if before != Fault(path, "").place:
+        before = next((taken[one] for one in taken if collide(place, one)), None)
+        if before is not None:
             faults.append(Fault(path, f"is the same as {before}: each needs a place of its own"))
+        taken.setdefault(place, Fault(path, "").place)
     return faults
+
+
+def _table_name(table: str) -> str:
+    return table.replace("`", "").replace(" ", "")
 
 
 def _missing_file(folder: FilePath, name: str) -> str:
