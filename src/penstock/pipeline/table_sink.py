@@ -186,8 +186,8 @@ class TableSink(ABC):
     def _forgotten(self, commit: Commit, newest: int | None) -> str:
         until = "this one or a later one" if newest is None else str(newest)
         return (
-            f"{self._place}: nothing can tell whether batch {commit.batch_id} is in the table. It has taken the batches "
-            f"of this query up to {until}, and its history no longer says of which records this one was: the "
+            f"{self._place}: nothing can tell whether batch {commit.batch_id} is in the table. It has taken the "
+            f"batches of this query up to {until}, and its history no longer says of which records this one was: the "
             "checkpoint directory was set back, or the batch is one of long ago. Nothing was written. Look for its "
             "rows; then start the query with a new checkpoint directory, behind them or at them"
         )
