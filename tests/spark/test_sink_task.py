@@ -160,6 +160,17 @@ def test_rows_of_one_position_need_an_index(stream: Stream, batch_rows: int) -> 
         write(stream, columns, stamps="position", batch_rows=batch_rows)
 
 
+@pytest.mark.parametrize("apart", [1_000, 2_000, 4_999])
+def test_rows_of_one_position_far_apart_in_a_task_are_found(stream: Stream, apart: int) -> None:
+    columns = numbered(5_000) | {name: [value] * 5_000 for name, value in SOURCE.items()}
+    columns["sub_sequence_number"] = list(range(5_000))
+    columns["sub_sequence_number"][apart] = 0
+    with pytest.raises(PenstockError, match="stampIndex names an integer column"):
+        write(stream, columns, stamps="position")
+    index = {"pos": pa.array([int(row == apart) for row in range(5_000)], pa.int32())}
+    assert write(stream, columns | index, stamps="position", stampIndex="pos").rows == 5_000
+
+
 def test_stamps_by_key(stream: Stream) -> None:
     """A key that comes twice is written twice: it is the reader who takes it for a repeat."""
     write(stream, numbered(3) | {"order_id": [7, 8, 7]}, stamps="order_id")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.errors import InvalidRecordError, NotFoundError, PenstockError, ProducerClosedError, StalledError
 from penstock.model import OutRecord
+from penstock.spark.distinct import Distinct
 from penstock.spark.sink_options import BY_POSITION, NO_STAMPS
 from penstock.spark.sink_producers import ProducerSettings, abandon, hand_back, take_producer
 from penstock.spark.stamps import key_labels, position_labels, sealed
@@ -279,14 +281,18 @@ def _write(settings: SinkSettings, portions: Iterator[Rows]) -> SinkCommit:
 
 
 def _put_all(options: SinkOptions, producer: SyncProducer[Any], first: Rows, rest: Iterator[Rows]) -> int:
+    with closing(Distinct()) if first.labels is not None else nullcontext() as distinct:
+        return _put_each(options, producer, chain([first], rest), distinct)
+
+
+def _put_each(
+    options: SinkOptions, producer: SyncProducer[Any], portions: Iterable[Rows], distinct: Distinct | None
+) -> int:
     window = Window(options, producer)
     count = 0
-    last: bytes | None = None
-    portion: Rows | None = first
-    while portion is not None:
-        if portion.labels is not None:
-            _check_distinct(portion.labels, last)
-            last = portion.labels[-1]
+    for portion in portions:
+        if distinct is not None and portion.labels is not None and not distinct.add(portion.labels):
+            raise _shared_position()
         size = sum(map(len, portion.datas)) + sum(map(len, portion.keys)) + ROW_OVERHEAD_BYTES * len(portion.keys)
         window.make_room(size)
         try:
@@ -295,7 +301,6 @@ def _put_all(options: SinkOptions, producer: SyncProducer[Any], first: Rows, res
             raise InvalidRecordError(f"{options.stream}: {_place()} has a row that cannot be put: {error}") from None
         window.add(puts, size)
         count += len(portion.keys)
-        portion = next(rest, None)
     window.drain()
     return count
 
@@ -315,14 +320,13 @@ def _hash_key(text: str) -> int:
     return int(text)
 
 
-def _check_distinct(labels: list[bytes], last: bytes | None) -> None:
-    """Rows that share a stamp would be removed as repeats of one another."""
-    if labels[0] == last or len(set(labels)) < len(labels):
-        raise PenstockError(
-            "stamps position: two rows come from the same record of the source, and a reader would take one for a "
-            "repeat of the other. Number them: stampIndex names an integer column that counts the rows of a record, "
-            "the same in every run (posexplode makes one)"
-        )
+def _shared_position() -> PenstockError:
+    """Of rows that share a stamp: they would be removed as repeats of one another."""
+    return PenstockError(
+        "stamps position: two rows come from the same record of the source, and a reader would take one for a "
+        "repeat of the other. Number them: stampIndex names an integer column that counts the rows of a record, "
+        "the same in every run (posexplode makes one)"
+    )
 
 
 def _place() -> str:
