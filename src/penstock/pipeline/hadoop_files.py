@@ -30,6 +30,12 @@ class HadoopFiles:
         path = self._hadoop.Path(re.sub(r"([\\{}\[\]*?])", r"\\\1", folder) + "/" + pattern)
         return [status.getPath().toString() for status in self._system(path).globStatus(path) or ()]
 
+    def names(self, folder: str) -> list[str]:
+        """The names of all that is in a folder, sorted; none when it is empty, or there is no folder."""
+        path = self._hadoop.Path(folder)
+        system = self._system(path)
+        return sorted(one.getPath().getName() for one in system.listStatus(path)) if system.exists(path) else []
+
     def remove(self, name: str) -> None:
         """Remove a file, or a folder with all in it. No error when it is not there."""
         path = self._hadoop.Path(name)

@@ -15,6 +15,7 @@ from penstock.pipeline.job.account import Totals, batch_report, cut_ms, was_a_ba
 from penstock.pipeline.job.batches import Batches
 from penstock.pipeline.job.outcome import ExitCode, StepError, message_of, source_failed
 from penstock.pipeline.job.rehearsal import rehearse
+from penstock.pipeline.job.unfinished import clear_unfinished_start
 from penstock.pipeline.metrics import MetricsListener
 from penstock.spark.source import ADMISSION
 
@@ -40,6 +41,9 @@ def run_job(spark: SparkSession, job_file: JobFile, stopping: Stopping, show: Sh
     with _told_once():
         run = _Run(spark, job_file, stopping, show)
         rehearse(spark, job_file, run.batches)
+        left = clear_unfinished_start(spark, job_file.job.checkpoint)
+        if left:
+            show.began_anew(job_file.job.checkpoint, left)
         listener = MetricsListener(spark)
         spark.streams.addListener(listener)
         try:

@@ -41,6 +41,11 @@ class Show:
             lines += [f"  {'':{width}}  note: {one.note}"] if one.note else []
         self._text("\n".join(lines))
 
+    def began_anew(self, checkpoint: str, removed: list[str]) -> None:
+        """A former start was killed before it had written an offset, and what it left is removed."""
+        self._event("began_anew", checkpoint=checkpoint, removed=removed)
+        self._text(f"a former start was killed before its first batch; removed from {checkpoint}: {', '.join(removed)}")
+
     def started(self, name: str, query_id: str) -> None:
         """The query runs."""
         self._event("started", job=name, query_id=query_id)
