@@ -123,6 +123,24 @@ def test_what_options_promise_is_told_too() -> None:
     assert told <= set(report.told)
 
 
+def test_a_handover_waits_for_the_parts_that_only_a_busy_program_can_take() -> None:
+    leaves = tuple(Leave(at_s=32.0 + 0.1 * one, worker=one) for one in range(2))
+    joins = tuple(Join(at_s=30.6 + 0.1 * one) for one in range(2))
+    plan = FaultPlan(
+        seed=2_000_152, workers=2, shards=5, duration_s=45.0, records_per_s=20.0, handle_s=0.5, parts=True,
+        settings={"drain_deadline_s": 5.0, "batch_records_max": 3, "cadence": "prompt"}, faults=joins + leaves,
+    )  # fmt: skip
+    report = Simulator(plan).run()
+    assert report.ok, report
+    assert report.duplicates == 0
+
+
+@pytest.mark.parametrize("seed", [1_000_187, 2_000_152])
+def test_no_rule_breaks_where_one_did(seed: int) -> None:
+    report = Simulator(FaultPlan.draw(seed)).run()
+    assert report.ok, report
+
+
 def test_planned_moves_repeat_nothing() -> None:
     faults = (
         *(Join(at_s=10.0 + one) for one in range(3)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 T = TypeVar("T")
+
+CALLER: ContextVar[threading.Thread | None] = ContextVar("CALLER", default=None)
+"""In what runs on such a loop: the thread that asked for it. None: work of the loop's own program."""
 
 CLOSE_TIMEOUT_S = 10.0
 """How long `LoopThread.close` waits for cancelled work to end."""
@@ -61,7 +65,11 @@ class LoopThread:
             if self._closed:
                 work.close()
                 raise RuntimeError("the loop thread is closed")
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            asks = CALLER.set(threading.current_thread())  # the loop's task begins with a copy of this context
+            try:
+                future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            finally:
+                CALLER.reset(asks)
         try:
             return future.result(timeout_s)
         except concurrent.futures.CancelledError:

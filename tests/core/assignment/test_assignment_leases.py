@@ -12,6 +12,8 @@ from penstock.core.assignment import (
     LeaseView,
     births,
     births_at_end,
+    births_beyond_end,
+    children_of,
     needs_search,
     served,
     startable,
@@ -117,6 +119,23 @@ def test_a_merge_whose_other_parent_is_not_born_yet_is_not_created():
     assert len(births_at_end(merged, both)) == 1
     trimmed = Lineage([one for one in EXAMPLE.shards.values() if one.shard_id not in map(shard_id_of, (0, 1, 6))])
     assert born(trimmed, held=(4, 9, 10), ended=(7, 5)) == {8: "TRIM_HORIZON"}
+
+
+def test_a_merge_of_two_trimmed_parents_has_its_lease_whichever_of_them_ends():
+    """Neither end tells of it. If each left it to the other one, which is not stored as ended yet, both could."""
+    for me, other in ((6, 7), (7, 6)):
+        held = {shard_id_of(me): True, shard_id_of(other): False}
+        children = children_of(shard_id_of(me), EXAMPLE, held)
+        assert [child.shard_id for child in children] == [shard_id_of(8)]
+        found = births_beyond_end(children, EXAMPLE, held, LATEST)
+        assert (shard_id_of(8), "TRIM_HORIZON") in [(one.shard.shard_id, one.start) for one in found]
+
+
+def test_a_trimmed_parent_does_not_bring_back_children_that_are_done():
+    merged = shard(11, 8, first=0, last=39, closed=False)
+    held = {shard_id_of(6): True, shard_id_of(7): True, shard_id_of(11): False}
+    assert children_of(shard_id_of(6), EXAMPLE.including([merged]), held) == []
+    assert children_of(shard_id_of(99), EXAMPLE, held) == []
 
 
 # --- histories --------------------------------------------------------------------------------------

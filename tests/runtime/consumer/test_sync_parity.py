@@ -35,7 +35,7 @@ FACES = [
 MISSING = {
     ShardReader: {
         "a worker's, on the loop": ["run", "heard", "stop", "drain", "resume", "hand_over", "over", "row", "children"],
-        "the consumer's, on the loop": ["take", "take_back", "asks", "use_order"],
+        "the consumer's, on the loop": ["take", "take_back", "use_order"],
         "it changes while a thread looks at it": ["ledger"],
         "Consumer.seek is a user's way to it, which opens the feed": ["seek"],
     },

@@ -1,6 +1,13 @@
 """Who reads which shard, and which leases there are: decisions from what a worker sees, without any I/O."""
 
-from penstock.core.assignment.births import Birth, births, births_at_end, needs_search
+from penstock.core.assignment.births import (
+    Birth,
+    births,
+    births_at_end,
+    births_beyond_end,
+    children_of,
+    needs_search,
+)
 from penstock.core.assignment.decide import Decision, decide
 from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWatch, Place
 from penstock.core.assignment.plan import Plan, plan, receiver_for
@@ -28,6 +35,8 @@ __all__ = [
     "WorkerView",
     "births",
     "births_at_end",
+    "births_beyond_end",
+    "children_of",
     "decide",
     "is_free",
     "needs_search",

@@ -44,6 +44,30 @@ def needs_search(children: Iterable[Shard], held: Mapping[str, bool]) -> bool:
     return any(parent not in held for child in children for parent in child.parents)
 
 
+def children_of(shard_id: str, lineage: Lineage, held: Mapping[str, bool]) -> list[Shard]:
+    """The children of a shard that ended without a word of them, as it was trimmed; without those that have
+    descendants which are read, or were: they are done.
+    """
+    if shard_id not in lineage:
+        return []
+    done = lineage.ancestors(one for one in held if one in lineage)
+    return [lineage.shards[child] for child in lineage.children(shard_id) if child not in done]
+
+
+def births_beyond_end(
+    children: Iterable[Shard], lineage: Lineage, held: Mapping[str, bool], start: StartAt
+) -> list[Birth]:
+    """The leases to create when a shard's end alone does not tell them: of its children, and of whatever is missing.
+
+    A child of two parents that both have a lease gets its own at once, as in `births_at_end`. Else two parents that end
+    at the same moment would each leave it to the other, which is not stored as ended yet.
+    """
+    sure = [child for child in children if not needs_search([child], held)]
+    found = births_at_end(sure, held)
+    known = {**dict.fromkeys((child.shard_id for child in sure), False), **held}
+    return found + births(lineage, known, start)
+
+
 def births(
     lineage: Lineage,
     held: Mapping[str, bool],

@@ -50,6 +50,10 @@ class _Lane:
         self.turn = 0
         """Grows when it must not be waited for any more."""
 
+    def waits(self) -> bool:
+        """True while something of it is to be handed out again."""
+        return self.again is not None and self.again.first() is not None
+
 
 class KeyQueue:
     """A lane for each key that has records which are not settled."""
@@ -134,7 +138,7 @@ class KeyQueue:
         if lane.busy is ticket:
             lane.busy = None
             self._out -= 1
-            if lane.fresh or (lane.again is not None and lane.again.first() is not None):
+            if lane.fresh or lane.waits():
                 lane.queued = True
                 self._ready.append(lane)
             else:
@@ -157,9 +161,9 @@ class KeyQueue:
 
     def has_gaps(self) -> bool:
         """True when there are such records before others that were, or such parts of a record that was begun: no
-        checkpoint passes them.
+        checkpoint passes them. Without those whose key waits for its next try: that comes again anyway.
         """
-        runs = (lane.fresh[0] for lane in self._lanes.values() if lane.fresh)
+        runs = (lane.fresh[0] for lane in self._lanes.values() if lane.fresh and not lane.waits())
         return any(self._fills(run.page, run.places[run.at]) for run in runs)
 
     def _fills(self, page: Page[Any], place: int) -> bool:
@@ -190,5 +194,5 @@ class KeyQueue:
 
     def _leave(self, lane: _Lane) -> None:
         """A key without records is forgotten."""
-        if lane.busy is None and not lane.fresh and (lane.again is None or lane.again.first() is None):
+        if lane.busy is None and not lane.fresh and not lane.waits():
             del self._lanes[lane.key]

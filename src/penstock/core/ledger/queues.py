@@ -56,7 +56,9 @@ class Queue(Protocol):
         """True when there are records that were never handed out."""
 
     def has_gaps(self) -> bool:
-        """True when there are such records before others that were, or such parts of a record that was begun."""
+        """True when there are such records before others that were, or such parts of a record that was begun; without
+        those that stand behind what waits for its next try.
+        """
 
 
 class _Fresh:
@@ -177,8 +179,8 @@ class PositionQueue:
         return bool(self._fresh)
 
     def has_gaps(self) -> bool:
-        """New ones are handed out in their order."""
-        return self._fresh.rest() > 0
+        """New ones are handed out in their order, behind what waits."""
+        return self._fresh.rest() > 0 and self._waiting.first() is None
 
 
 class DueQueue:

@@ -169,7 +169,10 @@ class Consumer:
         self._running.add_done_callback(lambda _: self._ready.stirred.set())
 
     async def close(self) -> None:
-        """Hand over all shards, within the drain's deadline, and end. Nothing more is handed out."""
+        """Hand over all shards, within the drain's deadline, and end. Nothing more is handed out, but for the rest of
+        what was begun (parts of a record, keys that are behind others), to callers that still ask for it.
+        """
+        self._ready.closes()
         self._close_soon()
         assert self._closing is not None
         await asyncio.shield(self._closing)
@@ -259,13 +262,15 @@ class Consumer:
         shard, or of all: ShardReadError and others.
         """
         try:
-            while True:
-                await self._breath.take()
-                batch = self._ready.take()
-                if batch is not None:
-                    yield batch
-                elif not await self._more():
-                    return
+            with self._ready.asking.lasts() as asked:
+                while True:
+                    await self._breath.take()
+                    batch = self._ready.take()
+                    if batch is not None:
+                        yield batch
+                        asked()
+                    elif not await self._more():
+                        return
         finally:
             self._ready.take_back()
 
@@ -289,6 +294,7 @@ class Consumer:
             raise ValueError("records_max must be at least 1")
         loop, found, left = asyncio.get_running_loop(), list[Any](), records_max
         end_s = None if wait_s is None else loop.time() + wait_s
+        self._ready.asking.once()
         await self._breath.take()
         while True:
             try:
@@ -319,7 +325,7 @@ class Consumer:
                     offered = [one for one in offered if not one.is_over and one is not reader]
                     offered.append(reader)
                     yield reader
-                elif not await self._more(of_batches=False):
+                elif not await self._more():
                     return
         finally:
             for reader in offered:
@@ -428,7 +434,7 @@ class Consumer:
 
     # --- parts ----------------------------------------------------------------------------------
 
-    async def _more(self, end_s: float | None = None, *, of_batches: bool = True) -> bool:
+    async def _more(self, end_s: float | None = None) -> bool:
         """Wait until there may be something to take; False: nothing more will come. Raises what ended the worker."""
         running = self._running
         if running is not None and running.done() and not running.cancelled():
@@ -439,11 +445,7 @@ class Consumer:
             return False
         self._ready.stirred.clear()
         wait_s = None if end_s is None else max(0.0, end_s - asyncio.get_running_loop().time())
-        self._ready.asking += of_batches
-        try:
-            await wait_set(self._ready.stirred, wait_s)
-        finally:
-            self._ready.asking -= of_batches
+        await wait_set(self._ready.stirred, wait_s)
         return True
 
     def _on_reader(self, reader: ShardReader) -> None:

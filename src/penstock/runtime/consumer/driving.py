@@ -98,14 +98,14 @@ async def drive(
                 await _called(handler, given)
 
     async def follow(reader: ShardReader) -> None:
-        if each_record and isinstance(concurrency, Unordered):
-            await _records_side_by_side(reader, call, slots)
-        elif slots == 1:
-            while (batch := await reader.next_batch()) is not None:
-                await _one(batch, call, each_record)
-        else:
-            # Also while all slots are taken: a handover waits until the keys that are behind have caught up.
-            with reader.asks():
+        # Also while all slots are taken: a handover waits until what is behind has caught up.
+        with reader.asking.lasts():
+            if each_record and isinstance(concurrency, Unordered):
+                await _records_side_by_side(reader, call, slots)
+            elif slots == 1:
+                while (batch := await reader.next_batch()) is not None:
+                    await _one(batch, call, each_record)
+            else:
                 await _side_by_side(reader, call, slots, each_record)
 
     try:

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from penstock.runtime.shard.asking import Asking
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -23,8 +25,8 @@ class Ready:
 
     def __init__(self) -> None:
         self.stirred = asyncio.Event()
-        self.asking = 0
-        """Callers that wait for records of whichever shard."""
+        self.asking = Asking()
+        """Callers that take records of whichever shard."""
         self.held: dict[ShardReader, None] = {}
         self.records_before = 0
         """Handed out by shards that are held no more."""
@@ -38,7 +40,7 @@ class Ready:
         """A shard is held from now on; its records are not offered before `add`."""
         self.held[reader] = None
         reader.on_stir = self._stir_held
-        reader.is_asked = lambda: self.asking > 0
+        reader.is_asked = lambda: bool(self.asking)
         reader.on_left = self.offer
 
     def add(self, reader: ShardReader) -> None:
@@ -101,6 +103,11 @@ class Ready:
                 raise KeyError(f"{named}: several streams have a shard of this id; name it by a batch or AssignedShard")
             found += readers
         return found
+
+    def closes(self) -> None:
+        """The current caller has closed the consumer: it takes nothing more."""
+        for asking in (self.asking, *(reader.asking for reader in self.held)):
+            asking.closes()
 
     def take_back(self) -> None:
         """Whoever read all of them has left: what is out is handed out again."""

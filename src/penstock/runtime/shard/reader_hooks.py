@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.errors import ShardStoppedError
+from penstock.runtime.shard.asking import Asking
 from penstock.runtime.shard.origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from penstock.core.feeding.pages import ChildShard
     from penstock.core.leases import LeaseRow
@@ -59,10 +59,10 @@ class ReaderHooks:
         self.batches_delivered = 0
         self.let_go: Callable[[], None] | None = None
         """Gives the shard back, to whoever comes for it; set by whoever holds it."""
-        self.asking = 0
-        """Callers that wait for records of this shard."""
+        self.asking = Asking()
+        """Callers that take records of this shard."""
         self.is_asked: Callable[[], bool] = lambda: False
-        """True when somebody waits for records of any shard."""
+        """True while there are callers that take records of any shard."""
         self.on_stir: Callable[[ShardReader], None] | None = None
         """Called when there may be something to take, or the reader is over."""
         self.on_left: Callable[[ShardReader], None] | None = None
@@ -129,15 +129,6 @@ class ReaderHooks:
     def millis_behind_latest(self) -> int | None:
         """How old the shard's newest record was when it was read last; 0 at the tip, None: not told yet."""
         return self._filling.millis_behind_latest
-
-    @contextlib.contextmanager
-    def asks(self) -> Iterator[None]:
-        """Somebody waits for records of this shard meanwhile."""
-        self.asking += 1
-        try:
-            yield
-        finally:
-            self.asking -= 1
 
 
 def stopped(stream: str, shard_id: str, ending: Ending) -> ShardStoppedError:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.two_phase import PendingCheckpoint, Resumed
 
 ALARM_S_MIN = 0.01  # what is due by time is looked after at most so often
+GAPS_LOOK_S = 0.1
+"""A handover that waits for callers to take the rest looks so often whether they are still there."""
 
 
 class ShardReader(ReaderHooks):
@@ -176,6 +178,10 @@ class ShardReader(ReaderHooks):
         """The next records, waited for; None when there will be none in this tenure. Raises what ended the reading,
         and ShardStoppedError where the policies have stopped the shard (`Stop`).
         """
+        self.asking.once()
+        return await self._next_batch()
+
+    async def _next_batch(self) -> Batch[Record] | None:
         await self._breath.take()
         while not self.is_over:
             self._stirred.clear()  # before the look, which may itself end the reading
@@ -187,8 +193,7 @@ class ShardReader(ReaderHooks):
                 return batch
             if self._storing.furthest is not None and self.ledger.safe.is_end:
                 return None
-            with self.asks():
-                await wait_set(self._stirred, None)
+            await wait_set(self._stirred, None)
         if self.failure is not None:
             raise self.failure
         return None
@@ -197,8 +202,10 @@ class ShardReader(ReaderHooks):
         """Batches until the tenure ends. Who leaves early gives back what he did not settle: it is handed out again."""
         self.is_iterated = True
         try:
-            while (batch := await self.next_batch()) is not None:
-                yield batch
+            with self.asking.lasts() as asked:
+                while (batch := await self._next_batch()) is not None:
+                    yield batch
+                    asked()
         finally:
             self.is_iterated = False
             self.take_back()
@@ -318,8 +325,9 @@ class ShardReader(ReaderHooks):
         await self._over.wait()
 
     async def drain(self, deadline_s: float) -> bool:
-        """Hand out no more; wait until what is out is settled, letters are written, and nothing is pending. False when
-        the deadline came first.
+        """Hand out no more, but for what lies before records that were handed out, while there is a caller that takes
+        it: that would have them come again. Wait until what is out is settled, letters are written, and nothing is
+        pending. False when the deadline came first.
         """
         self.ledger.draining = self.ledger.filling = True
         end_s = self._loop.time() + deadline_s
@@ -328,7 +336,8 @@ class ShardReader(ReaderHooks):
                 async with asyncio.timeout(deadline_s):
                     await self.before_leaving()
         while not self._is_drained and (wait_s := end_s - self._loop.time()) > 0:
-            await self._pause(wait_s)
+            # Nothing tells when a task or a thread ends that was expected to ask again.
+            await self._pause(min(wait_s, GAPS_LOOK_S) if self.ledger.has_gaps else wait_s)
         return self._is_drained
 
     @property

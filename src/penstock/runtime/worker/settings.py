@@ -59,7 +59,9 @@ class WorkerSettings:
     warm_deadline_s: float = 3.0
     """How long an owner waits for the receiver of a shard to warm up."""
     drain_deadline_s: float = 10.0
-    """How long an owner waits for what is out to be settled, before it hands a shard over all the same."""
+    """How long an owner waits for what is out to be settled, before it hands a shard over all the same. It also waits
+    for a program that has begun what it can only take later: the parts of a record, keys that are behind others.
+    """
     warm_bytes_max: int = 16 * MIB
     """What the receiver of a shard reads ahead."""
     look_interval_s: float = 0.5

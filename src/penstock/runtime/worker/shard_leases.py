@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.core.assignment.births import Birth, births, births_at_end, needs_search
+from penstock.core.assignment.births import (
+    Birth,
+    births,
+    births_at_end,
+    births_beyond_end,
+    children_of,
+    needs_search,
+)
 from penstock.core.assignment.rows import shard_view
 from penstock.core.assignment.upkeep import HoleAudit, served
 from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, Unknown, writes
@@ -92,7 +99,9 @@ class ShardLeases:
             rows = [row for row in (await self._table.scan(consistent=True)).rows if row.stream == part.text]
             held = {shard_id_of(row.key): row.ended for row in rows} | held
         if not shards or needs_search(shards, held):
-            found = births(_lineage(await part.list_shards(), rows), held, self._start_at)
+            lineage = _lineage(await part.list_shards(), rows)
+            shards = shards or children_of(me, lineage, held)
+            found = births_beyond_end(shards, lineage, held, self._start_at)
         else:
             found = births_at_end(shards, held)
         names = frozenset(shard.shard_id for shard in shards)
