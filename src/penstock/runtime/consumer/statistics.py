@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.core.ledger.parts import Part
 from penstock.model import Position
 from penstock.runtime.shard.origin import Origin
 
@@ -118,7 +119,8 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 def shard_statistics(reader: ShardReader, now_s: float, service_now_s: float) -> ShardStatistics:
     """The figures of one shard. ``now_s`` is the loop's clock, ``service_now_s`` the service's time (epoch seconds)."""
     ledger = reader.ledger
-    oldest = ledger.oldest_record
+    first: Any = ledger.oldest_record
+    oldest = first.record if isinstance(first, Part) else first
     out_since_s = ledger.out_since_s
     return ShardStatistics(
         stream=reader.stream,
