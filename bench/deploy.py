@@ -4,14 +4,20 @@ Every worker is a process. ``one_by_one``: each is stopped, then its successor i
 are started, then the four old ones stopped. A gap is the time between two deliveries of a shard around its move, less
 the shard's median spacing before. The local Kinesis enforces AWS's limits per shard; leases are in DynamoDB Local.
 The failover time is 10 s, everything else as it is by default.
+
+``gap_p99_ms_400_shards`` and ``…_1000_shards``: a deploy of a worker that reads so many shards, in one process, with a
+lease table that answers in 6 ms. The new worker starts, has its half, and the old one is closed. A gap is the time from
+`on_shards_revoked` to `on_shards_assigned` of the same shard. ``freed``: shards that were not handed over but free.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
 import tempfile
 import time
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,13 +27,20 @@ from bench._fleet import STEADY_S, Fleet, by_shard, duplicates, moves, p99, two_
 from bench._form import cpu_of_s, judge, options, report, say, wanted
 from bench.local import call
 from bench.wire import set_environment
+from penstock import Consumer, MemoryLeaseTable, StartAt, WorkerSettings
+from penstock.runtime.shard.origin import Origin
 from penstock.testing import LocalKinesis
+from penstock.testing.memory_stream import MemoryStream
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from bench._form import Result
+    from penstock import AssignedShard
+    from penstock.core.leases import LeaseRow, Outcome, Write
+    from penstock.core.leases.listing import Listing
+    from penstock.core.leases.membership import WorkerRow
     from penstock.local.spawned import SpawnedKinesis
 
 STREAM = "bench"
@@ -38,7 +51,11 @@ SPACING_S = 6.0
 DEPLOY_ROUNDS = 2
 KILL_ROUNDS = 2
 ROUNDS = 3
+MANY_ROUNDS = 3
 IDLE_S = 3.0
+TABLE_ANSWER_S = 0.006
+DEADLINE_S = 120.0
+LOOK_S = 0.05
 
 
 @contextmanager
@@ -294,15 +311,118 @@ def scale_result(leases: str, folder: Path) -> Result:
     return judge("scale_1_to_4_s", took_s, unit="s", goal=5, sense="at_most")
 
 
+# --- many shards ------------------------------------------------------------------------------------------
+
+
+class AnsweringIn(MemoryLeaseTable):
+    """A lease table in memory, as far away as one in a service."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    async def create(self, row: LeaseRow) -> Outcome:
+        await asyncio.sleep(self._seconds)
+        return await super().create(row)
+
+    async def write(self, write: Write) -> Outcome:
+        await asyncio.sleep(self._seconds)
+        return await super().write(write)
+
+    async def get(self, key: str) -> LeaseRow | None:
+        await asyncio.sleep(self._seconds)
+        return await super().get(key)
+
+    async def scan(self, *, consistent: bool = False) -> Listing:
+        await asyncio.sleep(self._seconds)
+        return await super().scan(consistent=consistent)
+
+    async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
+        await asyncio.sleep(self._seconds)
+        return await super().workers(consistent=consistent)
+
+    async def put_worker(self, row: WorkerRow) -> Outcome:
+        await asyncio.sleep(self._seconds)
+        return await super().put_worker(row)
+
+
+class ManyShards(NamedTuple):
+    """What one deploy of a worker with many shards did."""
+
+    gaps_ms: list[float]
+    freed: int
+
+
+async def deploy_of_many(shards: int) -> ManyShards:
+    """A second worker beside the first, which is closed when each has half; when all shards are with the new one."""
+    stream, table = MemoryStream(STREAM, shards=shards), AnsweringIn(TABLE_ANSWER_S)
+    revoked_s: dict[str, float] = {}
+    gaps_ms: list[float] = []
+    origins: Counter[Origin] = Counter()
+    held: Counter[int] = Counter()
+
+    async def went(given: Sequence[AssignedShard]) -> None:
+        revoked_s.update(dict.fromkeys((one.shard_id for one in given), time.monotonic()))
+
+    def consumer(number: int) -> Consumer:
+        async def came(given: Sequence[AssignedShard]) -> None:
+            held[number] += len(given)
+            for one in given:
+                if one.shard_id in revoked_s:
+                    gaps_ms.append((time.monotonic() - revoked_s.pop(one.shard_id)) * 1e3)
+                    origins[one.origin] += 1
+
+        return Consumer(
+            stream.source(), application="many", worker_id=f"w{number}", leases=table, on_shards_assigned=came,
+            on_shards_revoked=went, settings=WorkerSettings(start_at=StartAt.TRIM_HORIZON),
+        )  # fmt: skip
+
+    async def until(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                await asyncio.sleep(LOOK_S)
+
+    async with consumer(1) as old:
+        await until(lambda: held[1] == shards)
+        async with consumer(2):
+            await until(lambda: held[2] >= shards // 2 and not revoked_s)
+            await asyncio.sleep(IDLE_S)
+            await old.close()
+            await until(lambda: held[2] >= shards)
+            done = ManyShards(list(gaps_ms), shards - origins[Origin.HANDED_OVER])
+    return done
+
+
+def many_results(asked: Namespace) -> list[Result]:
+    """At each number of shards."""
+    results, freed = [], []
+    for shards, goal_ms in ((400, 250), (1000, 700)):
+        name = f"gap_p99_ms_{shards}_shards"
+        if wanted(name, asked) or wanted("freed", asked):
+            rounds = [asyncio.run(deploy_of_many(shards)) for _ in range(MANY_ROUNDS)]
+            for one in rounds:
+                say(f"{shards} shards: {len(one.gaps_ms)} moves, gaps p50 {statistics.median(one.gaps_ms):.0f} ms, p99 "
+                    f"{p99(one.gaps_ms):.0f} ms, most {max(one.gaps_ms):.0f} ms; {one.freed} freed")  # fmt: skip
+            freed += [one.freed for one in rounds]
+            results.append(judge(name, [p99(one.gaps_ms) for one in rounds], unit="ms", goal=goal_ms, sense="at_most"))
+    if freed:
+        results.append(judge("freed", [sum(freed)], unit="shards", goal=0, sense="at_most"))
+    return results
+
+
 def main() -> None:
     asked = options(__doc__ or "")
     set_environment()
+    results = many_results(asked)
+    if asked.only and not {*asked.only} - {result.case for result in results}:
+        report("deploy", [result for result in results if wanted(result.case, asked)], as_json=asked.json)
+        return
     with tempfile.TemporaryDirectory() as path, dynamodb() as leases:
         folder = Path(path)
         # Installed packages are compiled: so are these, at the first start, whatever the environment says.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
-        results = deploy_results(leases, folder, asked)
+        results += deploy_results(leases, folder, asked)
         results += kill_results(leases, folder, asked)
         results += start_results(leases, folder, asked)
         if wanted("child_delay_ms", asked):

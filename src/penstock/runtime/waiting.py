@@ -1,4 +1,4 @@
-"""Waiting for an event, for a while at most; one timer that is set again and again."""
+"""Waiting for an event, for a while at most; for many things side by side; a timer that is set again and again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterable
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
 async def wait_set(event: asyncio.Event, timeout_s: float | None) -> None:
@@ -19,6 +22,26 @@ async def wait_set(event: asyncio.Event, timeout_s: float | None) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await event.wait()
+
+
+async def side_by_side(work: Callable[[T], Awaitable[object]], given: Iterable[T], at_once_max: int) -> None:
+    """Do this with each of the given, so many at the same time. What one of them raises holds up no other: when all are
+    through, the first error is raised that repeating does not mend, else the first one.
+    """
+    left, errors = iter(given), list[Exception]()
+
+    async def hand() -> None:
+        for one in left:
+            try:
+                await work(one)
+            except Exception as error:
+                errors.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once_max):
+            group.create_task(hand())
+    if errors:
+        raise next((error for error in errors if not getattr(error, "retryable", False)), errors[0])
 
 
 def is_cancelled() -> bool:

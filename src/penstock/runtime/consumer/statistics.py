@@ -120,7 +120,7 @@ def shard_statistics(reader: ShardReader, now_s: float, service_now_s: float) ->
     """The figures of one shard. ``now_s`` is the loop's clock, ``service_now_s`` the service's time (epoch seconds)."""
     ledger = reader.ledger
     first: Any = ledger.oldest_record
-    oldest = first.record if isinstance(first, Part) else first
+    oldest: Any = first.record if isinstance(first, Part) else first
     out_since_s = ledger.out_since_s
     return ShardStatistics(
         stream=reader.stream,
