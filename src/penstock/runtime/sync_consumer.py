@@ -78,11 +78,15 @@ class SyncConsumer:
             on_event=on_event,
         )
         self.application = application
-        self.worker_id = self._consumer.worker_id
         self.settings = self._consumer.settings
         self._thread = LoopThread("penstock-consumer")
         self._closing = threading.Lock()
         self._last: ConsumerStatistics | None = None
+
+    @property
+    def worker_id(self) -> str:
+        """As `Consumer.worker_id`."""
+        return self._consumer.worker_id
 
     # --- life -----------------------------------------------------------------------------------
 

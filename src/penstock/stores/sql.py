@@ -62,6 +62,7 @@ LEASE_COLUMNS: Mapping[str, Column] = MappingProxyType(
         names.CHECKPOINT_OWNER: Column("checkpoint_owner", TEXT),
         names.ENTITY: Column("entity_type", TEXT),
         names.READ_UNTIL: Column("read_until_ms", NUMBER),
+        names.PROCESS: Column("process", TEXT),
     }
 )
 WORKER_COLUMNS: Mapping[str, Column] = MappingProxyType(
@@ -78,6 +79,7 @@ WORKER_COLUMNS: Mapping[str, Column] = MappingProxyType(
         members.LEASES_MAX: Column("leases_max", NUMBER),
         members.AVOIDS: Column("avoids", TEXTS),
         members.STREAM: Column("stream", TEXT),
+        members.PROCESS: Column("process", TEXT),
     }
 )
 

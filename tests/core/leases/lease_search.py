@@ -5,7 +5,8 @@ step that is possible is taken: time passes, a process is told the time (or not:
 answered, lost, answered with an error, or arrives late, a process dies, a lease is settled, given, received, freed.
 Times are small whole numbers before now, which is always 0; counters are bounded. What steps a worker has depends on
 the row and on itself alone, so each is computed once, and worlds are made of numbers. Workers are interchangeable:
-each calls itself ``me`` and whoever else ``other``, which of them does not matter to it.
+each calls itself ``me`` and whoever else ``other``, which of them does not matter to it. As twins they have one name,
+and only the processes are called so.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ FENCE_AGE = 2
 TAKE_AGE = 3
 """Of what is older nothing depends any more: a fence has fallen, a lease that did not move may be taken."""
 UNKNOWN = Unknown("?")
+TWIN = "twin"
+"""The one name of all processes, where they are twins."""
 
 
 class Under(NamedTuple):
@@ -100,6 +103,8 @@ class Bounds:
     ends: int = 0
     asks: int = 0
     """Both with two workers only: of three a lease would have to be given to one by name."""
+    twins: bool = False
+    """All are processes of one worker id."""
 
 
 World = tuple[int, tuple[int, ...]]
@@ -170,7 +175,7 @@ class Search:
         if found is None:
             seen = _as_seen(self._tables.values[table], owns)
             found = self._steps[table, worker, owns] = [
-                (step, self._tables(_as_seen(after, True)), self._workers(changed), after.row.actual_owner)
+                (step, self._tables(_as_seen(after, True)), self._workers(changed), _owner_of(after.row))
                 for step, after, changed in self._of_worker(seen, self._workers.values[worker])
                 if after.row.counter <= self.bounds.counter
             ]
@@ -214,7 +219,7 @@ class Search:
                 case Began(token):
                     table = table._replace(token=token)
                     self.tokens.add(token)
-                case Lost(Loss.TAKEN) if table.row.actual_owner == "me" and table.token <= tenure.token:
+                case Lost(Loss.TAKEN) if _owner_of(table.row) == "me" and table.token <= tenure.token:
                     raise BrokenRuleError("a healthy owner lost its lease")
         return (table, _dead(worker)) if tenure.state is State.OVER else (table, worker)
 
@@ -239,15 +244,18 @@ class Search:
 
     def _looking(self, table: Table, worker: Worker) -> Iterator[tuple[str, Table, Worker]]:
         row, seen = table.row, worker.seen
-        same = seen is not None and (seen.row.counter, seen.row.actual_owner) == (row.counter, row.actual_owner)
+        same = seen is not None and (seen.row.counter, _owner_of(seen.row)) == (row.counter, _owner_of(row))
         yield "looks", table, worker._replace(seen=Seen(row, seen.since_s if same and seen is not None else 0, 0))
         if seen is None:
             return
         watch = observing.Observed()
         watch.look("a", seen.row.counter, seen.since_s, owner=seen.row.actual_owner)
         lease = lease_view(seen.row, watch.unmoved_s("a", 0))
-        if views.is_free(lease, {}, TIMES.failover_s) or seen.row.actual_owner == "me":
-            yield "claims", *self._said(table, machine.claim(seen.row, "me", TIMES, 0), worker)
+        name, process = (TWIN, f"me/{TWIN}") if self.bounds.twins else ("me", None)
+        if (twin := seen.row.twin_of(name, process)) is not None:
+            lease = replace(lease, owner=twin)
+        if views.is_free(lease, {}, TIMES.failover_s) or lease.owner == name:
+            yield "claims", *self._said(table, machine.claim(seen.row, name, TIMES, 0, None, process), worker)
         came = row.owner == "me" and row.checkpoint_owner is None
         if came and seen.row.counter < row.counter and seen.row.actual_owner != "me":
             yield "receives", *self._said(table, machine.receive(row, "me", TIMES, 0, seen.last_s), worker)
@@ -265,7 +273,7 @@ class Search:
         if tenure.state is State.HELD and table.ends < self.bounds.ends:
             ended = table._replace(ends=table.ends + 1)
             yield "frees", *tell(End(), ended)
-            if self.bounds.workers == 2:
+            if self.bounds.workers == 2 and not self.bounds.twins:
                 yield "gives", *tell(End("other"), ended)
 
     def _network(self, table: Table, worker: Worker, under: Under) -> Iterator[tuple[str, Table, Worker]]:
@@ -304,9 +312,16 @@ def _as_seen(table: Table, by_owner: bool) -> Table:
     row, names = table.row, ("me", "other") if by_owner else ("other", "me")
     if row.owner is None:
         return table
+    if row.owner == TWIN:
+        return table._replace(row=replace(row, process=f"{names[0]}/{TWIN}"))
     if row.checkpoint_owner is None:
         return table._replace(row=replace(row, owner=names[0]))
     return table._replace(row=replace(row, checkpoint_owner=names[0], owner=names[1]))
+
+
+def _owner_of(row: LeaseRow) -> str | None:
+    """Whom the worker that looks calls the owner."""
+    return row.actual_owner if row.process is None else row.process.removesuffix(f"/{TWIN}")
 
 
 def _is_honoured(row: LeaseRow, worker: Worker) -> bool:
@@ -315,7 +330,7 @@ def _is_honoured(row: LeaseRow, worker: Worker) -> bool:
         return False
     if tenure.may_deliver(0) and tenure.lease_s + TIMES.failover_s <= 0:
         raise BrokenRuleError("who is past its self-fence delivers")
-    if tenure.may_deliver(0) and row.actual_owner != "me":
+    if tenure.may_deliver(0) and _owner_of(row) != "me":
         raise BrokenRuleError("who does not own the lease delivers")
     return writes.renew(tenure.row).allowed_on(row.attributes())
 
@@ -351,7 +366,7 @@ def _useful(worker: Worker, row: LeaseRow) -> Worker:
         tenure = _without_times(tenure)
     if seen is not None:
         old = seen.row.counter != row.counter
-        given = row.actual_owner == "me" if old else seen.row.actual_owner == "other"
+        given = _owner_of(row) == "me" if old else _owner_of(seen.row) == "other"
         seen = Seen(seen.row, 0 if old else seen.since_s, seen.last_s if given else 0)
     return worker._replace(tenure=tenure, late=late, seen=seen)
 

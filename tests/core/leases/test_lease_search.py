@@ -11,9 +11,9 @@ from lease_search import Bounds, Search
 from member_search import MemberSearch
 
 from penstock.core.assignment import views
-from penstock.core.leases import Kind, writes
+from penstock.core.leases import Kind, LeaseRow, writes
 from penstock.core.leases import steps as machine
-from penstock.core.leases.row import CHECKPOINT
+from penstock.core.leases.row import CHECKPOINT, PROCESS
 from penstock.core.leases.tenure import Alive, Began, State, Tenure
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 THREE = Bounds(workers=3, counter=2, position=0, faults=1, ends=0)
 TWO = Bounds(workers=2, counter=3, position=1, faults=1, ends=1)
+TWINS = Bounds(workers=2, counter=3, position=1, faults=1, ends=1, twins=True)
 ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
 
 
@@ -31,6 +32,8 @@ ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
         TWO,
         ASKED,
         Bounds(workers=3, counter=3, position=0, faults=0, ends=0),
+        TWINS,
+        pytest.param(Bounds(workers=3, counter=2, position=0, faults=1, ends=0, twins=True), marks=pytest.mark.slow),
         pytest.param(Bounds(workers=2, counter=3, position=1, faults=2, ends=1), marks=pytest.mark.slow),
         pytest.param(Bounds(workers=2, counter=3, position=0, faults=1, ends=1, asks=1), marks=pytest.mark.slow),
     ],
@@ -39,6 +42,8 @@ ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
         "2-workers",
         "2-workers-and-a-leader",
         "3-workers-3-tenures",
+        "2-processes-of-one-name",
+        "3-processes-of-one-name",
         "2-workers-2-faults",
         "2-workers-a-leader-and-a-fault",
     ],
@@ -175,6 +180,34 @@ def test_a_rule_that_is_taken_away_is_missed(
     spoil(monkeypatch)
     with pytest.raises(BrokenRuleError, match=message):
         Search(Bounds(workers=2, counter=3, position=2, faults=1, ends=1, asks=int("handoff" in spoil.__name__))).run()
+
+
+# --- processes of one name ------------------------------------------------------------------------
+
+
+def another_process_of_the_name_is_oneself(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeaseRow, "twin_of", lambda row, worker, process: None)
+
+
+def the_same_name_shows_who_wrote(patch: pytest.MonkeyPatch) -> None:
+    def careless(write: Any, row: Any) -> bool:
+        changes = {name: value for name, value in write.changes if name != PROCESS}
+        return row is not None and all(row.attributes().get(name) == value for name, value in changes.items())
+
+    patch.setattr(writes, "applied", careless)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [(another_process_of_the_name_is_oneself, DELIVERS), (the_same_name_shows_who_wrote, DELIVERS)],
+    ids=["another_process_of_the_name_is_oneself", "the_same_name_shows_who_wrote"],
+)
+def test_a_rule_of_one_name_that_is_taken_away_is_missed(
+    monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None], message: str
+) -> None:
+    spoil(monkeypatch)
+    with pytest.raises(BrokenRuleError, match=message):
+        Search(TWINS).run()
 
 
 # --- workers whose own rows stand still -----------------------------------------------------------

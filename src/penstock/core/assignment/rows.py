@@ -54,6 +54,7 @@ def worker_view(row: WorkerRow, *, alive: bool = True, unmoved_s: float = 0.0) -
         wants=row.wanted,
         gives=row.given,
         warm=row.warm,
+        process=row.process or None,
     )
 
 

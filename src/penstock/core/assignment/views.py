@@ -59,6 +59,8 @@ class WorkerView:
     """Leases that it is about to hand over, and to whom."""
     warm: frozenset[str] = frozenset()
     """Leases that it could deliver from at once."""
+    process: str | None = None
+    """Which process of its id it is; None: its row does not tell."""
 
     @property
     def present(self) -> bool:

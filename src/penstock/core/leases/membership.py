@@ -36,6 +36,7 @@ LEASES_MAX = "leasesMax"
 AVOIDS = "avoids"
 STREAM = "stream"
 APPLICATION = "application"
+PROCESS = "process"
 
 WRITES_PER_FAILOVER = 5
 """A worker's row is written at least as often within the failover time."""
@@ -78,6 +79,9 @@ class WorkerRow:
     application: str = ""
     """Of whom it is, where the table is for one application and does not know which; else nothing."""
 
+    process: str = ""
+    """Which process of this id it is, as leases name it (`penstock.core.leases.row.process_name`)."""
+
     def next(self) -> WorkerRow:
         """The row as it is written next."""
         return replace(self, counter=self.counter + 1)
@@ -98,6 +102,7 @@ class WorkerRow:
             AVOIDS: self.avoids,
             STREAM: self.stream,
             APPLICATION: self.application,
+            PROCESS: self.process,
         }
         return {name: value for name, value in values.items() if isinstance(value, int) or value}
 
@@ -119,6 +124,7 @@ def worker_row(attributes: Mapping[str, Any]) -> WorkerRow:
             avoids=frozenset(attributes.get(AVOIDS, ())),
             stream=attributes.get(STREAM) or "",
             application=attributes.get(APPLICATION) or "",
+            process=attributes.get(PROCESS) or "",
         )
     except (KeyError, TypeError, ValueError) as fault:
         raise NotAWorkerError(f"the row {attributes.get(WORKER_ID)!r} cannot be read: {fault!r}") from fault

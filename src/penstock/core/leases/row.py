@@ -35,11 +35,12 @@ CHECKPOINT_OWNER = "checkpointOwner"
 ENTITY = "entityType"
 LEASE_ENTITY = "LEASE"
 READ_UNTIL = "readUntilMillis"
-"""Ours. The KCL leaves alone what it does not know."""
+PROCESS = "penstockProcess"
+"""Both are ours. The KCL leaves alone what it does not know."""
 
 ATTRIBUTES = (
     KEY, OWNER, COUNTER, CHECKPOINT, SUB, PENDING, PENDING_SUB, PENDING_STATE, SWITCHES, PARENTS, CHILDREN,
-    FIRST_HASH_KEY, LAST_HASH_KEY, STREAM, SHARD_ID, THROUGHPUT, CHECKPOINT_OWNER, ENTITY, READ_UNTIL,
+    FIRST_HASH_KEY, LAST_HASH_KEY, STREAM, SHARD_ID, THROUGHPUT, CHECKPOINT_OWNER, ENTITY, READ_UNTIL, PROCESS,
 )  # fmt: skip
 """All that a lease's row may hold by the KCL, and what Penstock adds."""
 
@@ -91,6 +92,10 @@ class LeaseRow:
     """All that had arrived in the shard by then (epoch milliseconds) is settled: so a shard that was silent since has
     lost nothing, however old the checkpoint.
     """
+    process: str | None = None
+    """Which process of the owner's name took the lease, or is to have it (`process_name`). The KCL does not know it: it
+    counts only while it is of the owner's name.
+    """
     others: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
     """Attributes that nobody here knows. No write touches them."""
 
@@ -103,6 +108,21 @@ class LeaseRow:
     def handoff_to(self) -> str | None:
         """The next owner, if the KCL's leader wants the lease handed over; else None."""
         return self.owner if self.checkpoint_owner is not None else None
+
+    @property
+    def named_process(self) -> str | None:
+        """Which process of the actual owner's name has the lease; None: the row does not tell, as when a KCL worker, or
+        version 0.1, made that owner.
+        """
+        owner, process = self.actual_owner, self.process
+        return process if owner is not None and process is not None and process.endswith(f"/{owner}") else None
+
+    def twin_of(self, worker: str, process: str | None) -> str | None:
+        """Another process of this worker's name that has the lease, for which ``process`` has to wait as for any other
+        owner; else None. Nobody has the lease of a shard that has ended.
+        """
+        found = self.named_process if self.actual_owner == worker and not self.ended else None
+        return None if found == process else found
 
     @property
     def ended(self) -> bool:
@@ -130,8 +150,14 @@ class LeaseRow:
             CHECKPOINT_OWNER: self.checkpoint_owner,
             ENTITY: self.entity,
             READ_UNTIL: self.read_until_ms,
+            PROCESS: self.process,
         }
         return {name: value for name, value in values.items() if value is not None}
+
+
+def process_name(nonce: str, worker: str) -> str:
+    """One process among all that ever had this worker's id."""
+    return f"{nonce}/{worker}"
 
 
 def pending_attributes(pending: Checkpoint | None, state: bytes | None) -> dict[str, Any]:
@@ -181,6 +207,7 @@ def _lease_row(of: Mapping[str, Any]) -> LeaseRow:
         throughput_kib_s=None if throughput is None else float(throughput),
         entity=of.get(ENTITY),
         read_until_ms=None if of.get(READ_UNTIL) is None else int(of[READ_UNTIL]),
+        process=of.get(PROCESS),
         others=MappingProxyType({name: value for name, value in of.items() if name not in _KNOWN}) or _NOTHING,
     )
 

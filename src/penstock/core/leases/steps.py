@@ -51,19 +51,33 @@ Result: TypeAlias = tuple[Tenure, tuple[Command, ...]]
 Rule: TypeAlias = "Callable[[Tenure, Any, float], Result]"
 
 
-def claim(row: LeaseRow, worker: str, times: LeaseTimes, now_s: float, alive_s: float | None = None) -> Result:
-    """Try to take the lease as ``row`` shows it. ``alive_s``: see `Tenure`.
+def claim(
+    row: LeaseRow,
+    worker: str,
+    times: LeaseTimes,
+    now_s: float,
+    alive_s: float | None = None,
+    process: str | None = None,
+) -> Result:
+    """Try to take the lease as ``row`` shows it. ``alive_s``: see `Tenure`; ``process``: see `writes.take`.
 
     Also for a lease that has this worker's name already, from a former life or a write that came late.
     """
     tenure = Tenure(State.CLAIMING, worker, times, row, now_s, alive_s)
-    return _send(tenure, writes.take(row, worker), now_s)
+    return _send(tenure, writes.take(row, worker, process), now_s)
 
 
 def receive(
-    row: LeaseRow, worker: str, times: LeaseTimes, now_s: float, unmoved_s: float, alive_s: float | None = None
+    row: LeaseRow,
+    worker: str,
+    times: LeaseTimes,
+    now_s: float,
+    unmoved_s: float,
+    alive_s: float | None = None,
+    process: str | None = None,
 ) -> Result:
-    """Begin with a lease that its former owner gave to this worker, without a take.
+    """Begin with a lease that its former owner gave to this worker, without a take. Where the row does not say that it
+    was given to this process, a take tells who of the name has it.
 
     ``unmoved_s`` is the send time of a consistent read that still showed the former counter: nobody has seen the new
     one for longer, so the fence counts from there. Who has not made such a read claims the lease.
@@ -71,8 +85,8 @@ def receive(
     if row.owner != worker or row.checkpoint_owner is not None:
         raise ValueError(f"the lease {row.key} was not given to this worker")
     tenure = Tenure(State.HELD, worker, times, row, unmoved_s, alive_s, row.counter)
-    if now_s >= tenure.fence_s:
-        return claim(row, worker, times, now_s, alive_s)
+    if now_s >= tenure.fence_s or row.process != process:
+        return claim(row, worker, times, now_s, alive_s, process)
     tenure, commands = _send(tenure, _next_write(tenure), now_s)
     return tenure, (Began(tenure.token, row), *commands)
 
@@ -115,7 +129,7 @@ def _alive(tenure: Tenure, given: Alive, now_s: float) -> Result:
 def _next_write(tenure: Tenure) -> Write:
     row, wish, to = tenure.row, tenure.wish, _storable(tenure)
     if tenure.state is State.ENDING:
-        return writes.free(row, to) if wish.to is None else writes.give(row, wish.to, to)
+        return writes.free(row, to) if wish.to is None else writes.give(row, wish.to, to, wish.process)
     if wish.prepare is not None:
         return writes.prepare(row, wish.prepare.checkpoint, wish.prepare.state)
     if to is not None:
@@ -258,7 +272,8 @@ def _over(tenure: Tenure, *commands: Command) -> Result:
 def _saw(tenure: Tenure, given: Saw, now_s: float) -> Result:
     row, known, sent = given.row, tenure.row, tenure.sent
     if row.counter > known.counter:
-        if row.actual_owner == tenure.worker or (sent is not None and writes.applied(sent.write, row)):
+        own = row.actual_owner == tenure.worker and row.process == known.process
+        if own or (sent is not None and writes.applied(sent.write, row)):
             return tenure, ()
         return _over(tenure, Lost(Loss.TAKEN, row))
     # An older look may show the time before the handoff was asked for.
@@ -310,7 +325,9 @@ def _settled_late(tenure: Tenure, given: Settled, now_s: float) -> Result:
 def _end(tenure: Tenure, given: End, now_s: float) -> Result:
     if given.to == tenure.worker:
         raise ValueError(f"the lease {tenure.row.key} cannot be given to its owner")
-    return _work(replace(tenure, state=State.ENDING, wish=replace(tenure.wish, to=given.to)), now_s)
+    return _work(
+        replace(tenure, state=State.ENDING, wish=replace(tenure.wish, to=given.to, process=given.process)), now_s
+    )
 
 
 def _abandon(tenure: Tenure, given: Abandon, now_s: float) -> Result:

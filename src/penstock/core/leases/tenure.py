@@ -118,6 +118,8 @@ class End:
     """
 
     to: str | None = None
+    process: str | None = None
+    """Which process of that worker's name, as its row tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +236,8 @@ class Wish:
     read_until_ms: int | None = None
     to: str | None = None
     """With `State.ENDING`: who gets the lease; None: nobody."""
+    process: str | None = None
+    """Which process of that name."""
 
 
 _NOTHING = Wish()

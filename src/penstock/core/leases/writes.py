@@ -22,6 +22,7 @@ from penstock.core.leases.row import (
     LAST_HASH_KEY,
     OWNER,
     PARENTS,
+    PROCESS,
     READ_UNTIL,
     SUB,
     SWITCHES,
@@ -105,13 +106,16 @@ Outcome: TypeAlias = Done | Refused | Unknown
 # --- what an owner, or who wants to be one, writes ------------------------------------------------
 
 
-def take(row: LeaseRow, worker: str) -> Write:
-    """Own the lease from now on, whoever had it; a handoff under way is dropped."""
+def take(row: LeaseRow, worker: str, process: str | None = None) -> Write:
+    """Own the lease from now on, whoever had it; a handoff under way is dropped. ``process``: which one of the worker's
+    name it is. Without it two processes of one name would each take the other's write for their own.
+    """
     switched = row.actual_owner is not None and row.actual_owner != worker
     return _owners(
         row,
         Kind.TAKE,
-        {OWNER: worker, CHECKPOINT_OWNER: None} | ({SWITCHES: row.switches + 1} if switched else {}),
+        {OWNER: worker, CHECKPOINT_OWNER: None, **_of_process(row, process)}
+        | ({SWITCHES: row.switches + 1} if switched else {}),
     )
 
 
@@ -136,12 +140,14 @@ def prepare(row: LeaseRow, to: Checkpoint, state: bytes | None = None) -> Write:
     return _owners(row, Kind.PREPARE, pending_attributes(to, state))
 
 
-def give(row: LeaseRow, worker: str, to: Checkpoint | None = None) -> Write:
-    """Hand the lease to another worker, with the last checkpoint, in one write. Without it what is pending stays."""
+def give(row: LeaseRow, worker: str, to: Checkpoint | None = None, process: str | None = None) -> Write:
+    """Hand the lease to another worker, with the last checkpoint, in one write. Without it what is pending stays.
+    ``process``: which one of the worker's name is to have it, as its row tells.
+    """
     changes = {} if to is None else _checkpointed(row, to)
     if worker != row.actual_owner:
         changes[SWITCHES] = 1 if to is not None else row.switches + 1
-    return _owners(row, Kind.GIVE, {**changes, OWNER: worker, CHECKPOINT_OWNER: None})
+    return _owners(row, Kind.GIVE, {**changes, OWNER: worker, CHECKPOINT_OWNER: None, **_of_process(row, process)})
 
 
 def free(row: LeaseRow, to: Checkpoint | None = None) -> Write:
@@ -226,7 +232,12 @@ def resolve(write: Write, row: LeaseRow | None) -> Outcome:
 
 
 def _as_seen(row: LeaseRow) -> tuple[tuple[str, Any], ...]:
-    return ((COUNTER, row.counter), (OWNER, row.owner), (CHECKPOINT_OWNER, row.checkpoint_owner))
+    seen = ((COUNTER, row.counter), (OWNER, row.owner), (CHECKPOINT_OWNER, row.checkpoint_owner))
+    return seen if row.process is None else (*seen, (PROCESS, row.process))
+
+
+def _of_process(row: LeaseRow, process: str | None) -> dict[str, Any]:
+    return {} if process is None and row.process is None else {PROCESS: process}
 
 
 def _owners(row: LeaseRow, kind: Kind, changes: dict[str, Any]) -> Write:

@@ -82,12 +82,13 @@ class Consumer:
 
         ``leases``: where the consumers of the application agree. By default a DynamoDB table with the application's
         name, made if it is not there; LeaseTableOptions name another and say how it is made; or a LeaseTable, which
-        stays open. ``worker_id`` is unique among all that live; by default it is made up. ``deserializer`` makes
+        stays open. ``worker_id`` is unique among all that live; by default `start` makes it up. ``deserializer`` makes
         `Batch.values` of the records' data. The callbacks are awaited (`Callbacks`); ``on_event`` is called with every
         event, and returns at once; by default events are lines of the log ``penstock``. Raises OptionError.
         """
         self.application = application
-        self.worker_id = worker_id or new_worker_id()
+        self.worker_id = worker_id or ""
+        """As it was given; else it is drawn by `start`: what is made before a fork starts in several processes."""
         self.settings = settings or WorkerSettings()
         self._of_several = isinstance(stream, list | tuple)
         self._given: Sequence[Any] = stream if self._of_several else [stream]  # type: ignore[assignment]
@@ -96,7 +97,7 @@ class Consumer:
         self._leases = leases
         self._deserializer = deserializer
         self._on_event = on_event or log_events()
-        self._rng = rng or random.Random()
+        self._rng = rng
         self._order: OrderPolicy | None = None
         self._ready = Ready()
         self._breath = Breath()
@@ -128,10 +129,12 @@ class Consumer:
 
         if self._running is not None or self._is_closing:
             raise RuntimeError("a consumer is started once: make another one")
+        self.worker_id = self.worker_id or new_worker_id()
+        rng = random.Random() if self._rng is None else self._rng
         gate = SubscriptionGate(self.settings.subscriptions_per_s)
         for given in self._given:
             source = CountedSource(self._source(given), self._source_calls)
-            self._streams[source.stream] = OpenStream(source, self.settings, gate, rng=self._rng, on_event=self._tell)
+            self._streams[source.stream] = OpenStream(source, self.settings, gate, rng=rng, on_event=self._tell)
         name = self.settings.fan_out_consumer or self.application
         await asyncio.gather(*(stream.open(name) for stream in self._streams.values()))
         for arn, count in Counter(stream.facts.arn for stream in self._streams.values()).items():
@@ -160,7 +163,7 @@ class Consumer:
             ),
             self.settings,
             streams=[stream.part(of_several=self._of_several) for stream in self._streams.values()],
-            rng=self._rng,
+            rng=rng,
             on_event=self._tell,
             on_reader=self._on_reader,
             letters=open_letters(self.settings.dead_letters, self._wire),

@@ -47,6 +47,7 @@ class HeldShard:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._draining: asyncio.Task[None] | None = None
+        self._workers: Mapping[str, WorkerView] = {}
 
     def heard(self, command: Command) -> None:
         """What the tenure says."""
@@ -82,6 +83,7 @@ class HeldShard:
 
     def look(self, workers: Mapping[str, WorkerView]) -> None:
         """The worker rows were read."""
+        self._workers = workers
         self._do(self.side.look(workers, self._clock()))
         self._do(self.side.tick(self._clock()))
 
@@ -122,4 +124,5 @@ class HeldShard:
 
     def _end(self, to: str | None) -> None:
         self.reader.hand_over()
-        self.keeper.tell(End(to))
+        receiver = None if to is None else self._workers.get(to)
+        self.keeper.tell(End(to, None if receiver is None else receiver.process))

@@ -28,6 +28,7 @@ class Presence:
         retry_s: float,
         leases_max: int | None,
         version: str,
+        process: str,
         held: Callable[[], Iterable[str]],
         on_alive: Callable[[float], None],
         clock: Callable[[], float],
@@ -44,7 +45,9 @@ class Presence:
         """Shows itself as leaving, though it stays: others are to have what it could not keep."""
         self.alive_s: float | None = None
         """Send time of the last confirmed write; None: nobody has seen this worker yet."""
-        self.row = WorkerRow(worker_id=worker_id, failover_s=failover_s, leases_max=leases_max, version=version)
+        self.row = WorkerRow(
+            worker_id=worker_id, failover_s=failover_s, leases_max=leases_max, version=version, process=process
+        )
         """As it was written last."""
         self._retry_s = retry_s
         self._avoided: dict[str, float] = {}
@@ -91,6 +94,7 @@ class Presence:
             leaving=self.leaving or self.retreats,
             leases_max=self.row.leases_max,
             avoids=self.avoids(),
+            process=self.row.process,
         )
 
     async def run(self) -> None:

@@ -176,8 +176,8 @@ class Receiving:
         row, times, alive_s = self._sight.leases[side.key], self._settings.times, self._presence.alive_s
         if receives:
             assert side.unmoved_s is not None
-            return receive(row, self.id, times, self._clock(), side.unmoved_s, alive_s)
-        return claim(row, self.id, times, self._clock(), alive_s)
+            return receive(row, self.id, times, self._clock(), side.unmoved_s, alive_s, self._sight.process)
+        return claim(row, self.id, times, self._clock(), alive_s, self._sight.process)
 
     async def _warm_up(self, side: ReceiverSide) -> None:
         row = await self._table.get(side.key)

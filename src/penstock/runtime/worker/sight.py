@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core.assignment.fleet import Fleet
@@ -37,14 +38,17 @@ class Sight:
         failover_s: float,
         scan_interval_s: float | None = None,
         streams: Collection[str | None],
+        process: str,
         held: Container[str],
         clock: Callable[[], float],
         kcl: KclWatch | None,
     ) -> None:
         """``streams``: what the leases of this worker's streams have as ``streamName``. Others are left alone.
+        ``process``: this one, as leases name it.
         ``held``: the leases that this worker holds, or has claimed. ``kcl``: None where there can be no KCL workers.
         """
         self.id = worker_id
+        self.process = process
         self.leases: dict[str, LeaseRow] = {}
         self.scanned_s = float("-inf")
         """When the last scan was answered."""
@@ -99,7 +103,8 @@ class Sight:
             for row in self.members.forgettable(self._clock()):
                 await self._table.delete_worker(row.worker_id, counter=row.counter)
         if self._kcl is not None:
-            await self._kcl.look(listing, self.views().values(), {*self.members.rows, self.id})
+            twins = {one for row in self.leases.values() if (one := row.twin_of(self.id, self.process)) is not None}
+            await self._kcl.look(listing, self.views().values(), {*self.members.rows, self.id, *twins})
         return silent
 
     def _is_old(self) -> bool:
@@ -148,7 +153,7 @@ class Sight:
 
         One that had it when this worker came may be another's who has the same name, and lives: only silence tells.
         """
-        if row.actual_owner != self.id:
+        if row.actual_owner != self.id or row.twin_of(self.id, self.process) is not None:
             return False
         return row.key not in (self._former or ()) or self.view(row).unmoved_s > self._failover_s
 
@@ -159,8 +164,12 @@ class Sight:
         self._observed.look(row.key, row.counter, self._clock(), owner=row.owner)
 
     def view(self, row: LeaseRow) -> LeaseView:
-        """A lease as decisions look at it."""
-        return lease_view(row, self._observed.unmoved_s(row.key, self._clock()))
+        """A lease as decisions look at it. What another process of this worker's name has is a stranger's: only silence
+        makes it free.
+        """
+        view = lease_view(row, self._observed.unmoved_s(row.key, self._clock()))
+        twin = row.twin_of(self.id, self.process)
+        return view if twin is None else replace(view, owner=twin)
 
     def views(self) -> dict[str, LeaseView]:
         """All leases."""

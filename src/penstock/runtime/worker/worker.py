@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from penstock.core.assignment.kcl3 import Step
 from penstock.core.assignment.plan import receiver_for
 from penstock.core.assignment.views import startable
 from penstock.core.leases import writes
+from penstock.core.leases.row import process_name
 from penstock.core.leases.tenure import Saw
 from penstock.errors import PenstockError, ServiceError
 from penstock.events import FleetChanged, LeaseUpkeepFailed
@@ -63,11 +65,13 @@ class Worker:
         on_event: Callable[[Any], None],
         on_reader: Callable[[ShardReader], None],
         version: str = "",
+        process: str = "",
         letters: LetterSink | None = None,
     ) -> None:
         """``streams``: one, or several with keys; ``on_reader`` hears of each shard that this worker begins to hold;
         ``version`` is shown to the others; ``letters``: where dead letters go (None: as the settings say);
-        they are closed at the end.
+        they are closed at the end. ``process`` tells this one from others that have its id, now or later; by default it
+        is drawn.
         """
         self.id = worker_id
         self.settings = settings
@@ -103,9 +107,9 @@ class Worker:
             failed=self._fail,
         )
         self.held = self._holding.held
-        self._connect(version)
+        self._connect(version, process_name(process or uuid.uuid4().hex[:16], worker_id))
 
-    def _connect(self, version: str) -> None:
+    def _connect(self, version: str, process: str) -> None:
         """Make the worker's own parts, which know of each other."""
         table, settings, clock, holding = self._table, self.settings, self._clock, self._holding
         self._presence = holding.presence = Presence(
@@ -115,6 +119,7 @@ class Worker:
             retry_s=settings.times.retry_s,
             leases_max=settings.leases_max,
             version=version,
+            process=process,
             held=lambda: self.held,
             on_alive=holding.alive,
             clock=clock,
@@ -135,6 +140,7 @@ class Worker:
             failover_s=settings.failover_s,
             scan_interval_s=settings.scan_interval_s,
             streams=self._parts.keys(),
+            process=process,
             held=holding,
             clock=clock,
             kcl=self._kcl,

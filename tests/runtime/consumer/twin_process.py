@@ -1,0 +1,63 @@
+"""Consumers that share what was made before a fork, or one id: ``python twin_process.py ENDPOINT LEASES OUTPUT HOW``.
+
+HOW is ``fork``: one consumer, made before it, runs in three processes; else it is the worker id. Each record that a
+process is given is a line of OUTPUT; ``started`` comes out when a process reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+from penstock.aws.settings import Credentials, WireSettings
+from penstock.core.feeding.poll_pace import PollTimes
+from penstock.model import StartAt
+from penstock.runtime.consumer.consumer import Consumer
+from penstock.runtime.worker.settings import WorkerSettings
+from penstock.stores.sqlite import SqliteLeaseTable
+
+CHILDREN = 3
+
+
+async def read(consumer: Consumer, output: str) -> None:
+    descriptor = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    async def handle(batch: Any) -> None:
+        for record in batch:
+            os.write(descriptor, b"%b\n" % record.data)
+
+    async with consumer:
+        consumer.close_on_signals()
+        os.write(1, f"started {consumer.worker_id}\n".encode())  # at once, whatever others print
+        await consumer.run(handle)
+
+
+def main(endpoint_url: str, leases: str, output: str, how: str) -> None:
+    consumer = Consumer(
+        "orders",
+        application="twins",
+        worker_id=None if how == "fork" else how,
+        leases=SqliteLeaseTable(leases, busy_timeout_s=10.0),
+        settings=WorkerSettings(
+            failover_s=10.0,
+            look_interval_s=0.1,
+            start_at=StartAt.TRIM_HORIZON,
+            polling=PollTimes(interval_s=0.05, idle_interval_s=0.1),
+        ),
+        wire=WireSettings(endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")),
+    )
+    if how != "fork" or all(os.fork() for _ in range(CHILDREN - 1)):
+        asyncio.run(read(consumer, output))
+        while how == "fork":
+            try:
+                os.wait()
+            except ChildProcessError:
+                return
+    else:
+        asyncio.run(read(consumer, output))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
