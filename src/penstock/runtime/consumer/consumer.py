@@ -87,8 +87,7 @@ class Consumer:
         event, and returns at once; by default events are lines of the log ``penstock``. Raises OptionError.
         """
         self.application = application
-        self.worker_id = worker_id or ""
-        """As it was given; else it is drawn by `start`: what is made before a fork starts in several processes."""
+        self.worker_id = worker_id or ""  # drawn by `start`: what is made before a fork starts in several processes
         self.settings = settings or WorkerSettings()
         self._of_several = isinstance(stream, list | tuple)
         self._given: Sequence[Any] = stream if self._of_several else [stream]  # type: ignore[assignment]
