@@ -200,7 +200,10 @@ class RecordDeadLettered(msgspec.Struct, frozen=True, gc=False):
     part: int | None
     """Which part of the record, where records are split."""
     attempts: int
+    """How often it was handed out: in larger batches, and also where another record of its batch failed."""
     error_type: str
+    failures: int = 0
+    """How often it failed by itself: what `Retry.tries_max` counts."""
 
 
 class DeadLetterFailed(msgspec.Struct, frozen=True, gc=False):
@@ -260,6 +263,21 @@ class FetchingHeld(msgspec.Struct, frozen=True, gc=False):
     position: Position
     """Of the oldest."""
     held_s: float
+
+
+class HandoverWaits(msgspec.Struct, frozen=True, gc=False):
+    """A shard is to be handed over, and waits for what is out. What is not settled by then comes again elsewhere."""
+
+    stream: str
+    shard_id: str
+    waits_for: str
+    """Handlers, ``on_shards_revoked``, dead letters or a pending checkpoint."""
+    records: int
+    """So many are with handlers."""
+    position: Position | None
+    """Of the oldest that is not settled."""
+    left_s: float
+    """For so long at most."""
 
 
 class ShardGivenUp(msgspec.Struct, frozen=True, gc=False):
@@ -344,6 +362,7 @@ LedgerEvent: TypeAlias = (
     | RecordsUnsettled
     | LateSettlement
     | FetchingHeld
+    | HandoverWaits
     | ShardGivenUp
     | DedupeWindowCut
     | DedupeWindowRebuilding

@@ -101,9 +101,16 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "client.py:905); next: Halve in 0.2 s",
     ),
     (
-        events.RecordDeadLettered("orders", "s-1", Position(7, 3), None, 5, "ValueError"),
+        events.RecordDeadLettered("orders", "s-1", Position(7, 3), None, 5, "ValueError", 3),
         logging.WARNING,
-        "orders: s-1: the record at 7/3 is a dead letter after 5 attempts (ValueError)",
+        "orders: s-1: the record at 7/3 is a dead letter after 3 failures of its own (ValueError); it was handed out 5 "
+        "times",
+    ),
+    (
+        events.HandoverWaits("orders", "s-1", "handlers", 12, Position(7), 9.0),
+        logging.WARNING,
+        "orders: s-1 is to be handed over, and waits for handlers for 9 s more at most: 12 records are out, the oldest "
+        "that is not settled is at 7/0",
     ),
     (
         events.DeadLetterFailed("orders", "s-1", Position(7), "OSError", 2, 1.5),

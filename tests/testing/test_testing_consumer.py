@@ -10,6 +10,7 @@ import pytest
 
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.events import RecordDeadLettered
 from penstock.model import OutRecord, Position
 from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile
 from penstock.runtime.worker.settings import WorkerSettings
@@ -79,6 +80,32 @@ async def test_what_a_policy_does_is_shown() -> None:
     assert {one.error_type for one in consumer.retried} == {"ValueError"}
     assert consumer.retried[0].next_step == "Halve"
     assert consumer.not_checkpointed == []
+
+
+async def test_a_handler_that_always_fails_is_the_cause_of_what_is_raised() -> None:
+    async def fail(batch: Any) -> None:
+        raise LookupError("no such customer")
+
+    with pytest.raises(UnsettledError, match=r"The handler failed \d+ times, last with LookupError \(test_") as told:
+        async with TestConsumer(orders(1), skip_waits=True, patience_s=0.2) as consumer:
+            await consumer.run(fail)
+    assert isinstance(told.value.__cause__, LookupError)
+
+
+async def test_the_failures_of_a_dead_letter_are_those_that_tries_max_counts() -> None:
+    """Whether it was alone from the first, in a batch that was halved, or behind another one that failed."""
+    retry = Retry(tries_max=3, base_s=0.001, cap_s=0.002)
+    settings = WorkerSettings(ledger=LedgerSettings(retry=retry), dead_letters=DeadLettersToFile(path="never-written"))
+
+    async def fail(given: Any) -> None:
+        raise LookupError
+
+    for each_record in (True, False):
+        async with TestConsumer(orders(1, 2, 3), settings=settings) as consumer:
+            await consumer.run(fail, each_record=each_record)
+        told = [event for event in consumer.events if isinstance(event, RecordDeadLettered)]
+        assert [event.failures for event in told] == [3, 3, 3]
+        assert all(event.attempts >= 3 for event in told)
 
 
 async def test_a_function_of_the_settings_gets_the_dead_letters_too() -> None:

@@ -7,7 +7,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.runtime.consumer.consumer import Consumer
+from penstock.core.given import not_callable
+from penstock.errors import OptionError
+from penstock.runtime.consumer.consumer import FUNCTIONS, Consumer
 from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered
 from penstock.runtime.consumer.sync_iterating import ThreadExitError, each, in_thread, on_loop, unless_closed
 from penstock.runtime.consumer.sync_shard import SyncShard
@@ -62,6 +64,8 @@ class SyncConsumer:
         on_shards_lost: Callable[[Sequence[AssignedShard]], object] | None = None,
         on_event: Callable[[Any], None] | None = None,
     ) -> None:
+        if faults := not_callable(locals(), FUNCTIONS):
+            raise OptionError(faults)
         self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="penstock-callbacks")
         self._consumer = Consumer(
             stream,

@@ -79,7 +79,8 @@ LINES: dict[type, Line] = {
         "{error_type} ({error_at}); next: {next_step} in {delay_s:.1f} s", every_s=10,
     ),
     events.RecordDeadLettered: Line(
-        WARNING, "{shard_id}: the record at {position} is a dead letter after {attempts} attempts ({error_type})",
+        WARNING, "{shard_id}: the record at {position} is a dead letter after {failures} failures of its own "
+        "({error_type}); it was handed out {attempts} times",
         every_s=10,
     ),
     events.DeadLetterFailed: Line(
@@ -100,6 +101,10 @@ LINES: dict[type, Line] = {
     events.FetchingHeld: Line(
         WARNING, "{shard_id}: nothing more is fetched for {held_s:.0f} s, as {records} records of {payload_bytes} "
         "bytes are out and not settled, the oldest at {position}",
+    ),
+    events.HandoverWaits: Line(
+        WARNING, "{shard_id} is to be handed over, and waits for {waits_for} for {left_s:.0f} s more at most: "
+        "{records} records are out, the oldest that is not settled is at {position}",
     ),
     events.ShardGivenUp: Line(
         ERROR, "{shard_id} is given up ({action}) for {cool_down_s:.0f} s: {reason}"

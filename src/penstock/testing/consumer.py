@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from penstock.events import BatchFailed, RecordsSkipped
 from penstock.model import Position, Record, StartAt
 from penstock.runtime.consumer.consumer import Consumer, new_worker_id
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
+from penstock.runtime.shard.batch import Batch
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.testing.elsewhere import OTHER, THIEF, Whereabouts
@@ -117,6 +119,8 @@ class TestConsumer(Consumer):
         self._ending: asyncio.Task[None] | None = None
         self._other: Consumer | None = None
         self._newest: dict[str, ShardReader] = {}
+        self._errors: deque[BaseException] = deque(maxlen=1)
+        self._heard_batch = _batch_class(self._errors)
         self._seen: tuple[int, dict[str, Position]] = (-1, {})
         super().__init__(
             self.stream.source(),
@@ -309,7 +313,7 @@ class TestConsumer(Consumer):
             if left != before:
                 before, since_s = left, time.monotonic()
             elif time.monotonic() - since_s > patience_s:
-                raise UnsettledError(self._complaint(patience_s))
+                raise UnsettledError(self._complaint(patience_s)) from (self._errors[-1] if self._errors else None)
             if self._skip_waits:
                 await self._passing().step()
             else:
@@ -321,8 +325,16 @@ class TestConsumer(Consumer):
         shown = ", ".join(
             f"{one.shard_id} {one.sequence_number}/{one.sub_sequence_number}" for one in unsettled[:5]
         ) + (", ..." if len(unsettled) > 5 else "")
+        failures = [event for event in self.events if isinstance(event, BatchFailed)]
+        failed = ""
+        if failures:
+            last = failures[-1]
+            failed = (
+                f" The handler failed {len(failures)} times, last with {last.error_type} ({last.error_at}), which is "
+                "the cause of this. What fails is tried again until it succeeds, unless the settings say otherwise."
+            )
         return (
-            f"{len(unsettled)} records are not settled, and nothing was settled for {patience_s:g} s: {shown}. "
+            f"{len(unsettled)} records are not settled, and nothing was settled for {patience_s:g} s: {shown}.{failed} "
             f"{len(self.unsettled)} of them were handed out: leave their batch's `async with` block, or call `ack` or "
             "`settle_through`. What waits for another try needs time: pass_time(), or skip_waits=True."
         )
@@ -351,6 +363,15 @@ class TestConsumer(Consumer):
         self.dead_letters.append(letter)
 
     def _on_reader(self, reader: ShardReader) -> None:
+        take = reader.take
+
+        def taken(records_max: int | None = None) -> Batch[Record] | None:
+            batch = take(records_max)
+            if batch is not None:
+                batch.__class__ = self._heard_batch
+            return batch
+
+        reader.take = taken  # type: ignore[method-assign]
         self._newest[reader.shard_id] = reader
         super()._on_reader(reader)
 
@@ -405,6 +426,19 @@ class TestConsumer(Consumer):
             if time.monotonic() - since_s > self._patience_s:
                 raise TimeoutError(f"waited for {what}, and nothing came")
             await self._passing().step()
+
+
+def _batch_class(errors: deque[BaseException]) -> type[Batch[Any]]:
+    """A Batch that keeps what its handler raised last."""
+
+    class HeardBatch(Batch[Any]):
+        __slots__ = ()
+
+        def fail(self, error: BaseException, *indices: int) -> bool:
+            errors.append(error)
+            return super().fail(error, *indices)
+
+    return HeardBatch
 
 
 def _position(record: Record) -> Position:

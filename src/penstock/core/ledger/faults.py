@@ -59,7 +59,7 @@ class Faults(Generic[R]):
             middle = (len(mine) + 1) // 2
             book.again(ticket, [mine[:middle], mine[middle:]], now_s + step.delay_s, tries=0, halved=True)
         else:
-            self._resort_to(step.resort, ticket, mine, error, "failed", now_s)
+            self._resort_to(step.resort, ticket, mine, error, "failed", now_s, tries)
             if self.ending is not None:  # nobody works on them: who hands the shard over need not wait for them
                 book.again(ticket, [book.mine(ticket, mine)], now_s, tries=tries)
 
@@ -95,13 +95,20 @@ class Faults(Generic[R]):
             self._tell.skipped(first, last, len(places), reason)
 
     def bury(
-        self, ticket: Ticket, places: Sequence[int], error: BaseException | None, reason: str, now_s: float
+        self,
+        ticket: Ticket,
+        places: Sequence[int],
+        error: BaseException | None,
+        reason: str,
+        now_s: float,
+        failures: int | None = None,
     ) -> None:
         """Each becomes a dead letter."""
         page: Page[R] = ticket.page
+        failures = ticket.tries if failures is None else failures
         for place in places:
             moved = self._book.move(ticket, [place], Where.BURYING)
-            letter = DeadLetter(page.record(place), page.position(place), moved, place, error, reason)
+            letter = DeadLetter(page.record(place), page.position(place), moved, place, error, reason, failures)
             self.letters.add(letter, now_s)
         if not ticket.left:
             self._book.queue.closed(ticket)
@@ -114,10 +121,11 @@ class Faults(Generic[R]):
         error: BaseException | None,
         reason: str,
         now_s: float,
+        failures: int | None = None,
     ) -> None:
         match resort:
             case DeadLetters():
-                self.bury(ticket, places, error, reason, now_s)
+                self.bury(ticket, places, error, reason, now_s, failures)
             case Skip():
                 self.skip(ticket, places, reason)
             case GiveUp(cool_down_s=cool_down_s):

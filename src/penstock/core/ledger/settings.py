@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from penstock.core.given import not_numbers, not_of
 from penstock.errors import OptionError
 
 MIB = 1024 * 1024
@@ -56,7 +57,9 @@ class Retry:
     halve: bool = True
     """False: a batch is tried again as a whole, and shares its fate."""
     tries_max: int | None = 3
-    """A record that failed so often while it was alone (or a batch that is not halved) meets ``then``. None: never."""
+    """A record that failed so often while it was alone (or a batch that is not halved) meets ``then``. What it was
+    handed out for before, in a larger batch or behind a record that failed, does not count. None: never.
+    """
     base_s: float = 0.2
     cap_s: float = 30.0
     """Tries are a random time apart: from 0 to base_s · 2ⁿ after n failures, at most cap_s."""
@@ -70,6 +73,9 @@ class Retry:
     """For how long this worker leaves it alone then."""
 
     def __post_init__(self) -> None:
+        given = {"then": self.then, "transient": self.transient}
+        if faults := not_of(given, {"then": (DeadLetters, Skip, Stop, GiveUp), "transient": (tuple,)}):
+            raise OptionError(faults)
         _check({"base_s": self.base_s, "cap_s": self.cap_s, "batch_tries_max": self.batch_tries_max})
         _check({"cool_down_s": self.cool_down_s}, above_zero=False)
         if self.tries_max is not None:
@@ -162,6 +168,14 @@ class LedgerSettings:
     """The longest of these pauses."""
 
     def __post_init__(self) -> None:
+        kinds = {
+            "order": (InOrder, AnyOrder, ByKey),
+            "retry": (Retry,),
+            "stalled": (Warn, Redeliver, DeadLetters, Skip, Stop, GiveUp),
+        }
+        given = {"order": self.order, "retry": self.retry, "stalled": self.stalled}
+        if faults := not_of(given, kinds, optional=("order",)):
+            raise OptionError(faults)
         _check(
             {
                 "settle_deadline_s": self.settle_deadline_s,
@@ -187,6 +201,8 @@ def payload_bytes_of(record: Any) -> int:
 
 def _check(values: dict[str, float], *, above_zero: bool = True) -> None:
     """Raise for bounds and intervals that are none."""
+    if faults := not_numbers(values):
+        raise OptionError(faults)
     faults = [
         f"{name}: {value!r} is not {'above' if above_zero else 'at least'} 0"
         for name, value in values.items()

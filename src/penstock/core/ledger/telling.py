@@ -56,7 +56,7 @@ class Teller:
 
     def buried(self, letter: DeadLetter[Any]) -> None:
         """A dead letter is written."""
-        what = letter.position, letter.part, letter.attempts, letter.error_type
+        what = letter.position, letter.part, letter.attempts, letter.error_type, letter.failures
         self._on_event(events.RecordDeadLettered(self._stream, self._shard_id, *what))
 
     def not_buried(self, letter: DeadLetter[Any], error: BaseException, delay_s: float) -> None:

@@ -99,12 +99,19 @@ class DeadLetter(Generic[R]):
     """A record that is given up. It counts as settled once it is known to be written where dead letters go."""
 
     __slots__ = (
-        "attempts", "error_message", "error_type", "first_at_s", "part", "place", "position", "record", "ticket",
-        "tries",
+        "attempts", "error_message", "error_type", "failures", "first_at_s", "part", "place", "position", "record",
+        "ticket", "tries",
     )  # fmt: skip
 
     def __init__(
-        self, record: R, position: Position, ticket: Ticket, place: int, error: BaseException | None, reason: str
+        self,
+        record: R,
+        position: Position,
+        ticket: Ticket,
+        place: int,
+        error: BaseException | None,
+        reason: str,
+        failures: int = 0,
     ) -> None:
         self.record = record
         self.position = position
@@ -114,6 +121,8 @@ class DeadLetter(Generic[R]):
         self.place = place
         self.attempts = ticket.attempt
         """How often it was handed out."""
+        self.failures = failures
+        """How often it failed as it is."""
         self.first_at_s = ticket.first_at_s
         """When it was handed out first, on the caller's clock."""
         self.error_type = reason if error is None else type(error).__name__

@@ -13,14 +13,16 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.given import lacks, not_callable, not_of, shown
 from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.ledger.settings import ByKey
 from penstock.errors import OptionError
 from penstock.events import KeysIgnored
-from penstock.model import StartAt
+from penstock.model import Position, StartAt
 from penstock.ports import ForApplications
 from penstock.runtime.consumer.counting import CountedSource, counted_table
 from penstock.runtime.consumer.delivered import Delivered
-from penstock.runtime.consumer.driving import OneByOne, drive, order_of, promised
+from penstock.runtime.consumer.driving import OneByOne, Unordered, drive, order_of, promised
 from penstock.runtime.consumer.lifecycle import Callbacks, Lifecycle
 from penstock.runtime.consumer.ready import Ready
 from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker, shard_statistics
@@ -29,7 +31,7 @@ from penstock.runtime.dead_letters.destinations import open_letters
 from penstock.runtime.feeds import SubscriptionGate
 from penstock.runtime.shard.values import Values
 from penstock.runtime.waiting import Breath, wait_set
-from penstock.runtime.worker.settings import WorkerSettings
+from penstock.runtime.worker.settings import WorkerSettings, start_of
 from penstock.runtime.worker.worker import Worker
 from penstock.telemetry.log import log_events
 
@@ -38,13 +40,17 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.core.ledger.settings import OrderPolicy
-    from penstock.model import Position, Record
+    from penstock.model import Record
     from penstock.ports import LeaseTable, RecordSource
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import Located, Told
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.wiring import LeaseTableOptions, WireSettings
+
+FUNCTIONS = (
+    "deserializer", "on_shards_assigned", "on_shards_ended", "on_shards_revoked", "on_shards_lost", "on_event",
+)  # fmt: skip
 
 
 class Consumer:
@@ -86,6 +92,7 @@ class Consumer:
         `Batch.values` of the records' data. The callbacks are awaited (`Callbacks`); ``on_event`` is called with every
         event, and returns at once; by default events are lines of the log ``penstock``. Raises OptionError.
         """
+        _check_types(locals())
         self.application = application
         self.worker_id = worker_id or ""  # drawn by `start`: what is made before a fork starts in several processes
         self.settings = settings or WorkerSettings()
@@ -111,12 +118,11 @@ class Consumer:
             on_event=self._tell,
         )
         self._streams: dict[str, OpenStream] = {}
-        self._source_calls: Counter[str] = Counter()
-        self._table_calls: Counter[str] = Counter()
-        self._events: Counter[str] = Counter()
+        self._source_calls, self._table_calls, self._events = Counter[str](), Counter[str](), Counter[str]()
         self._own_table: LeaseTable | None = None
         self._worker: Worker | None = None
         self._running: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_paused = False
         self._closing: asyncio.Future[None] | None = None
 
@@ -128,6 +134,7 @@ class Consumer:
 
         if self._running is not None or self._is_closing:
             raise RuntimeError("a consumer is started once: make another one")
+        self._loop = asyncio.get_running_loop()
         self.worker_id = self.worker_id or new_worker_id()
         rng = random.Random() if self._rng is None else self._rng
         gate = SubscriptionGate(self.settings.subscriptions_per_s)
@@ -353,6 +360,10 @@ class Consumer:
         shards'. Raises what the iteration raises, and OptionError where an order is named (``OneByOne()``, ``by_key``)
         for a stream that ignores keys.
         """
+        given = {"handler": handler, "concurrency": concurrency, "handlers_max": handlers_max}
+        kinds: dict[str, tuple[type | str, ...]] = {"concurrency": (OneByOne, ByKey, Unordered), "handlers_max": (int,)}
+        if faults := not_of(given, kinds, optional=kinds) + not_callable(given, ("handler",)):
+            raise OptionError(faults)
         self._check_keys(promised(self.settings.ledger.order, concurrency))
         concurrency = concurrency or OneByOne()
         if handlers_max is not None and handlers_max < 1:
@@ -388,7 +399,8 @@ class Consumer:
             reader.pause(False)
 
     def seek(self, shard: str | Located, to: Position | StartAt) -> None:
-        """Read a shard from another place on: behind a record, or from the oldest, the newest or a time.
+        """Read a shard from another place on: behind a record, or from the oldest, the newest or a time (also as the
+        text ``"TRIM_HORIZON"`` or ``"LATEST"``, or an aware datetime).
 
         It holds for this tenure. What was fetched is dropped, what is with handlers counts for nothing any more, and is
         handed out again where it lies behind that place. The stored checkpoint never goes back: a consumer that gets
@@ -396,6 +408,9 @@ class Consumer:
         Raises KeyError for a shard that this consumer does not hold.
         """
         (reader,) = self._ready.named((shard,))
+        to = start_of(to)
+        if faults := not_of({"to": to}, {"to": (Position, StartAt)}):
+            raise OptionError(faults)
         if isinstance(to, StartAt):
             self._seek(reader, Checkpoint.parse(to.kind), to)
         else:
@@ -415,9 +430,10 @@ class Consumer:
 
     def statistics(self) -> ConsumerStatistics:
         """What it holds, how far that is, and what it did so far."""
-        now_s = asyncio.get_running_loop().time()
+        # Any thread may ask, so of what may change meanwhile a copy is looked at.
+        now_s = 0.0 if self._loop is None else self._loop.time()
         readers = list(self._ready.held)
-        held, free = leases_by_worker([] if self._worker is None else self._worker.leases())
+        held, free = leases_by_worker([] if self._worker is None else list(self._worker.leases()))
         return ConsumerStatistics(
             application=self.application,
             worker_id=self.worker_id,
@@ -444,6 +460,8 @@ class Consumer:
             if error is not None:
                 raise error
         if running is None:
+            if not self._is_closing:
+                raise RuntimeError("the consumer is not started: use it in an `async with` statement, or await start()")
             return False
         self._ready.stirred.clear()
         wait_s = None if end_s is None else max(0.0, end_s - asyncio.get_running_loop().time())
@@ -488,6 +506,29 @@ def _check(application: str, streams: Sequence[Any]) -> None:
     names = [one for one in streams if isinstance(one, str)]
     faults += [] if streams else ["stream: the list is empty"]
     faults += [f"stream: {name!r} comes twice" for name, count in Counter(names).items() if count > 1]
+    if faults:
+        raise OptionError(faults)
+
+
+def _check_types(given: dict[str, Any]) -> None:
+    """Raise OptionError for arguments of wrong types, before anything is made of them."""
+    from penstock.wiring import LeaseTableOptions, WireSettings
+
+    kinds: dict[str, tuple[type | str, ...]] = {
+        "application": (str,), "worker_id": (str,), "settings": (WorkerSettings,), "wire": (WireSettings,),
+        "rng": (random.Random,),
+    }  # fmt: skip
+    faults = not_of(given, kinds, optional=("worker_id", "settings", "wire", "rng"))
+    faults += not_callable(given, FUNCTIONS)
+    stream, leases = given["stream"], given["leases"]
+    for one in stream if isinstance(stream, list | tuple) else [stream]:
+        if not isinstance(one, str) and lacks(one, ("stream", "shards", "read")):
+            faults.append(f"stream is a name, an ARN, a RecordSource or a list of them, not {shown(one)}")
+    if leases is not None and not isinstance(leases, LeaseTableOptions) and lacks(leases, ("ensure", "scan", "write")):
+        hint = (
+            ": SqliteLeaseTable(path) keeps leases in a file, LeaseTableOptions(table=name) in another DynamoDB table"
+        )
+        faults.append(f"leases is a LeaseTable or LeaseTableOptions, not {shown(leases)}{hint}")
     if faults:
         raise OptionError(faults)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.ledger.settings import AnyOrder, ByKey, InOrder
@@ -119,7 +120,9 @@ async def drive(
 
 async def _called(handler: Callable[[Any], Awaitable[object]], given: Any) -> None:
     try:
-        await handler(given)
+        waits = handler(given)
+        if isawaitable(waits):  # a plain function has done its work by now
+            await waits
     except asyncio.CancelledError as error:
         if is_cancelled():
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -163,7 +164,9 @@ class Lifecycle:
                 while self._queue and self._queue[0][0] is callback:
                     group.append(self._queue.popleft())
                 try:
-                    await callback([shard for _, shard, _ in group])
+                    waits = callback([shard for _, shard, _ in group])
+                    if isawaitable(waits):
+                        await waits
                 except asyncio.CancelledError as error:
                     if is_cancelled():
                         raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.core.leases.tenure import Fenced, Lifted, Lost, Stored
 from penstock.core.ledger.checkpoints import Checkpoints
 from penstock.errors import CheckpointError, ShardReadError
+from penstock.events import HandoverWaits
 from penstock.runtime.shard.admitting import Admission
 from penstock.runtime.shard.batch import Batch
 from penstock.runtime.shard.filling import Filling
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
     from penstock.runtime.shard.two_phase import PendingCheckpoint, Resumed
 
+DRAIN_TOLD_AFTER_S = 1.0
+"""What a drain waits for is told when it has taken so long."""
 ALARM_S_MIN = 0.01  # what is due by time is looked after at most so often
 GAPS_LOOK_S = 0.1
 """A handover that waits for callers to take the rest looks so often whether they are still there."""
@@ -77,8 +80,10 @@ class ShardReader(ReaderHooks):
         self._batch_records_max = choices.batch_records_max
         self._on_ending = on_ending
         self._over = asyncio.Event()
+        self._is_revoking = False
         self._stirred = asyncio.Event()
         self._breath = Breath()
+        self._on_event = on_event
         self._alarm = Alarm(self._loop, self._alarmed)
         self._ending: asyncio.Task[None] | None = None
         self._ending_told: Ending | None = None  # of a ledger: after a seek there may be another one
@@ -331,14 +336,34 @@ class ShardReader(ReaderHooks):
         """
         self.ledger.draining = self.ledger.filling = True
         end_s = self._loop.time() + deadline_s
-        if self.before_leaving is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(deadline_s):
-                    await self.before_leaving()
-        while not self._is_drained and (wait_s := end_s - self._loop.time()) > 0:
-            # Nothing tells when a task or a thread ends that was expected to ask again.
-            await self._pause(min(wait_s, GAPS_LOOK_S) if self.ledger.has_gaps else wait_s)
+        telling = self._loop.call_later(DRAIN_TOLD_AFTER_S, lambda: self._tell_drain(end_s - self._loop.time()))
+        try:
+            if self.before_leaving is not None:
+                self._is_revoking = True
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(deadline_s):
+                        await self.before_leaving()
+                self._is_revoking = False
+            while not self._is_drained and (wait_s := end_s - self._loop.time()) > 0:
+                # Nothing tells when a task or a thread ends that was expected to ask again.
+                await self._pause(min(wait_s, GAPS_LOOK_S) if self.ledger.has_gaps else wait_s)
+        finally:
+            telling.cancel()
         return self._is_drained
+
+    def _tell_drain(self, left_s: float) -> None:
+        """Say what a drain waits for, when it lasts."""
+        ledger = self.ledger
+        if self._is_revoking:
+            waits_for = "on_shards_revoked"
+        elif self._is_drained:
+            return
+        elif ledger.out:
+            waits_for = "handlers"
+        else:
+            waits_for = "dead letters" if self._storing.idle else "a pending checkpoint"
+        waits = HandoverWaits(self.stream, self.shard_id, waits_for, ledger.out, ledger.oldest, left_s)
+        self._on_event(waits)
 
     @property
     def _is_drained(self) -> bool:  # once it is over, what is out counts for nothing any more

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.core.assignment.strategies import EQUAL_COUNTS, Custom, Strategy
 from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.given import not_callable, not_numbers, not_of, shown
 from penstock.core.leases.times import FAILOVER_S, LeaseTimes
-from penstock.core.ledger.checkpoints import Cadence, Riding
+from penstock.core.ledger.checkpoints import Cadence, Every, Prompt, Riding
 from penstock.core.ledger.dedupe import Deduplicate
 from penstock.core.ledger.parts import PARTS_MAX
-from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Redeliver, Retry, Stop
+from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Redeliver, Retry, Skip, Stop
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartAt
+from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
 from penstock.runtime.feeds.fan_out import FanOutTimes
+from penstock.runtime.shard.values import HandOut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +31,30 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.values import UnreadablePolicy
 
 MIB = 1024 * 1024
+_WHOLE = ("leases_max", "warm_bytes_max", "dead_letters_at_once_max", "parts_max", "batch_records_max")
+_NUMBERS = (
+    "failover_s", "renew_interval_s", "margin_s", "retry_s", "unconfirmed_max_s", "warm_deadline_s", "drain_deadline_s",
+    "look_interval_s", "wait_interval_s", "scan_interval_s", "close_grace_s", "kcl_report_interval_s",
+    "kcl_look_interval_s", "upkeep_interval_s", "dead_letter_timeout_s", "subscriptions_per_s",
+)  # fmt: skip
+_NONE = (
+    "leases_max", "renew_interval_s", "margin_s", "retry_s", "unconfirmed_max_s", "scan_interval_s", "dead_letters",
+    "deduplicate", "fan_out", "fan_out_consumer",
+)  # fmt: skip
+_KINDS: dict[str, tuple[type | str, ...]] = {
+    "start_at": (StartAt,),
+    "ledger": (LedgerSettings,),
+    "dead_letters": (DeadLettersToStream, DeadLettersToFile, DeadLettersTo),
+    "deduplicate": (Deduplicate,),
+    "cadence": (Riding, Every, Prompt),
+    "checkpoint_when_told": (bool,),
+    "polling": (PollTimes,),
+    "fan_out": (FanOutTimes,),
+    "fan_out_consumer": (str,),
+    "outside": (OutsidePolicy,),
+    "accept_ignored_keys": (bool,),
+    "unreadable": (DeadLetters, Skip, Stop, HandOut),
+}
 NOTHING_GIVEN_UP = LedgerSettings(retry=Retry(tries_max=None))
 
 
@@ -49,7 +77,9 @@ class WorkerSettings:
     unconfirmed_max_s: float | None = None
     """A lease of which no write was confirmed for so long is let go of. None: twice ``failover_s``."""
     start_at: StartAt = StartAt.LATEST
-    """Where shards are begun that nobody has read; children of shards that were read begin at their start."""
+    """Where shards are begun that nobody has read; children of shards that were read begin at their start. Also as
+    text, ``"TRIM_HORIZON"``, or as an aware datetime.
+    """
     strategy: Strategy | Callable[[Sequence[LeaseView], Sequence[WorkerView]], Mapping[str, str]] = EQUAL_COUNTS
     """Who should read what: EqualCounts(), ByThroughput(), Fixed(), or a function of the leases that may be read now
     and the workers that are present, which returns workers' ids by lease key; the same for all workers.
@@ -139,6 +169,9 @@ class WorkerSettings:
     """What becomes of a record that the consumer's deserializer cannot read."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "start_at", start_of(self.start_at))
+        if faults := _wrong_types(vars(self)):
+            raise OptionError(faults)
         faults = [
             f"{name} must be more than 0, not {value}"
             for name in (
@@ -211,3 +244,29 @@ class WorkerSettings:
         names = ("renew_interval_s", "margin_s", "retry_s", "unconfirmed_max_s")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         return replace(LeaseTimes.of(self.failover_s), **given)
+
+
+def start_of(given: Any) -> Any:
+    """A start position, from its text or a time as well. Raises OptionError."""
+    if isinstance(given, str) and given in (StartAt.TRIM_HORIZON.kind, StartAt.LATEST.kind):
+        return StartAt(given)
+    if isinstance(given, str):
+        raise OptionError(f"a start is TRIM_HORIZON, LATEST or StartAt.at_timestamp(...), not {given!r}")
+    if isinstance(given, dt.datetime):
+        try:
+            return StartAt.at_timestamp(given)
+        except ValueError as fault:
+            raise OptionError(f"a start: {fault}") from fault
+    return given
+
+
+def _wrong_types(given: Mapping[str, object]) -> list[str]:
+    """What is of another type than its option."""
+    faults = not_numbers({name: given[name] for name in (*_NUMBERS, *_WHOLE)}, optional=_NONE, whole=_WHOLE)
+    faults += not_of(given, _KINDS, optional=_NONE)
+    faults += not_callable(given, ("split", "on_pending", "strategy"))
+    if given["strategy"] is None or isinstance(given["strategy"], type):
+        faults.append(
+            f"strategy is EqualCounts(), ByThroughput(), Fixed() or a function, not {shown(given['strategy'])}"
+        )
+    return faults

@@ -1,0 +1,207 @@
+"""What people get wrong at first, and what they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+
+from penstock import (
+    Consumer,
+    HandOut,
+    LedgerSettings,
+    MemoryLeaseTable,
+    OptionError,
+    Retry,
+    Skip,
+    StartAt,
+    SyncConsumer,
+    WorkerSettings,
+    collect,
+    events,
+)
+
+if TYPE_CHECKING:
+    from penstock.local import LocalKinesis
+
+pytestmark = pytest.mark.timeout(DEADLINE_S)
+
+
+@pytest.mark.parametrize("face", ["iteration", "records", "getmany", "shards", "run", "collect"])
+async def test_a_consumer_that_was_not_started_says_so(local: LocalKinesis, face: str) -> None:
+    consumer = consumer_of(local, MemoryLeaseTable())
+    reads: dict[str, Any] = {
+        "iteration": lambda: anext(aiter(consumer)),
+        "records": lambda: anext(consumer.records()),
+        "getmany": lambda: consumer.getmany(),
+        "shards": lambda: anext(consumer.shards()),
+        "run": lambda: consumer.run(print),
+        "collect": lambda: anext(collect(consumer, len, records=1)),
+    }
+    with pytest.raises(RuntimeError, match=r"^the consumer is not started: use it in an `async with`"):
+        await reads[face]()
+    await consumer.close()
+
+
+def test_a_consumer_of_threads_that_was_not_started_says_so(local: LocalKinesis) -> None:
+    consumer = consumer_of(local, MemoryLeaseTable(), face=SyncConsumer)
+    for read in (lambda: next(iter(consumer)), consumer.getmany, lambda: consumer.run(print)):
+        with pytest.raises(RuntimeError, match="is not started"):
+            read()
+    consumer.close()
+
+
+async def test_statistics_are_for_any_thread(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, range(5))
+    consumer = consumer_of(local, MemoryLeaseTable())
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(consumer.statistics).result().shards == ()
+        async with consumer:
+            batches = await consumer.getmany()
+            told = await asyncio.get_running_loop().run_in_executor(pool, consumer.statistics)
+            assert told.records_out == sum(map(len, batches))
+            assert told.shards[0].oldest_out_s is not None
+            for batch in batches:
+                batch.ack()
+        assert pool.submit(consumer.statistics).result().records_delivered == told.records_delivered
+
+
+def test_a_start_as_text_or_as_a_time() -> None:
+    assert WorkerSettings(start_at="TRIM_HORIZON").start_at == StartAt.TRIM_HORIZON  # type: ignore[arg-type]
+    assert WorkerSettings(start_at="LATEST").start_at == StartAt.LATEST  # type: ignore[arg-type]
+    time = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    assert WorkerSettings(start_at=time).start_at == StartAt.at_timestamp(time)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"start_at": "trim"}, "TRIM_HORIZON, LATEST or StartAt.at_timestamp"),
+        ({"start_at": dt.datetime(2026, 1, 1)}, "needs a time zone"),
+        ({"start_at": 17}, "start_at is StartAt, not 17"),
+        ({"failover_s": "10"}, "failover_s is a number, not a str"),
+        ({"leases_max": 1.5}, "leases_max is a whole number, not 1.5"),
+        ({"ledger": {}}, "ledger is LedgerSettings, not a dict"),
+        ({"unreadable": Skip}, r"unreadable is .*: call it, Skip\(\)"),
+        ({"cadence": "Prompt"}, "cadence is Riding or Every or Prompt, not a str"),
+        ({"fan_out": True}, "fan_out is FanOutTimes, not True"),
+        ({"strategy": "equal"}, "strategy is a function"),
+        ({"split": ","}, "split is a function, not a str"),
+        ({"accept_ignored_keys": None}, "accept_ignored_keys is bool, not None"),
+    ],
+    ids=str,
+)
+def test_settings_of_a_wrong_type_are_named(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        WorkerSettings(**wrong)
+
+
+def test_policies_of_a_wrong_type_are_named() -> None:
+    with pytest.raises(OptionError, match="tries_max is a number, not a str"):
+        Retry(tries_max="3")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="then is DeadLetters or Skip or Stop or GiveUp, not a HandOut"):
+        Retry(then=HandOut())  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="order is InOrder or AnyOrder or ByKey, not a str"):
+        LedgerSettings(order="key")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("face", [Consumer, SyncConsumer])
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"settings": {}}, "settings is WorkerSettings, not a dict"),
+        ({"leases": "x.db"}, r"leases is a LeaseTable .*, not a str: SqliteLeaseTable\(path\)"),
+        ({"deserializer": "json"}, "deserializer is a function, not a str"),
+        ({"wire": {}}, "wire is WireSettings, not a dict"),
+        ({"application": None}, "application is str, not None"),
+        ({"stream": 17}, "stream is a name, an ARN, a RecordSource or a list of them, not 17"),
+        ({"stream": [STREAM, None]}, "stream is a name, .* not None"),
+        ({"on_event": "log"}, "on_event is a function"),
+        ({"on_shards_lost": 1}, "on_shards_lost is a function, not 1"),
+    ],
+    ids=str,
+)
+def test_arguments_of_a_wrong_type_are_named_before_anything_is_made(face: Any, wrong: Any, told: str) -> None:
+    before = threading.active_count()
+    with pytest.raises(OptionError, match=told):
+        face(**{"stream": STREAM, "application": "billing", **wrong})
+    assert threading.active_count() <= before + (face is SyncConsumer)
+
+
+async def test_how_to_run_is_checked_too(local: LocalKinesis) -> None:
+    consumer = consumer_of(local, MemoryLeaseTable())
+    for wrong, told in (
+        ({"handler": "print"}, "handler is a function"),
+        ({"concurrency": "by_key"}, "concurrency is OneByOne or ByKey or Unordered, not a str"),
+        ({"handlers_max": "3"}, "handlers_max is int, not a str"),
+    ):
+        with pytest.raises(OptionError, match=told):
+            await consumer.run(**{"handler": print, **wrong})
+    async with consumer:
+        await until(lambda: consumer.statistics().shards)
+        shard = consumer.statistics().shards[0].shard_id
+        consumer.seek(shard, "TRIM_HORIZON")
+        with pytest.raises(OptionError, match="a start is TRIM_HORIZON"):
+            consumer.seek(shard, "latest")
+        with pytest.raises(OptionError, match="to is Position or StartAt, not 5"):
+            consumer.seek(shard, 5)
+
+
+async def test_plain_functions_will_do_too(local: LocalKinesis, kinesis: Any) -> None:
+    """A handler that returns nothing to wait for was called again and again, as if it had failed."""
+    put(kinesis, range(5))
+    told: list[Any] = []
+    got: list[bytes] = []
+    async with consumer_of(local, MemoryLeaseTable(), on_shards_assigned=told.extend) as consumer:
+        running = asyncio.create_task(consumer.run(lambda batch: got.extend(one.data for one in batch)))
+        await until(lambda: len(got) == 5)
+        await consumer.close()
+        await running
+    assert len(told) == 1
+
+
+async def test_what_a_handover_waits_for_is_told(
+    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.runtime.shard.shard_reader.DRAIN_TOLD_AFTER_S", 0.01)
+    put(kinesis, range(5))
+    heard: list[Any] = []
+    going_on = asyncio.Event()
+
+    async def hang(shards: Any) -> None:
+        await going_on.wait()
+
+    async with consumer_of(
+        local, MemoryLeaseTable(), drain_deadline_s=DEADLINE_S, on_event=heard.append, on_shards_revoked=hang
+    ) as consumer:
+        (batch,) = await consumer.getmany()
+        closing = asyncio.create_task(consumer.close())
+
+        def waits() -> list[Any]:
+            return [event for event in heard if isinstance(event, events.HandoverWaits)]
+
+        await until(lambda: len(waits()) == 1)
+        assert (waits()[0].waits_for, waits()[0].records) == ("on_shards_revoked", len(batch))
+        assert waits()[0].position.sequence_number == batch.records[0].sequence_number
+        assert 0 < waits()[0].left_s <= DEADLINE_S
+        going_on.set()
+        batch.ack()
+        await closing
+
+
+async def test_a_handler_that_hangs_at_the_end_is_told(
+    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.runtime.shard.shard_reader.DRAIN_TOLD_AFTER_S", 0.01)
+    put(kinesis, range(5))
+    heard: list[Any] = []
+    async with consumer_of(local, MemoryLeaseTable(), drain_deadline_s=0.5, on_event=heard.append) as consumer:
+        (batch,) = await consumer.getmany()
+        await consumer.close()
+    (waits,) = [event for event in heard if isinstance(event, events.HandoverWaits)]
+    assert (waits.waits_for, waits.records) == ("handlers", len(batch))
