@@ -6,7 +6,9 @@ import asyncio
 import base64
 import contextlib
 import ipaddress
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+import socket
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from penstock.aws.http.connection import Connection
@@ -135,17 +137,23 @@ class Dialer:
     async def _dial(
         self, make: Callable[[], P], host: str, port: int, context: ssl.SSLContext | None
     ) -> tuple[asyncio.Transport, P]:
-        transport, protocol = await self._loop.create_connection(
-            make,
-            host,
-            port,
-            ssl=context,
-            server_hostname=host if context is not None else None,
-            # An address has no other beside it to race; and a race that is cancelled at its end leaves its socket to
-            # the garbage collector (asyncio.staggered, Python 3.11).
-            happy_eyeballs_delay=None if _is_address(host) else HAPPY_EYEBALLS_DELAY_S,
-        )
-        return transport, protocol
+        server_hostname = host if context is not None else None
+        # An address has no other beside it to race; and a race that is cancelled at its end leaves its socket to the
+        # garbage collector (asyncio.staggered, Python 3.11).
+        if _is_address(host):
+            return await self._loop.create_connection(make, host, port, ssl=context, server_hostname=server_hostname)
+        if isinstance(self._loop, asyncio.BaseEventLoop):
+            return await self._loop.create_connection(
+                make,
+                host,
+                port,
+                ssl=context,
+                server_hostname=server_hostname,
+                happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY_S,
+            )
+        # Other loops (uvloop) try one address after the other: one that swallows packets would use up the whole time.
+        connected = await _race(self._loop, host, port)
+        return await self._loop.create_connection(make, sock=connected, ssl=context, server_hostname=server_hostname)
 
     async def _tunnel(
         self, connection: Connection, origin: Origin, context: ssl.SSLContext, protocol: asyncio.BaseProtocol
@@ -222,6 +230,52 @@ class _Early(asyncio.Protocol):
         if self._ended is not None:
             protocol.connection_lost(*self._ended)
         return protocol
+
+
+async def _race(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """A socket that is connected to one of the host's addresses: the next is tried as well after each delay, or as soon
+    as one fails (RFC 8305). Raises OSError when none is left.
+    """
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    waiting = _by_turns(list(dict.fromkeys((family, address) for family, _, _, _, address in found)))
+    trying: dict[asyncio.Task[None], socket.socket] = {}
+    failed: OSError = OSError(f"{host} has no address")
+    try:
+        while waiting or trying:
+            if waiting:
+                family, address = waiting.pop(0)
+                one = socket.socket(family, socket.SOCK_STREAM)
+                one.setblocking(False)
+                trying[loop.create_task(loop.sock_connect(one, address))] = one
+            delay_s = HAPPY_EYEBALLS_DELAY_S if waiting else None
+            done, _ = await asyncio.wait(trying, timeout=delay_s, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                one = trying.pop(task)
+                error = task.exception()
+                if error is None:
+                    return one
+                one.close()
+                failed = error if isinstance(error, OSError) else OSError(str(error))
+        raise failed
+    finally:
+        for task in trying:
+            task.cancel()
+        if trying:
+            await asyncio.wait(trying)
+        for one in trying.values():
+            one.close()
+
+
+Address = tuple[int, Any]
+"""A family of addresses, and one of it."""
+
+
+def _by_turns(addresses: list[Address]) -> list[Address]:
+    """Families alternate, that of the first one first: each has its chance early."""
+    first = [one for one in addresses if one[0] == addresses[0][0]]
+    others = [one for one in addresses if one[0] != addresses[0][0]]
+    turns = [one for pair in zip_longest(first, others) for one in pair]
+    return [one for one in turns if one is not None]
 
 
 def _is_address(host: str) -> bool:

@@ -1,0 +1,145 @@
+"""Consumer, producer and client on uvloop: a loop that is not asyncio's, and lacks what only that has."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
+from producing import quick, wire_of
+
+from penstock import Consumer, MemoryLeaseTable, OutRecord, PollTimes, Producer, Prompt, StartAt, WorkerSettings
+from penstock.aws.http import dialing
+from penstock.aws.kinesis import KinesisClient, PutEntry
+from penstock.aws.wire import NEVER, Wire
+from penstock.errors import TransportError
+from penstock.local import LocalKinesis
+from penstock.model import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+DEADLINE_S = 60.0
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    async def in_time() -> Any:
+        assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
+        async with asyncio.timeout(DEADLINE_S):
+            return await work
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(in_time())
+
+
+@pytest.fixture(scope="module")
+def local() -> Any:
+    with LocalKinesis(streams={"orders-0": 2, "orders-2": 2}) as running:
+        yield running
+
+
+def by_name(local: LocalKinesis) -> str:
+    """The endpoint by a name, which has addresses to choose from; an address has none."""
+    return local.endpoint_url.replace("127.0.0.1", "localhost")
+
+
+HTTP2: dict[str, Any] = {"http2": "all", "http2_cleartext": True}
+
+
+@pytest.mark.parametrize("more", [{}, HTTP2], ids=["1.1", "2"])
+def test_producer_and_consumer(local: LocalKinesis, more: dict[str, Any]) -> None:
+    """From end to end, also over a consumer that leaves and one that goes on."""
+    stream = f"orders-{len(more)}"
+    wire = wire_of(local, endpoint_url=by_name(local), **more)
+    datas = {b"%d" % number for number in range(200)}
+
+    async def produce() -> None:
+        async with Producer(stream, wire=wire, options=quick(aggregation=True)) as producer:
+            await asyncio.gather(*[producer.put(OutRecord(data, data.decode())) for data in datas])
+
+    async def consume() -> list[bytes]:
+        leases, got = MemoryLeaseTable(), []
+        for enough in (50, len(datas)):
+            settings = WorkerSettings(
+                start_at=StartAt.TRIM_HORIZON,
+                cadence=Prompt(),
+                polling=PollTimes(interval_s=0.02, idle_interval_s=0.05),
+            )
+            consumer = Consumer(stream, application="billing", leases=leases, settings=settings, wire=wire)
+            async with consumer:
+                async for batch in consumer:
+                    async with batch:
+                        got += batch.records.datas
+                    if len(got) >= enough:
+                        break
+        return got
+
+    run(produce())
+    assert sorted(run(consume())) == sorted(datas)
+
+
+@pytest.mark.parametrize("more", [{}, {"http2": "all"}], ids=["1.1", "2"])
+def test_the_client_over_tls(more: dict[str, Any]) -> None:
+    with LocalKinesis(streams={"orders": 1}, tls=True) as local:
+
+        async def call() -> int:
+            settings = wire_of(local, endpoint_url=by_name(local), ca_bundle=local.ca_file, **more)
+            async with Wire(settings) as wire:
+                client = KinesisClient(wire)
+                answer = await client.put_records(StreamName("orders"), [PutEntry(b"x" * 900_000, "k")] * 5)
+                shards = await asyncio.gather(*[client.list_shards(StreamName("orders")) for _ in range(5)])
+                return len(shards) - answer.failed_record_count
+
+        assert run(call()) == 5
+
+
+def test_an_address_that_swallows_packets_holds_up_no_other(
+    local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one is tried as well, and who loses the race is closed."""
+    asked: list[Any] = []
+
+    async def race() -> tuple[str, int]:
+        loop = asyncio.get_running_loop()
+        forever = loop.create_future()
+        port = int(local.endpoint_url.rpartition(":")[2])
+        opened: list[socket.socket] = []
+
+        class Loop:
+            create_task = staticmethod(loop.create_task)
+
+            async def getaddrinfo(self, host: str, port: int, **_: Any) -> list[Any]:
+                silent, refused, good = ("silent", 1), ("127.0.0.1", 9), ("127.0.0.1", port)
+                return [(socket.AF_INET, 1, 6, "", one) for one in (silent, refused, good)]
+
+            async def sock_connect(self, one: socket.socket, address: Any) -> None:
+                opened.append(one)
+                asked.append(address[0])
+                await (forever if address[0] == "silent" else loop.sock_connect(one, address))
+
+        monkeypatch.setattr(dialing, "HAPPY_EYEBALLS_DELAY_S", 0.01)
+        winner = await dialing._race(Loop(), "somewhere", port)  # type: ignore[arg-type]
+        peer = winner.getpeername()[1] - port
+        winner.close()
+        return "closed" if all(one.fileno() == -1 for one in opened) else "open", peer
+
+    assert run(race()) == ("closed", 0)
+    assert asked == ["silent", "127.0.0.1", "127.0.0.1"]
+
+
+def test_families_take_turns() -> None:
+    six, four = socket.AF_INET6, socket.AF_INET
+    found: list[Any] = [(six, "a"), (six, "b"), (six, "c"), (four, "d")]
+    assert [name for _, name in dialing._by_turns(found)] == ["a", "d", "b", "c"]
+    assert dialing._by_turns([]) == []
+
+
+def test_no_address_left_is_an_error_of_the_call(local: LocalKinesis) -> None:
+    async def call() -> None:
+        async with Wire(wire_of(local, endpoint_url="http://localhost:9")) as wire:
+            await KinesisClient(wire).list_shards(StreamName("orders"), retry=NEVER)
+
+    with pytest.raises(TransportError, match="cannot connect"):
+        run(call())
