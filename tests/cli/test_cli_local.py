@@ -75,12 +75,24 @@ def test_faults_are_one_line(run: Callable[..., Any], tmp_path: Path) -> None:
         (("--port", "0", "--stream", "or ders"), "penstock: stream or ders with 1 shards: "),
         (("--port", "0", "--data", str(tmp_path)), f"penstock: {tmp_path} is in use by another local service"),
         (("--port", "0", "--certificate", "none.pem"), "penstock: cannot serve"),
+        (("--port", "99999"), "penstock: port 99999: a port is 1 to 65535, or 0 for a free one"),
+        (("--port", "-1"), "penstock: port -1: a port is 1 to 65535"),
+        (("--port", "0", "--region", "evil.com/"), "penstock: region 'evil.com/': no AWS region is written so"),
+        (("--port", "0", "--key", "key.pem"), "penstock: key is given without certificate"),
     ):
         done = run("local", *arguments)
         assert done.status == 1
         assert done.stderr.startswith(reason)
         assert done.stderr.count("\n") == 1
     taken.stop()
+
+
+def test_a_host_whose_name_is_none(run: Callable[..., Any]) -> None:
+    done = run("local", "--port", "0", "--host", "a..b")
+    assert (done.status, done.stderr.splitlines()[-1]) == (
+        1,
+        "penstock: cannot serve on a..b:0: 'a..b' is no host's name",
+    )
 
 
 def test_an_address_that_others_can_reach_is_remarked_on(start: Callable[..., Any]) -> None:

@@ -66,6 +66,8 @@ def command(
         serve(settings, lambda server: _announce(server, as_json))
     except OSError as fault:
         raise OptionError(f"cannot serve on {host}:{port}: {fault.strerror or fault}") from fault
+    except UnicodeError as fault:  # of a host's name that no resolver takes
+        raise OptionError(f"cannot serve on {host}:{port}: {host!r} is no host's name") from fault
 
 
 def _text(path: Path | None) -> str | None:

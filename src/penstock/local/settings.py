@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
+from penstock.errors import OptionError
+
 DEFAULT_PORT = 4567
+PORT_MAX = 65_535
 DEFAULT_REGION = "us-east-1"
 DEFAULT_ACCOUNT_ID = "123456789012"
 """Also the account of the emulator that answers for DynamoDB, CloudWatch and STS."""
@@ -54,6 +59,21 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     credentials: dict[str, str] = {}
     """Access keys and their secrets: with any, only they are accepted, and signature, region and date of each Kinesis
     call are verified. Without, any credentials will do."""
+
+    def __post_init__(self) -> None:
+        faults = []
+        if not 0 <= self.port <= PORT_MAX:
+            faults.append(f"port {self.port}: a port is 1 to {PORT_MAX}, or 0 for a free one")
+        if not re.fullmatch(r"[0-9]{12}", self.account_id, re.ASCII):
+            faults.append("account_id: an account is twelve digits")
+        if not re.fullmatch(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", self.region, re.ASCII):
+            faults.append(f"region {self.region!r}: no AWS region is written so (they look like eu-west-1)")
+        if not 0 <= self.stream_settle_s < float("inf"):
+            faults.append(f"stream_settle_s {self.stream_settle_s}: a time is wanted, from 0 on")
+        if self.key is not None and self.certificate is None:
+            faults.append("key is given without certificate")
+        if faults:
+            raise OptionError(faults)
 
     @property
     def secure(self) -> bool:

@@ -334,3 +334,20 @@ def test_spark_that_ends_beneath_it_is_one_message(scene: Scene) -> None:
     assert "Spark's Java has ended" in errors
     assert "Traceback" not in errors
     assert events[-1]["outcome"] == "failed"
+
+
+NOWHERE = """<ivysettings><settings defaultResolver="none"/><resolvers><filesystem name="none">
+<artifact pattern="{folder}/none/[artifact].[ext]"/></filesystem></resolvers></ivysettings>"""
+
+
+def test_a_package_that_is_not_found_is_not_taken_for_a_missing_java(scene: Scene) -> None:
+    (scene.folder / "ivy.xml").write_text(NOWHERE.replace("{folder}", str(scene.folder)))
+    package = "org.example:missing_2.13:1.0"
+    settings = f'"spark.jars.packages" = "{package}"\n"spark.jars.ivySettings" = "{scene.folder}/ivy.xml"\n'
+    process = scene.start(HEAD + JSON + SINK + SPARK + settings)
+    out, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == job.ExitCode.NOT_READY
+    (line,) = errors_of(errors)
+    assert "needs Java" not in line
+    assert f"look at the packages first: {package}. Each must exist under this name and version" in line
+    assert "unresolved dependency: org.example#missing_2.13;1.0: not found" in out + errors  # Spark's own

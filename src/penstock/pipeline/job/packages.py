@@ -89,6 +89,15 @@ def missing(name: str, settings: Mapping[str, Scalar], spark: Spark | None = Non
     return ""
 
 
+def packages_named(settings: Mapping[str, Scalar]) -> list[str]:
+    """Packages that Spark fetches when it starts: of the job, of spark-submit's arguments, of Spark's defaults."""
+    named = str(settings.get("spark.jars.packages", ""))
+    for text in _given_here():
+        found = re.findall(r"(?:--packages[ =]|spark\.jars\.packages[ =]+)['\"]?([^\s'\"]+)", text)
+        named = ",".join([named, *found])
+    return list(dict.fromkeys(one.strip() for one in named.split(",") if one.strip()))
+
+
 def here() -> Spark:
     """The Spark that ``penstock run`` starts on this machine."""
     names = [path.name for path in _jars().glob("scala-library-*.jar")]

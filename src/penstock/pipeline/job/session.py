@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from pyspark.sql.utils import is_remote
 from penstock.pipeline.job.functions import file_to_send
 from penstock.pipeline.job.options import as_options
 from penstock.pipeline.job.outcome import ExitCode, StepError, message_of
+from penstock.pipeline.job.packages import packages_named
 from penstock.pipeline.job.tables import with_tables
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ _OVER_CONNECT = (
     "spark.remote and spark.api.mode out of [spark]; from a Connect client use the functions of penstock.pipeline"
 )
 _REDACTED = "(?i)url|secret|password|token|access[.]?key"
+JAVA_MIN = 17
+JAVA_TIMEOUT_S = 30.0
 _LOCAL = {"spark.ui.showConsoleProgress": "false"}
 
 
@@ -77,11 +81,42 @@ def _has_master(settings: dict[str, str]) -> bool:
 
 def _told(job_file: JobFile, error: Exception) -> str:
     if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
-        return (
-            "Spark cannot start its Java: it needs Java 17 or newer, on PATH or where JAVA_HOME says, and settings "
-            "under [spark] that it takes; what it said stands above"
-        )
+        named = packages_named(job_file.job.spark)
+        return job_file.secrets.hide(_why_java_ended(java_version(), named))
     return f"Spark cannot start: {job_file.secrets.hide(message_of(error))}"
+
+
+def java_version() -> int | None:
+    """The major version of the Java that Spark would start; None where there is none that runs."""
+    home = os.environ.get("JAVA_HOME")
+    try:
+        said = subprocess.run(  # noqa: S603
+            [os.path.join(home, "bin", "java") if home else "java", "-version"],
+            capture_output=True, text=True, errors="replace", timeout=JAVA_TIMEOUT_S, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(found[1]) if found else None
+
+
+def _why_java_ended(version: int | None, packages: list[str]) -> str:
+    """What is known of a JVM that ended while it started. It wrote the reason to standard error itself."""
+    if version is None or version < JAVA_MIN:
+        found = "none runs here" if version is None else f"here it is Java {version}"
+        return (
+            f"Spark cannot start its Java: it needs Java {JAVA_MIN} or newer, on PATH or where JAVA_HOME says; {found}"
+        )
+    if packages:
+        return (
+            f"Spark's Java ended while it started; what it said stands above. Java {version} is there, so look at the "
+            f"packages first: {', '.join(packages)}. Each must exist under this name and version in a repository that "
+            "this machine reaches; else at the other settings under [spark]"
+        )
+    return (
+        f"Spark's Java ended while it started; what it said stands above. Java {version} is there, so it does not take "
+        "one of the settings under [spark], or of Spark's own files"
+    )
 
 
 def _send_modules(spark: SparkSession, job_file: JobFile) -> None:
