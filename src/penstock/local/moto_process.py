@@ -2,6 +2,9 @@
 
 It listens on loopback, writes ``{"port": ...}`` or ``{"error": ...}`` as one line to its standard output, and ends when
 its standard input is closed: so it never outlives the service that started it, however that one ends.
+
+Of moto three services are used, each through its own entry for a request. Its server would serve all hundred and more:
+for that it wants some forty packages, a Docker client and a solver of equations among them.
 """
 
 from __future__ import annotations
@@ -11,19 +14,78 @@ import logging
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+SERVICE_HEADER = "x-penstock-neighbour"
+"""Names the service that a request is for: who hands it on has found that out."""
+STREAMS_TARGET = "DynamoDBStreams_"
+
+
+class Application:
+    """Answers requests (WSGI) by moto's handlers."""
+
+    def __init__(self) -> None:
+        """Raises ImportError where moto is not installed."""
+        from moto.cloudwatch.responses import CloudWatchResponse
+        from moto.core.request import Request
+        from moto.dynamodb.responses import DynamoHandler
+        from moto.sts.responses import TokenResponse
+        from werkzeug.exceptions import HTTPException
+        from werkzeug.wrappers import Response
+
+        class ServedRequest(Request):  # type: ignore[misc]
+            from_wsgi_server = True
+
+        self._request, self._response, self._refusal = ServedRequest, Response, HTTPException
+        self._handlers = {"cloudwatch": CloudWatchResponse, "dynamodb": DynamoHandler, "sts": TokenResponse}
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """One request."""
+        request = self._request(environ)
+        try:
+            status, headers, content = self._answer(request)
+        except self._refusal as refusal:  # moto's own errors, of some of its versions
+            return refusal(environ, start_response)
+        except Exception as fault:
+            text = f"moto failed ({type(fault).__name__}: {fault})"
+            if isinstance(fault, ModuleNotFoundError):
+                text += f": this call needs the package {fault.name}, which is not installed with penstock[local]"
+            body = json.dumps({"__type": "InternalServerError", "message": text})
+            status, headers, content = 500, {"Content-Type": "application/json"}, body
+        answer = self._response(response=content, status=status, headers=headers)
+        return answer(environ, start_response)
+
+    def _answer(self, request: Any) -> tuple[int, Any, Any]:
+        handler = self._handlers[request.headers[SERVICE_HEADER]]
+        if request.headers.get("X-Amz-Target", "").startswith(STREAMS_TARGET):
+            from moto.dynamodbstreams.responses import DynamoDBStreamsHandler
+
+            handler = DynamoDBStreamsHandler
+        try:
+            found = handler.dispatch(request, request.raw_url, dict(request.headers))
+        except Exception as fault:
+            answer = getattr(fault, "response", None)  # of a ClientError of botocore's, which moto raises in places
+            if not isinstance(answer, dict) or "Error" not in answer:
+                raise
+            return 400, {}, answer["Error"]["Message"]
+        return found if len(found) == 3 else (200, {}, found)
 
 
 def main() -> None:
     """Serve until standard input is closed."""
     try:
-        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import WSGIRequestHandler, make_server
+
+        application = Application()
     except ImportError as fault:
-        print(json.dumps({"error": f'{fault}: install "penstock[local]"'}), flush=True)
+        print(json.dumps({"error": f'{fault}: pip install "penstock[local]"'}), flush=True)
         return
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     WSGIRequestHandler.protocol_version = "HTTP/1.1"  # keep-alive: a connection per call costs more than the call
-    server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
+    server = make_server("127.0.0.1", 0, application, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(json.dumps({"port": server.server_port}), flush=True)
     sys.stdin.buffer.read()

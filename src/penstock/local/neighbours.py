@@ -6,28 +6,36 @@ moto runs in a process of its own, started at the first such call: its work neve
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from penstock.aws.http.dialing import Dialer, Origin
+from penstock.aws.http.exchange import Limits, fit_to_send
+from penstock.aws.http.exchange import Request as Sent
+from penstock.aws.http.pool import Pool
+from penstock.aws.settings import url_fault
+from penstock.aws.transport import FAULTS, tls_context
+from penstock.errors import OptionError
 from penstock.local.http import Answer, Request
+from penstock.local.moto_process import SERVICE_HEADER
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from penstock.local.answers import Answers
     from penstock.local.settings import LocalSettings
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 60.0
+KEEPALIVE_S = 20.0
 CONNECTIONS_MAX = 64
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 _TARGETS = {
     b"DynamoDB_20120810": "dynamodb",
@@ -101,7 +109,12 @@ class Neighbours:
             "sts": settings.neighbour_endpoint,
         }
         self._moto = _Moto(settings.account_id)
-        self._session: aiohttp.ClientSession | None = None
+        self._connections: tuple[Dialer, Pool] | None = None
+        faults = [
+            f"the neighbour's URL {fault}" for url in set(self._fixed.values()) if url and (fault := url_fault(url))
+        ]
+        if faults:
+            raise OptionError(faults)
 
     def describe(self) -> dict[str, Any]:
         """Where each service is answered, and how long moto took to start (None: not started yet)."""
@@ -113,43 +126,46 @@ class Neighbours:
     async def forward(self, service: str, request: Request) -> Answer:
         """The neighbour's answer. Raises :class:`UnreachableError`."""
         base = self._fixed[service] or await self._moto.start()
-        if self._session is None:
-            await asyncio.to_thread(importlib.import_module, "aiohttp")  # a fifth of a second
-        import aiohttp
-        import yarl
-
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
-                timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S),
-                auto_decompress=False,
-                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-            )
-        url = yarl.URL(base.rstrip("/") + request.target.decode("latin-1"), encoded=True)
+        parts = urlsplit(base)
+        tls = parts.scheme == "https"
         headers = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in request.headers.items()
             if name not in _NOT_SENT_ON
         }
+        headers |= {"host": parts.netloc} | ({} if self._fixed[service] else {SERVICE_HEADER: service})
+        target = parts.path.rstrip("/") + request.target.decode("latin-1")
+        origin = Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls)  # never behind a proxy
+        connection, pool = None, self._pool()
         try:
-            async with self._session.request(
-                request.method.decode(), url, data=request.body, headers=headers, allow_redirects=False
-            ) as response:
-                body = await response.read()
-                lines = b"".join(
-                    f"{name}: {value}\r\n".encode("latin-1")
-                    for name, value in response.headers.items()
-                    if name.lower() not in _NOT_SENT_BACK
-                )
-                return self._answers.raw(response.status, body, lines)
-        except (aiohttp.ClientError, TimeoutError) as fault:
+            sent = fit_to_send(Sent(target, headers, request.body, request.method.decode("latin-1")))
+            connection = await pool.take(origin, streamed=False)
+            found = await connection.request(sent, Limits(ANSWER_BYTES_MAX, CALL_TIMEOUT_S, CALL_TIMEOUT_S))
+        except (*FAULTS, OptionError) as fault:
             raise UnreachableError(f"{service} at {base} does not answer: {type(fault).__name__}") from fault
+        finally:
+            if connection is not None:
+                pool.give_back(origin, connection, streamed=False)
+        lines = b"".join(
+            f"{name}: {value}\r\n".encode("latin-1")
+            for name, value in found.headers.items()
+            if name not in _NOT_SENT_BACK
+        )
+        return self._answers.raw(found.status, found.body, lines)
+
+    def _pool(self) -> Pool:
+        if self._connections is None:
+            dialer = Dialer(connect_timeout_s=CONNECT_TIMEOUT_S, tls=lambda: tls_context(None))
+            self._connections = dialer, Pool(dialer, in_use_max=CONNECTIONS_MAX, keepalive_s=KEEPALIVE_S)
+        return self._connections[1]
 
     async def close(self) -> None:
         """Close the connections and end moto."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        opened, self._connections = self._connections, None
+        if opened is not None:
+            dialer, pool = opened
+            pool.close()
+            await dialer.close()
         await self._moto.stop()
 
 

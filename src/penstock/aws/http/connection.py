@@ -296,4 +296,8 @@ class _Exchange(Exchange):
 
 def _head(request: Request) -> bytes:
     lines = "\r\n".join([f"{name}: {value}" for name, value in request.headers.items()])
-    return f"POST {request.target} HTTP/1.1\r\n{lines}\r\ncontent-length: {len(request.body)}\r\n\r\n".encode("latin-1")
+    return (
+        f"{request.method} {request.target} HTTP/1.1\r\n{lines}\r\ncontent-length: {len(request.body)}\r\n\r\n".encode(
+            "latin-1"
+        )
+    )

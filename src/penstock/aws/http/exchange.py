@@ -17,13 +17,14 @@ LOOP_TURNS = 2
 
 
 class Request(NamedTuple):
-    """A POST. ``target`` is what its first line names, a path or a proxy's whole URL; ``headers`` hold ``host`` and
+    """A request. ``target`` is what its first line names, a path or a proxy's whole URL; ``headers`` hold ``host`` and
     all others but the body's length.
     """
 
     target: str
     headers: Mapping[str, str]
     body: bytes
+    method: str = "POST"
 
 
 def fit_to_send(request: Request) -> Request:

@@ -79,7 +79,7 @@ def header_block(request: Request, scheme: bytes) -> list[HeaderTuple]:
     """The request's headers. ``host`` is said as ``:authority``, which a signature takes for it."""
     headers = request.headers
     block = [
-        HeaderTuple(b":method", b"POST"),
+        HeaderTuple(b":method", request.method.encode("latin-1")),
         HeaderTuple(b":scheme", scheme),
         HeaderTuple(b":authority", headers["host"].encode("latin-1")),
         HeaderTuple(b":path", request.target.encode("latin-1")),
