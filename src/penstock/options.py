@@ -32,7 +32,9 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     buffer_bytes_max: int = 16 * MIB
-    """What records may take that have no outcome yet: data, partition key and 256 bytes each for its book-keeping."""
+    """What records may take that have no outcome yet: data, partition key and 256 bytes each for its book-keeping, and
+    1,024 bytes for each chunk of them.
+    """
     raise_when_full: bool = False
     """True: ``put`` and ``put_many`` raise BufferFullError when there is no room. False: they wait for it."""
     record_bytes_max: int = REQUEST_BYTES_MAX

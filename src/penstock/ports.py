@@ -24,7 +24,7 @@ class RecordSink(Protocol):
         """The stream's name or ARN, as messages show it."""
 
     def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None) -> Any:
-        """One record in the form that ``put`` takes."""
+        """One record in the form that ``put`` takes. What it raises is told to the record: it is not written."""
 
     async def shards(self) -> list[Shard] | None:
         """The shards that are open now; None if partition keys do not choose the shard of this stream.
@@ -36,7 +36,8 @@ class RecordSink(Protocol):
         """PutRecords, sent once: a result for each entry, in their order.
 
         Raises ServiceError by class, TransportError (``sent`` tells whether something may have been written),
-        CredentialsError.
+        CredentialsError; InvalidRecordError when an entry can not be sent, and nothing was. What else it raises counts
+        as an unknown outcome.
         """
 
     async def close(self) -> None:

@@ -94,7 +94,11 @@ async def test_what_was_put_is_pending_at_once(local: LocalKinesis) -> None:
     producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
     producer.put_nowait(OutRecord(b"four", "key"))
     counts = producer.metrics()
-    assert (counts.user_records_accepted, counts.user_records_pending, counts.buffer_bytes) == (1, 1, 4 + 3 + 256)
+    assert (counts.user_records_accepted, counts.user_records_pending, counts.buffer_bytes) == (
+        1,
+        1,
+        4 + 3 + 256 + 1024,
+    )
     with pytest.raises(FlushTimeoutError):
         await producer.close(0)
 

@@ -9,6 +9,7 @@ import pytest
 from producing import STREAM, Heard, call, numbered, quick, read_all, until, wire_of
 from stepping import cancelled_at_every_await
 
+from penstock.core.batching.chunk import CHUNK_OVERHEAD_BYTES
 from penstock.errors import FlushTimeoutError, ProducerClosedError, PutError, RecordWithdrawnError
 from penstock.model import OutRecord, PutResult
 from penstock.runtime.producer import Producer
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     Case = tuple[Coroutine[Any, Any, Any], Callable[[], Awaitable[None]]]
 
 LATE = pytest.mark.parametrize("late", [False, True], ids=["while it waits", "as it goes on"])
-SMALL: dict[str, Any] = {"record_bytes_max": 2_048, "buffer_bytes_max": 4_096}
+SMALL: dict[str, Any] = {"record_bytes_max": 2_048, "buffer_bytes_max": 4_096 + CHUNK_OVERHEAD_BYTES}
 
 
 async def failure_of(handle: PutHandle) -> RecordWithdrawnError | None:

@@ -348,3 +348,45 @@ async def test_handles_and_results_before_their_time(local: LocalKinesis) -> Non
         assert await handle == handle.result()
         puts.raise_failure()
         assert puts.failures() == []
+
+
+class Text(str):
+    """As numpy.str_ and an Enum of strings: a str that is written otherwise than it is."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "something else"
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) is True
+
+
+class Number(int):
+    """An int of the same kind."""
+
+    def __str__(self) -> str:
+        return "a number"
+
+
+@BOTH
+async def test_a_partition_key_of_a_subclass_of_str(local: LocalKinesis, aggregation: bool) -> None:
+    """It is the text that it is, and its neighbours are written with it."""
+    keys = [f"key-{number % 90}" for number in range(400)]
+    keys[150], keys[151] = Text("key-a"), Text("sch\u00f6n")
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation)) as producer:
+        for _ in range(2):  # keys that are known, and keys that are not
+            puts = await producer.put_many([(key, b"pair") for key in keys])
+            puts.raise_failure() if (await puts.settled()) else None
+        for number in range(3):
+            await producer.put(OutRecord(b"single", Text(f"own-{number}"), Number(17)))
+            await producer.put_nowait(OutRecord(b"single", Text(f"own-{number}")))
+        puts = await producer.put_many([OutRecord(b"single", Text("key-a"), True)])
+        (await puts.settled()).raise_failure()
+    written = sorted(record.partition_key for record in (await read_all(local)).records)
+    singles = [f"own-{number}" for number in range(3)] * 2
+    assert written == sorted([*map(str.__str__, keys), *map(str.__str__, keys), *singles, "key-a"])
+    assert all(type(key) is str for key in producer._lanes.routes.known)

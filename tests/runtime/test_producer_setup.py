@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from producing import STREAM, Heard, call, numbered, quick, read_all, until, wire_of
 
+from penstock.aws.kinesis import PutResult as PutAnswer
 from penstock.errors import (
     FlushTimeoutError,
+    InvalidRecordError,
     NotFoundError,
     OptionError,
     RecordExpiredError,
@@ -19,7 +21,7 @@ from penstock.errors import (
 )
 from penstock.events import AggregationOff, ShardMapChanged, ShardMapFailed
 from penstock.local import LocalKinesis
-from penstock.model import OutRecord
+from penstock.model import HASH_KEY_MAX, OutRecord, Shard
 from penstock.runtime.producer import Producer
 from penstock.runtime.sync_producer import SyncProducer
 from penstock.testing import Fault
@@ -260,7 +262,7 @@ class FaultySink:
         self.closed = 0
         self.listings = 0
 
-    def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None = None) -> Any:
+    def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None) -> Any:
         return data
 
     async def shards(self) -> None:
@@ -354,3 +356,91 @@ async def test_a_listener_that_raises(local: LocalKinesis) -> None:
     assert len((await read_all(local)).records) == 100
     assert {type(context["exception"]) for context in reported} == {ValueError}
     assert all("on_event raised" in context["message"] for context in reported)
+
+
+class ChoosySink(FaultySink):
+    """As the protocol says it: ``entry`` has three arguments without a default. It makes no entry of some records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+
+    async def shards(self) -> Any:
+        return [
+            Shard(shard_id="shard", parents=(), first_hash_key=0, last_hash_key=HASH_KEY_MAX, first_sequence_number=0)
+        ]
+
+    def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None) -> Any:
+        if data == b"bad":
+            raise LookupError("no entry of that")
+        return data
+
+    async def put(self, entries: Any) -> Any:
+        self.written += entries
+        return [PutAnswer(sequence_number=str(number), shard_id="shard") for number in range(1, len(entries) + 1)]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_sink_that_makes_no_entry_of_a_record(ordered: bool) -> None:
+    """That record is told so, its neighbours are written, and the producer goes on."""
+    sink = ChoosySink()
+    async with Producer[OutRecord](sink, options=quick(ordered_by_key=ordered)) as producer:
+        datas = [b"1", b"bad", b"2", b"bad", b"3"]
+        puts = await (await producer.put_many([("key", data) for data in datas])).settled()
+        assert [(place, type(error), error.may_be_written) for place, error in puts.failures()] == [
+            (1, RecordRefusedError, False),
+            (3, RecordRefusedError, False),
+        ]
+        assert puts.failures()[0][1].reason == "LookupError"
+        with pytest.raises(RecordRefusedError, match="no entry"):
+            await producer.put(OutRecord(b"bad", "key", 17))
+        assert (await producer.put(OutRecord(b"4", "key", 17))).attempts == 1
+        counts = producer.metrics()
+        assert (counts.user_records_put, counts.user_records_failed, counts.buffer_bytes) == (4, 3, 0)
+    assert sink.written == [b"1", b"2", b"3", b"4"]
+
+
+class AggregateHater(ChoosySink):
+    """It takes no aggregate."""
+
+    def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None) -> Any:
+        if explicit_hash_key is not None:
+            raise LookupError("no aggregates")
+        return data
+
+
+async def test_a_sink_that_makes_no_entry_of_an_aggregate() -> None:
+    async with Producer[OutRecord](AggregateHater(), options=quick(aggregation=True)) as producer:
+        for _ in range(2):
+            puts = await (await producer.put_many([("key", b"data")] * 5_000)).settled()
+            assert {type(error) for _, error in puts.failures()} == {RecordRefusedError}
+            assert len(puts.failures()) == 5_000
+        assert producer.metrics().buffer_bytes == 0
+
+
+class StrictSink(ChoosySink):
+    """It cannot write a request that has a certain record."""
+
+    def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None) -> Any:
+        return data
+
+    async def put(self, entries: Any) -> Any:
+        if b"bad" in entries:
+            raise InvalidRecordError("this request can't be written")
+        return await super().put(entries)
+
+
+async def test_a_request_that_can_not_be_written_is_not_sent() -> None:
+    """Only the record at fault fails, and it is told as not written."""
+    sink = StrictSink()
+    async with Producer[OutRecord](sink, options=quick()) as producer:
+        datas = [b"bad" if number == 249 else b"%d" % number for number in range(400)]
+        puts = await (await producer.put_many([("key", data) for data in datas])).settled()
+        ((place, error),) = puts.failures()
+    assert (place, type(error), error.may_be_written, error.reason) == (
+        249,
+        RecordRefusedError,
+        False,
+        "InvalidRecordError",
+    )
+    assert sorted(sink.written) == sorted(data for data in datas if data != b"bad")

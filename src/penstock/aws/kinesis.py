@@ -15,12 +15,12 @@ from penstock.aws import cbor
 from penstock.aws.answers import UNREADABLE, decoded, reading
 from penstock.aws.endpoints import arn_region
 from penstock.core.sequence import version_of
-from penstock.errors import OptionError, ServiceError, TransportError, UnavailableError
+from penstock.errors import InvalidRecordError, OptionError, ServiceError, TransportError, UnavailableError
 from penstock.model import IteratorAt as IteratorAt
 from penstock.model import Shard, StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.aws.retry import RetryPolicy
     from penstock.aws.wire import Wire
@@ -330,14 +330,17 @@ class KinesisClient:
     async def put_records(
         self, stream: StreamName, entries: Sequence[PutEntry], *, retry: RetryPolicy | None = None
     ) -> PutRecordsAnswer:
-        """PutRecords. Entries that fail are reported, not repeated: look at ``failed_record_count``."""
+        """PutRecords. Entries that fail are reported, not repeated: look at ``failed_record_count``.
+
+        Raises InvalidRecordError, before anything is sent, for an entry that is of wrong types.
+        """
         if stream.arn is not None:
             self._check_region(stream.arn)
         answer = None
         if self._cbor is not False and entries and len(entries[0].data) >= CBOR_DATA_BYTES_MIN:
             answer = await self._put_cbor(stream, entries, retry)
         if answer is None:
-            body = put_records_body(stream, entries)
+            body = _built(put_records_body, stream, entries)
             answer = decoded(
                 "PutRecords",
                 await self.wire.call("kinesis", "PutRecords", body, retry=retry, stream_arn=stream.arn),
@@ -358,8 +361,10 @@ class KinesisClient:
 
         What does not is an emulator; it is asked in JSON then, now and later.
         """
-        body = cbor.put_records_body(
-            _named(stream), ((entry.data, entry.partition_key, entry.explicit_hash_key) for entry in entries)
+        body = _built(
+            cbor.put_records_body,
+            _named(stream),
+            ((entry.data, entry.partition_key, entry.explicit_hash_key) for entry in entries),
         )
         try:
             answer = await self.wire.call(
@@ -411,6 +416,16 @@ class KinesisClient:
             )
         if region != ours:
             raise OptionError(f"the stream {arn} is in region {region}, but calls go to {ours}: give region {region}")
+
+
+def _built(build: Callable[[Any, Any], bytes], stream: Any, entries: Any) -> bytes:
+    """The body of PutRecords. Raises InvalidRecordError where that cannot be written: then nothing was sent."""
+    try:
+        return build(stream, entries)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InvalidRecordError(
+            f"PutRecords: a record can't be written into a request: {type(error).__name__}"
+        ) from None
 
 
 def _named(stream: StreamName) -> dict[str, str]:

@@ -6,8 +6,8 @@ from collections import deque
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
-from penstock.core.batching.routes import KEY_BYTES_MAX, checked_explicit, checked_hash_key
+from penstock.core.batching.chunk import CHUNK_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
+from penstock.core.batching.routes import KEY_BYTES_MAX, checked_explicit, held_by_key, keys_bytes, plain_key
 from penstock.errors import InvalidRecordError
 from penstock.model import OutRecord
 
@@ -33,7 +33,23 @@ class Portion(NamedTuple):
     datas: Sequence[bytes]
     hash_keys: dict[int, int] | None
     """Explicit hash keys by place, if there are any."""
+    records_bytes: int
+    """What the records take of the bound."""
     held_bytes: int
+    """The same with the chunk that they become, but never more than there is."""
+
+
+class Checked(NamedTuple):
+    """A checked record, which no caller changes any more."""
+
+    partition_key: str
+    data: bytes
+    explicit_hash_key: int | None
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes of the bound."""
+        return keys_bytes((self.partition_key,)) + len(self.data) + RECORD_OVERHEAD_BYTES
 
 
 class RecordCheck:
@@ -44,18 +60,18 @@ class RecordCheck:
         self.record_bytes_max = record_bytes_max
         self.buffer_bytes_max = buffer_bytes_max
 
-    def one(self, record: OutRecord) -> tuple[str, bytes]:
-        """A record's key and data. Raises InvalidRecordError."""
+    def one(self, record: OutRecord) -> Checked:
+        """The record, with a plain key, plain data and a plain hash key. Raises InvalidRecordError."""
         try:
             data, key, explicit = record.data, record.partition_key, record.explicit_hash_key
         except AttributeError:
             raise InvalidRecordError(f"an OutRecord is put, not {type(record).__name__}") from None
-        checked_hash_key(key)
+        key = plain_key(key)
         if explicit is not None:
-            checked_explicit(explicit)
+            explicit = checked_explicit(explicit)
         data = plain_bytes(data)
         self._check_size(key, data)
-        return key, data
+        return Checked(key, data, explicit)
 
     def many(self, records: Sequence[Any]) -> list[Portion]:
         """Records, or (partition key, data) pairs, in portions. Raises InvalidRecordError for any of them."""
@@ -82,17 +98,37 @@ class RecordCheck:
     def _portions(self, records: Sequence[Any]) -> list[Portion]:
         hash_keys: dict[int, int] = {}
         given, datas = self._as_columns(records, hash_keys)
-        keys, key_characters = self._lanes.routes.checked(given)
+        keys, key_bytes = self._lanes.routes.checked(given)
         data_bytes = sum(map(len, datas))
         if data_bytes + KEY_BYTES_MAX > self.record_bytes_max:  # else none of them is too large
             deque(map(self._check_size, keys, datas), maxlen=0)
-        held = key_characters + data_bytes + len(keys) * RECORD_OVERHEAD_BYTES
+        records_bytes = key_bytes + data_bytes + len(keys) * RECORD_OVERHEAD_BYTES
         # No portion may take more than there ever is: it would wait for ever.
-        if held <= min(PORTION_BYTES, self.buffer_bytes_max):
-            return [Portion(keys, datas, hash_keys or None, held)]
-        each = max(map(len, datas)) + KEY_BYTES_MAX + RECORD_OVERHEAD_BYTES
-        step = max(1, min(PORTION_BYTES, self.buffer_bytes_max) // each)
-        return [_cut(keys, datas, hash_keys, start, start + step) for start in range(0, len(keys), step)]
+        room = min(PORTION_BYTES, self.buffer_bytes_max) - CHUNK_OVERHEAD_BYTES
+        if records_bytes <= room or len(keys) == 1:
+            return [self._portion(keys, datas, hash_keys or None, records_bytes)]
+        each = max(map(len, datas)) + max(map(held_by_key, keys)) + RECORD_OVERHEAD_BYTES
+        step = max(1, room // each)
+        return [self._cut(keys, datas, hash_keys, start, start + step) for start in range(0, len(keys), step)]
+
+    def _portion(
+        self, keys: Sequence[str], datas: Sequence[bytes], hash_keys: dict[int, int] | None, records_bytes: int
+    ) -> Portion:
+        held_bytes = min(records_bytes + CHUNK_OVERHEAD_BYTES, self.buffer_bytes_max)
+        return Portion(keys, datas, hash_keys, records_bytes, held_bytes)
+
+    def _cut(
+        self, keys: Sequence[str], datas: Sequence[bytes], hash_keys: dict[int, int], start: int, stop: int
+    ) -> Portion:
+        some_keys, some_datas = keys[start:stop], datas[start:stop]
+        records_bytes = keys_bytes(some_keys) + sum(map(len, some_datas)) + len(some_keys) * RECORD_OVERHEAD_BYTES
+        explicit = {place - start: hash_keys[place] for place in range(start, stop) if place in hash_keys}
+        return self._portion(some_keys, some_datas, explicit or None, records_bytes)
+
+    def portion_of(self, record: Checked) -> Portion:
+        """One record as a portion."""
+        key, data, explicit = record
+        return self._portion([key], [data], None if explicit is None else {0: explicit}, record.held_bytes)
 
     def _as_columns(self, records: Sequence[Any], hash_keys: dict[int, int]) -> tuple[list[str], list[bytes]]:
         try:
@@ -115,8 +151,8 @@ class RecordCheck:
             if len(record) != 2:
                 raise InvalidRecordError("put_many takes OutRecords, or pairs of partition key and data")
             return OutRecord(record[1], record[0])
-        key, data = self.one(record)
-        return OutRecord(data, key, record.explicit_hash_key)
+        key, data, explicit = self.one(record)
+        return OutRecord(data, key, explicit)
 
     def _check_size(self, key: str, data: bytes) -> None:
         size = len(data) + len(key.encode())
@@ -127,20 +163,8 @@ class RecordCheck:
             )
 
 
-def held_bytes(key: str, data: bytes) -> int:
-    """What a record takes of the bound."""
-    return len(key) + len(data) + RECORD_OVERHEAD_BYTES
-
-
 def plain_bytes(data: Any) -> bytes:
     """Data as bytes that nobody changes any more. Raises InvalidRecordError."""
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise InvalidRecordError(f"a record's data is bytes, not {type(data).__name__}")
-
-
-def _cut(keys: Sequence[str], datas: Sequence[bytes], hash_keys: dict[int, int], start: int, stop: int) -> Portion:
-    some_keys, some_datas = keys[start:stop], datas[start:stop]
-    held = len("".join(some_keys)) + sum(map(len, some_datas)) + len(some_keys) * RECORD_OVERHEAD_BYTES
-    explicit = {place - start: hash_keys[place] for place in range(start, stop) if place in hash_keys}
-    return Portion(some_keys, some_datas, explicit or None, held)

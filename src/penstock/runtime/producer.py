@@ -7,14 +7,15 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
+from penstock.core.batching.chunk import CHUNK_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.core.batching.routes import KEY_BYTES_MAX
 from penstock.errors import BufferFullError, FlushTimeoutError, OptionError, ProducerClosedError
 from penstock.model import OutRecord, PutResult
 from penstock.options import ProducerOptions
-from penstock.runtime.checking import Portion, RecordCheck, held_bytes
+from penstock.runtime.checking import RecordCheck
 from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle
 from penstock.runtime.intake import CHUNK_RECORDS_MAX
+from penstock.runtime.room import Claim
 from penstock.runtime.send_loop import SendLoop
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.core.batching import Chunk
     from penstock.events import Event
     from penstock.ports import RecordSink
+    from penstock.runtime.checking import Checked, Portion
     from penstock.runtime.producer_metrics import ProducerSnapshot
     from penstock.runtime.room import AnyFuture
     from penstock.wiring import WireSettings
@@ -94,10 +96,10 @@ class Producer(Generic[T]):
 
     def put_nowait(self, record: T | OutRecord, *, time_to_live_s: float | None = None) -> PutHandle:
         """Put a record without waiting for anything. Raises as ``put``, and BufferFullError when there is no room."""
-        intake, room = self._intake, self._intake.room
-        keys = intake.keys
+        chunk, room = self._intake.open, self._room
+        pairs = chunk.pairs
         # The usual case, unrolled, as producers live in it: a further small record of a chunk that was begun.
-        if (index := len(keys)) and record.__class__ is OutRecord and self._serializer is None:
+        if (index := len(pairs) >> 1) and record.__class__ is OutRecord and self._serializer is None:
             data, key = record.data, record.partition_key
             if data.__class__ is bytes and key.__class__ is str and record.explicit_hash_key is None:
                 held = len(data) + len(key) + RECORD_OVERHEAD_BYTES
@@ -107,13 +109,12 @@ class Producer(Generic[T]):
                     and index < _CHUNK_LAST
                     and time_to_live_s is None
                     and not room.waiting
+                    and (key in self._lanes.routes.same or (key.isascii() and self._lanes.routes[key] >= 0))
                 ):
-                    if key not in (routes := self._lanes.routes).known:
-                        routes[key]  # checks it, and remembers its way for later
+                    # No call stands between these: both are done, or none is, also if a signal handler raises.
                     room.free -= held
-                    keys.append(key)
-                    intake.datas.append(data)
-                    return self._handle(intake.open, index)
+                    pairs += (key, data)  # type: ignore[operator]
+                    return self._handle(chunk, index)
         return self._put_carefully(self._serialized(record), time_to_live_s)
 
     async def put_many(
@@ -135,10 +136,13 @@ class Producer(Generic[T]):
                 if taken:
                     # What was taken is sent before more comes, while it is in the processor's cache.
                     await asyncio.sleep(0)
-                room_taken = self.take_room(portion.held_bytes)
-                if not room_taken:
-                    await self._wait_for_room(portion.held_bytes)
-                taken.append(self.take_portion(portion, time_to_live_s))
+                self._sends.check_open()
+                claim = Claim(portion.held_bytes)
+                try:
+                    await self._wait_for_room(claim)
+                    self.take_portion(portion, time_to_live_s, claim, taken)
+                finally:
+                    self._room.release(claim)
         except (asyncio.CancelledError, ProducerClosedError):
             puts.withdraw()
             raise
@@ -174,6 +178,10 @@ class Producer(Generic[T]):
         Without a deadline it ends when the last record is written or its time-to-live has passed.
         """
         await self._sends.close(deadline_s)
+
+    async def give_up(self) -> None:
+        """End at once: what has no outcome is given up. For `SyncProducer`, whose close was broken off."""
+        self._sends.give_up()
 
     async def __aenter__(self) -> Producer[T]:
         try:
@@ -213,45 +221,47 @@ class Producer(Generic[T]):
             records = map(self._serializer, records)
         return self._check.many(records if isinstance(records, list) else list(records))
 
-    def take_room(self, wanted: int) -> bool:
-        """Take so much room if it is there. Raises ProducerClosedError."""
-        self._sends.check_open()
-        return self._room.take(wanted)
-
-    def ask_for_room(self, wanted: int, make_future: Callable[[], F]) -> F | None:
-        """Take so much room; None if it is taken, else what is done when it was. See Room."""
+    def ask_for_room(self, claim: Claim, make_future: Callable[[], F]) -> F | None:
+        """Take what the claim wants; None if it is taken, else what is done when it was. See Room."""
         self._sends.wake()
-        return self._room.ask(wanted, make_future)
+        return self._room.ask(claim, make_future)
 
-    def forget_room(self, wanted: int, future: AnyFuture) -> None:
-        """Wait no longer for room."""
-        self._room.forget(wanted, future)
+    def release_room(self, claim: Claim) -> None:
+        """Give back what a claim holds, or wait for it no longer."""
+        self._room.release(claim)
 
-    def take_portion(self, portion: Portion, time_to_live_s: float | None) -> Chunk:
-        """Take records for which room was taken. Raises ProducerClosedError, and gives the room back."""
-        self._wake_or_give_back(portion.held_bytes)
-        return self._intake.add_chunk(portion, time_to_live_s)
+    def take_portion(self, portion: Portion, time_to_live_s: float | None, claim: Claim, taken: list[Chunk]) -> None:
+        """Take records for which the claim has room, and add their chunk to ``taken``. Raises ProducerClosedError."""
+        self._sends.wake()
+        taken.append(self._intake.add_chunk(portion, time_to_live_s, claim))
 
     def take_all(self, portions: Iterable[Portion], time_to_live_s: float | None) -> list[Chunk]:
         """Take records if there is room for all of them. Raises BufferFullError."""
+        self._sends.check_open()
         portions = list(portions)
-        wanted = sum([portion.held_bytes for portion in portions])
-        if not self.take_room(wanted):
-            raise self._full(wanted)
-        self._wake_or_give_back(wanted)
-        return [self._intake.add_chunk(portion, time_to_live_s) for portion in portions]
+        claim = Claim(sum([portion.held_bytes for portion in portions]))
+        try:
+            if not self._room.take(claim):
+                raise self._full(claim.wanted)
+            self._sends.wake()
+            return [self._intake.add_chunk(portion, time_to_live_s, claim) for portion in portions]
+        finally:
+            self._room.release(claim)
 
-    def check(self, record: OutRecord) -> tuple[str, bytes, int | None]:
-        """A record's key, data and explicit hash key, which nobody changes any more. Raises InvalidRecordError."""
-        key, data = self._check.one(record)
-        return key, data, record.explicit_hash_key
+    def check(self, record: OutRecord) -> Checked:
+        """The record as it is put. Raises InvalidRecordError."""
+        return self._check.one(record)
 
-    def put_reserved(
-        self, key: str, data: bytes, explicit_hash_key: int | None, time_to_live_s: float | None
-    ) -> PutHandle:
-        """Put a checked record for which room was taken. Raises ProducerClosedError, and gives the room back."""
-        self._wake_or_give_back(held_bytes(key, data))
-        return self._handle(*self._intake.add(key, data, explicit_hash_key, time_to_live_s))
+    def claim_for(self, record: Checked) -> Claim:
+        """A claim to room for one record, and for a chunk of its own if it comes to that."""
+        return Claim(min(record.held_bytes + CHUNK_OVERHEAD_BYTES, self._room.bytes_max))
+
+    def put_claimed(self, record: Checked, time_to_live_s: float | None, claim: Claim) -> PutHandle:
+        """Put a checked record for which the claim has room. Raises ProducerClosedError."""
+        self._sends.wake()
+        if time_to_live_s is None:
+            return self._handle(*self._intake.add(record, claim))
+        return self._handle(self._intake.add_chunk(self._check.portion_of(record), time_to_live_s, claim), 0)
 
     # --- parts ----------------------------------------------------------------------------------
 
@@ -268,34 +278,33 @@ class Producer(Generic[T]):
             if self.options.raise_when_full:
                 raise
         checked = self.check(record)  # type: ignore[arg-type]
-        await self._wait_for_room(held_bytes(*checked[:2]))
-        return self.put_reserved(*checked, time_to_live_s)
-
-    async def _wait_for_room(self, wanted: int) -> None:
-        """Take so much room as soon as it is there. If this is cancelled, none was taken."""
-        future = self.ask_for_room(wanted, asyncio.get_running_loop().create_future)
-        if future is None:
-            return
+        claim = self.claim_for(checked)
         try:
+            await self._wait_for_room(claim)
+            return self.put_claimed(checked, time_to_live_s, claim)
+        finally:
+            self._room.release(claim)
+
+    async def _wait_for_room(self, claim: Claim) -> None:
+        """Take what the claim wants as soon as it is there."""
+        future = self.ask_for_room(claim, asyncio.get_running_loop().create_future)
+        if future is not None:
             await future
-        except BaseException:
-            self._room.forget(wanted, future)
-            raise
 
     def _put_carefully(self, record: OutRecord, time_to_live_s: float | None) -> PutHandle:
         self._sends.check_open()
         check_time_to_live(time_to_live_s)
         checked = self.check(record)
-        if not self._room.take(held := held_bytes(*checked[:2])):
-            raise self._full(held)
-        return self.put_reserved(*checked, time_to_live_s)
-
-    def _wake_or_give_back(self, taken: int) -> None:
+        if time_to_live_s is None and self._intake.open.pairs:
+            claim = Claim(checked.held_bytes)
+        else:
+            claim = self.claim_for(checked)
         try:
-            self._sends.wake()
-        except BaseException:
-            self._room.give_back(taken)
-            raise
+            if not self._room.take(claim):
+                raise self._full(claim.wanted)
+            return self.put_claimed(checked, time_to_live_s, claim)
+        finally:
+            self._room.release(claim)
 
     def _full(self, wanted: int) -> BufferFullError:
         room = self._room

@@ -1,4 +1,9 @@
-"""The bound on what a producer holds, in bytes, and the callers who wait for room."""
+"""The bound on what a producer holds, in bytes, and the callers that wait for room.
+
+A signal handler may raise in the middle of each function here, as Python runs it between two instructions of the main
+thread. It does so where a function begins, where a call returns and where a loop turns; statements that stand beside
+each other without a call between them are done together, or not at all. What must not come apart is written so.
+"""
 
 from __future__ import annotations
 
@@ -15,38 +20,56 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="AnyFuture")
 
 
-class Room:
-    """Room for so many bytes. Who asks first gets it first, so that a large record is not overtaken for ever."""
+class Claim:
+    """The room that one caller wants. It is released in the end, whatever became of it."""
 
-    __slots__ = ("bytes_max", "free", "waiting")
+    __slots__ = ("future", "held", "wanted")
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+        self.held = 0
+        """What it has of it. A chunk that is queued takes it over."""
+        self.future: AnyFuture | None = None
+        """It is done when the claim got what it waited for."""
+
+
+class Room:
+    """Room for so many bytes. What asks first gets it first, so that a large record is not overtaken for ever."""
+
+    __slots__ = ("bytes_max", "claimed", "free", "waiting")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.free = bytes_max
-        self.waiting: deque[tuple[int, AnyFuture]] = deque()
+        self.claimed = 0
+        """What claims hold."""
+        self.waiting: deque[Claim] = deque()
 
-    def take(self, count: int) -> bool:
-        """Take so many bytes, if they are free and nobody waits. True if taken."""
-        if self.waiting or count > self.free:
+    def take(self, claim: Claim) -> bool:
+        """Take what is wanted, if it is free and no other claim waits. True if taken."""
+        if self.waiting or claim.wanted > self.free:
             return False
-        self.free -= count
+        self._grant_to(claim)
         return True
 
-    def ask(self, count: int, make_future: Callable[[], F]) -> F | None:
-        """Take so many bytes if they are free, else stand in line: then the future is done when they were taken."""
-        if self.take(count):
+    def ask(self, claim: Claim, make_future: Callable[[], F]) -> F | None:
+        """Take what is wanted if it is free, else stand in line: then the future is done when it was taken."""
+        if self.take(claim):
             return None
-        future = make_future()
-        self.waiting.append((count, future))
+        claim.future = future = make_future()
+        self.waiting.append(claim)
         return future
 
-    def forget(self, count: int, future: AnyFuture) -> None:
-        """The caller waits no longer for what it asked for: what it was given meanwhile is free again."""
-        if future.done() and not future.cancelled() and future.exception() is None:
-            self.give_back(count)
-        elif (count, future) in self.waiting:
-            self.waiting.remove((count, future))
-            self._grant()
+    def release(self, claim: Claim) -> None:
+        """The caller waits no longer, and what it was given and did not use is free again."""
+        if claim in self.waiting:
+            self.waiting.remove(claim)
+        elif not claim.held:
+            return
+        self.free += claim.held
+        self.claimed -= claim.held
+        claim.held = 0
+        self._grant()
 
     def give_back(self, count: int) -> None:
         """So many bytes are free again."""
@@ -55,15 +78,24 @@ class Room:
             self._grant()
 
     def fail_waiting(self, make_error: Callable[[], Exception]) -> None:
-        """Nobody gets room any more."""
+        """No claim gets room any more."""
         while self.waiting:
-            _, future = self.waiting.popleft()
-            if not future.done():
+            future = self.waiting[0].future
+            if future is not None and not future.done():
                 future.set_exception(make_error())
+            self.waiting.popleft()
 
     def _grant(self) -> None:
-        while self.waiting and self.waiting[0][0] <= self.free:
-            count, future = self.waiting.popleft()
-            if not future.done():
-                self.free -= count
+        while self.waiting and self.waiting[0].wanted <= self.free + self.waiting[0].held:
+            claim = self.waiting[0]
+            future = claim.future
+            if future is not None and not future.done():
+                if not claim.held:  # else this was interrupted here
+                    self._grant_to(claim)
                 future.set_result(None)
+            self.waiting.popleft()
+
+    def _grant_to(self, claim: Claim) -> None:
+        self.free -= claim.wanted
+        self.claimed += claim.wanted
+        claim.held = claim.wanted

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.adaptive import AdaptiveRate
 from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, Request
+from penstock.core.batching.mending import mend
 from penstock.core.batching.settling import THROTTLED
 from penstock.errors import (
     AccessDeniedError,
     CredentialsError,
     FlushTimeoutError,
     InvalidArgumentError,
+    InvalidRecordError,
     NotFoundError,
     OptionError,
     PenstockError,
@@ -33,7 +36,7 @@ from penstock.runtime.shard_follower import ShardFollower
 from penstock.runtime.unwritten import Unwritten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
     from penstock.events import Event
@@ -93,16 +96,17 @@ class SendLoop:
         )
         self._follower = ShardFollower(sink, options, self.batcher, self.emit, self._now, self.pump, rng)
         self._freed_bytes = 0
-        self._in_flight_bytes = 0
         self._live: dict[int, Chunk] = {}
         self._flushes: dict[asyncio.Future[None], int] = {}
-        self._sending: set[asyncio.Task[None]] = set()
+        self._sending: dict[Request, asyncio.Task[None]] = {}
         self._next_expiry_s = inf
         self._next_metrics_s = self._now() + options.metrics_interval_s
         self._timer: asyncio.TimerHandle | None = None
         self._awake = False
         self._closed = False  # nothing is taken any more
         self._ended = False  # nothing is sent any more
+        self._finished = False  # and every record has its outcome
+        self._broken = False  # a step was broken off in the middle
         self._loop: asyncio.AbstractEventLoop | None = None
         self._call_soon: Callable[..., Any] | None = None
         self._threaded = False
@@ -147,7 +151,7 @@ class SendLoop:
         self._take_in()
         if not self._live:
             return
-        newest = self.intake.number - 1  # the last one has no record yet
+        newest = self.intake.number
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flushes[future] = newest
         self.batcher.urgent = True
@@ -182,25 +186,32 @@ class SendLoop:
             # Shielded: whoever is cancelled while it waits for this leaves nothing half done.
             await asyncio.shield(self._ending)
 
+    def give_up(self) -> None:
+        """See Producer.give_up."""
+        self._closed = True
+        self._end()
+
     def _end(self) -> None:
         """From here on nothing is sent, and every record has its outcome."""
-        if self._ended:
+        if self._finished:
             return
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._sending:
+        for task in self._sending.values():
             task.cancel()
         self._take_in()
-        self.batcher.close(self._now())
+        with self._whole():
+            self.batcher.close(self._now())
         self._give_room()
         self._emit_metrics(self._now())
+        self._finished = True
 
     async def _leave(self) -> None:
         try:
             await self._follower.close()
             if self._sending:
-                await asyncio.wait(self._sending, timeout=CANCEL_S)
+                await asyncio.wait(list(self._sending.values()), timeout=CANCEL_S)
         finally:
             await self._sink.close()
 
@@ -219,7 +230,8 @@ class SendLoop:
     def withdraw(self, places: Sequence[tuple[Chunk, int]]) -> int:
         """Take back those records of chunks that were never sent; how many."""
         self._take_in()
-        withdrawn = sum(self.batcher.withdraw(chunk, index) for chunk, index in places)
+        with self._whole():
+            withdrawn = sum(self.batcher.withdraw(chunk, index) for chunk, index in places)
         if withdrawn:
             self._give_room()
         return withdrawn
@@ -244,8 +256,18 @@ class SendLoop:
         assert self._loop is not None
         if self._ended:
             return
-        now_s = self._now()
+        try:
+            self._pump(self._loop)
+        except BaseException:
+            # A signal handler raised in the middle, or there is a fault in here. The loop tells of it.
+            self._broken = True
+            self._timer = self._loop.call_later(EXPIRY_CHECK_S, self.pump)
+            raise
+
+    def _pump(self, loop: asyncio.AbstractEventLoop) -> None:
         self._take_in()
+        now_s = self._now()  # after what came in, or that would lie in the future
+        self._follower.go_on(loop)
         if self._follower.refusal is not None:
             self.batcher.give_up_waiting(self._follower.refusal, now_s)
         if now_s >= self._next_expiry_s:
@@ -255,10 +277,9 @@ class SendLoop:
             self._emit_metrics(now_s)
         request = self.batcher.next_request(now_s) if self._may_send() else None
         if request is not None:
-            self._in_flight_bytes += request.payload_bytes
-            task = self._loop.create_task(self._send(request))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+            task = loop.create_task(self._send(request))
+            self._sending[request] = task
+            task.add_done_callback(lambda _: self._was_sent(request))
         self._give_room()
         if self.batcher.stale:
             self._follower.refresh()
@@ -277,22 +298,24 @@ class SendLoop:
                 raise TransportError(f"{len(results)} results came for {len(request.entries)} entries")
         except (PenstockError, TimeoutError) as error:
             failure, error_code = classify(error)
-            self.batcher.failed(request, failure, error_code, self._now())
-        except Exception as error:
-            # A fault in the sink: the records must not hang because of it.
+            with self._whole():
+                self.batcher.failed(request, failure, error_code, self._now())
+        except BaseException as error:
+            # A fault in the sink, a signal handler that raised, or a program that cancels all tasks it finds: the
+            # records must not hang because of it.
             error_code = type(error).__name__
-            self.batcher.failed(request, Failure.UNKNOWN, error_code, self._now())
+            with self._whole():
+                self.batcher.failed(request, Failure.UNKNOWN, error_code, self._now())
             raise
         else:
             took_s = self._now() - began_s
             codes = [result.error_code for result in results if result.error_code]
             refused = codes.count(THROTTLED)
             failed = len(codes) - refused
-            self.batcher.answered(request, results, self._now())
+            with self._whole():
+                self.batcher.answered(request, results, self._now())
             if self._on_event is not None:
                 self._tell_pace(request)
-        finally:
-            self._in_flight_bytes -= request.payload_bytes
         if took_s is None:
             took_s = self._now() - began_s
         self._meter.request(len(request.entries), request.user_records, request.payload_bytes, took_s, error_code)
@@ -312,38 +335,90 @@ class SendLoop:
             )
         self.pump()
 
+    def _was_sent(self, request: Request) -> None:
+        """The task of a request has ended."""
+        self._sending.pop(request, None)
+        if request in self.batcher.in_flight and not self._ended:  # it was broken off before it could tell
+            self._broken = True
+            self.pump()
+
     def _may_send(self) -> bool:
-        in_flight = len(self.batcher.in_flight)
+        in_flight = self.batcher.in_flight
         return not in_flight or (
-            in_flight < self._options.requests_in_flight_max
-            and self._in_flight_bytes < self._options.in_flight_bytes_max
+            len(in_flight) < self._options.requests_in_flight_max
+            and sum([request.payload_bytes for request in in_flight]) < self._options.in_flight_bytes_max
         )
 
     def _plan(self, now_s: float, *, more: bool) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         assert self._loop is not None
         if more:
+            # The timer stays: a signal handler that raises in the loop may cost the other call.
             if not self._awake:
                 self._awake = True
                 self._loop.call_soon(self.pump)
             return
+        if self._timer is not None:
+            self._timer.cancel()
         at_s = min(self._next_expiry_s, self._next_metrics_s)
         if self._may_send():
             at_s = min(at_s, self.batcher.wake_at_s)
         self._timer = self._loop.call_later(max(0.0, at_s - now_s), self.pump)
 
     def _take_in(self) -> None:
+        """Take in what was put. What was broken off before is mended first."""
         with self.intake.lock:
-            chunks = self.intake.take()
-        for chunk, keys, datas in chunks:
-            self._live[chunk.number] = chunk
-            chunk.on_done = self._on_done
-            self._meter.accepted(len(keys))
-            self.batcher.add(chunk, keys, datas)
-        if chunks and self._next_expiry_s == inf:
+            self.intake.close_chunk()
+        if self._broken:
+            self._mend()
+        queue = self.intake.queue
+        if not queue:
+            return
+        with self._whole():
+            while queue:
+                chunk = queue[0]
+                keys = chunk.keys
+                self._live[chunk.number] = chunk
+                chunk.on_done = self._on_done
+                self.batcher.add(chunk, keys, chunk.datas)
+                self._let_in(chunk)
+        if self._next_expiry_s == inf:
             self._next_expiry_s = self._now() + EXPIRY_CHECK_S
+
+    def _let_in(self, chunk: Chunk) -> None:
+        """Lanes have a chunk's records now."""
+        self._meter.accepted(chunk.records)
+        # No call stands between these: all are done, or none is.
+        del self.intake.queue[0]
+        chunk.keys = chunk.datas = ()
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """A step that leaves nothing half done; if it is broken off, the next one mends that."""
+        try:
+            yield
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _mend(self) -> None:
+        """Put together what a broken step has left: every record is in one place again, or has its outcome."""
+        queue, live = self.intake.queue, self._live
+        on_their_way = {request for request, task in self._sending.items() if not task.done()}
+        mend(self.batcher, list(live.values()), on_their_way)
+        for chunk in list(live.values()):
+            if queue and queue[0] is chunk:
+                self._let_in(chunk)
+            chunk.recount()
+        with self.intake.lock:
+            held = sum([chunk.held_bytes for chunk in queue]) + sum([chunk.bytes_left for chunk in live.values()])
+            room = self.intake.room
+            self._freed_bytes = 0
+            room.free = room.bytes_max - room.claimed - held
+            room.give_back(0)
+        self._tell_flushes()
+        self._broken = False
+        if live:
+            self._next_expiry_s = min(self._next_expiry_s, self._now() + EXPIRY_CHECK_S)
 
     def _begin(self) -> None:
         loop = asyncio.get_running_loop()
@@ -351,6 +426,7 @@ class SendLoop:
             self._loop = loop
             if self._call_soon is None:
                 self._call_soon = loop.call_soon
+            self._timer = loop.call_later(EXPIRY_CHECK_S, self.pump)
             self._follower.begin(loop)
         elif self._loop is not loop:
             raise RuntimeError("a producer belongs to the event loop of its first use: make one per loop")
@@ -375,12 +451,18 @@ class SendLoop:
 
     def _give_room(self) -> None:
         if self._freed_bytes:
+            room = self.intake.room
             with self.intake.lock:
-                self.intake.room.give_back(self._freed_bytes)
-            self._freed_bytes = 0
+                # No call stands between these: both are done, or none is.
+                room.free += self._freed_bytes
+                self._freed_bytes = 0
+                room.give_back(0)
 
     def _on_done(self, chunk: Chunk) -> None:
-        del self._live[chunk.number]
+        self._live.pop(chunk.number, None)
+        self._tell_flushes()
+
+    def _tell_flushes(self) -> None:
         if self._flushes:
             oldest = next(iter(self._live), inf)
             for future, newest in self._flushes.items():
@@ -436,7 +518,7 @@ def classify(error: Exception) -> tuple[Failure, str]:
         return Failure.UNKNOWN, reason
     if isinstance(error, TransportError):
         return Failure.UNKNOWN if error.sent else Failure.NOT_SENT, reason
-    if isinstance(error, InvalidArgumentError):
+    if isinstance(error, InvalidArgumentError | InvalidRecordError):
         return Failure.INVALID, reason
     if isinstance(error, AccessDeniedError | NotFoundError | CredentialsError | OptionError):
         return Failure.DENIED, reason

@@ -60,6 +60,11 @@ class ShardFollower:
         """Follow from now on."""
         self._task = loop.create_task(self._follow())
 
+    def go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Follow again, if the program has cancelled this with all tasks that it found, or a signal handler raised."""
+        if self._task is not None and self._task.done():
+            self.begin(loop)
+
     async def first(self) -> None:
         """Wait for the first listing. Raises its error."""
         if self._batcher.lanes.known and self.refusal is None:

@@ -9,11 +9,11 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError
-from penstock.runtime.checking import held_bytes
+from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
 from penstock.runtime.handles import SyncPutHandle, SyncPuts
 from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.producer import Producer
+from penstock.runtime.room import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -69,13 +69,15 @@ class SyncProducer(Generic[T]):
         """Put a record and wait until it is written.
 
         Raises as `Producer.put`, and TimeoutError when there is no outcome after ``timeout_s`` (the record is then
-        withdrawn if it was not sent; else it goes on). An interrupt (Ctrl-C) does the same.
+        withdrawn if it was not sent; else it goes on). What a signal handler raises (Ctrl-C) does the same.
         """
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         handle = self._put_waiting(self._serialized(record), time_to_live_s, end_s)
         try:
             return handle.result(_left_s(end_s))
-        except (TimeoutError, KeyboardInterrupt):
+        except PutError:
+            raise
+        except BaseException:  # whatever a signal handler raises
             handle.withdraw()
             raise
 
@@ -89,7 +91,9 @@ class SyncProducer(Generic[T]):
     def put_many(
         self, records: Iterable[T | OutRecord | tuple[str, bytes]], *, time_to_live_s: float | None = None
     ) -> SyncPuts:
-        """Put many records; returns when all are taken. Raises as `Producer.put_many`; an interrupt withdraws them."""
+        """Put many records; returns when all are taken. Raises as `Producer.put_many`. What a signal handler
+        raises (Ctrl-C) withdraws those that were not sent.
+        """
         producer = self._producer
         if self._serializer is not None:
             records = map(self._serializer, records)  # type: ignore[arg-type]
@@ -101,10 +105,14 @@ class SyncProducer(Generic[T]):
         puts = SyncPuts(taken)
         try:
             for portion in portions:
-                self._take_room(portion.held_bytes, None)
-                with self._lock:
-                    taken.append(producer.take_portion(portion, time_to_live_s))
-        except (KeyboardInterrupt, ProducerClosedError):
+                claim = Claim(portion.held_bytes)
+                try:
+                    self._wait_for_room(claim, None)
+                    with self._lock:
+                        producer.take_portion(portion, time_to_live_s, claim, taken)
+                finally:
+                    self._release(claim)
+        except BaseException:  # ProducerClosedError, or whatever a signal handler raises
             puts.withdraw()
             raise
         return puts
@@ -144,6 +152,12 @@ class SyncProducer(Generic[T]):
         self._closed = True
         try:
             self._thread.run(self._producer.close(deadline_s))
+        except FlushTimeoutError:
+            raise
+        except BaseException:
+            # Perhaps it never began: a signal handler raised. What was put has its outcome all the same.
+            self._thread.run(self._producer.give_up())
+            raise
         finally:
             self._thread.close()
             self._ended.set()
@@ -194,27 +208,31 @@ class SyncProducer(Generic[T]):
             if self.options.raise_when_full:
                 raise
         checked = producer.check(record)
-        self._take_room(held_bytes(*checked[:2]), end_s)
-        with self._lock:
-            handle = producer.put_reserved(*checked, time_to_live_s)
-        return handle  # type: ignore[no-any-return]
+        claim = producer.claim_for(checked)
+        try:
+            self._wait_for_room(claim, end_s)
+            with self._lock:
+                handle = producer.put_claimed(checked, time_to_live_s, claim)
+            return handle  # type: ignore[no-any-return]
+        finally:
+            self._release(claim)
 
-    def _take_room(self, wanted: int, end_s: float | None) -> None:
-        """Take so much room as soon as it is there. Raises TimeoutError; if this raises, none was taken."""
-        producer = self._producer
+    def _wait_for_room(self, claim: Claim, end_s: float | None) -> None:
+        """Take what the claim wants as soon as it is there. Raises TimeoutError."""
         future: Future[None] | None
         with self._lock:
-            future = producer.ask_for_room(wanted, lambda: Future())
+            future = self._producer.ask_for_room(claim, lambda: Future())
         if future is None:
             return
         try:
             future.result(_left_s(end_s))
-        except BaseException as error:
+        except TimeoutError:
+            raise TimeoutError("no room for the record in time; it was not taken") from None
+
+    def _release(self, claim: Claim) -> None:
+        if claim.held or claim.future is not None:  # else there is nothing to give back
             with self._lock:
-                producer.forget_room(wanted, future)
-            if isinstance(error, TimeoutError):
-                raise TimeoutError("no room for the record in time; it was not taken") from None
-            raise
+                self._producer.release_room(claim)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, R]], ended: Callable[[], R]) -> R:
         """Run it on the loop, or once that has ended, what stands for it then."""

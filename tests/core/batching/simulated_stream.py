@@ -22,7 +22,7 @@ class Entry(NamedTuple):
 
     data: bytes
     partition_key: str
-    explicit_hash_key: str | None = None
+    explicit_hash_key: str | None
 
     @property
     def hash_key(self) -> int:

@@ -14,11 +14,12 @@ from penstock.core.batching.watch import Watch
 from penstock.core.pacing import full_jitter_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
     from random import Random
 
     from penstock.core.adaptive import AdaptiveRate
     from penstock.core.batching.chunk import Chunk
+    from penstock.core.batching.lane import MakeEntry
     from penstock.core.batching.outcomes import EntryResult
     from penstock.core.batching.runs import Run
     from penstock.model import Shard
@@ -59,7 +60,7 @@ class Batcher:
         self,
         limits: BatchLimits,
         *,
-        make_entry: Callable[[bytes, str, str | None], Any],
+        make_entry: MakeEntry,
         make_pace: Callable[[Shard], AdaptiveRate | None],
         on_room: Callable[[int], None],
         rng: Random,
@@ -76,17 +77,35 @@ class Batcher:
         self._rng = rng
         watch = watch or Watch()
         self._watch = watch
-        self._aggregator = Aggregator(bytes_max=max(1, min(limits.aggregate_bytes_max, limits.request_bytes_max - 1)))
+        self._aggregator = self._new_aggregator()
         self.lanes = Lanes(
             lambda shard: Lane(shard, make_pace(shard) if shard else None, make_entry), ordered=limits.ordered_by_key
         )
         self.in_flight: dict[Request, None] = {}
+        self.making: Request | None = None
+        """The request that is put together just now."""
+        self.salvage: dict[Chunk, dict[int, Any]] | None = None
+        """What `mending.mend` has found, until all of it is queued again."""
         self.settling = Settling(self.lanes, watch, on_room, ordered=limits.ordered_by_key)
         self._underfull_at_s = -inf  # when a request last went that others could have joined
         self._left_over = False  # the request that is made leaves records for which it has no room
         self._pause_until_s = -inf  # nothing is sent before: requests failed as a whole
         self._failures = 0  # in a row
         self._succeeded = False
+
+    def _new_aggregator(self) -> Aggregator:
+        limits = self.limits
+        return Aggregator(bytes_max=max(1, min(limits.aggregate_bytes_max, limits.request_bytes_max - 1)))
+
+    def start_over(self, on_their_way: Container[Request]) -> None:
+        """Forget all records but those of these requests. The shards may be others: they are to be listed."""
+        self._aggregator = self._new_aggregator()
+        self.making = None
+        for request in [request for request in self.in_flight if request not in on_their_way]:
+            del self.in_flight[request]
+        self.settling.start_over()
+        self.lanes.start_over(list(self.sent()))
+        self.stale = True
 
     # --- what comes in --------------------------------------------------------------------------
 
@@ -138,7 +157,7 @@ class Batcher:
         if now_s < self._pause_until_s:
             self.wake_at_s = self._pause_until_s
             return None
-        request = Request(now_s)
+        self.making = request = Request(now_s)
         first = next(iter(lanes.active))
         for lane in list(lanes.active):
             self._add_retries(request, lane, now_s)
@@ -149,6 +168,7 @@ class Batcher:
         for lane in [lane for lane in lanes.active if lane.idle]:
             del lanes.active[lane]
         if not request.loads:
+            self.making = None
             return None
         # The next request begins with another lane, so that all get their turn.
         if first in lanes.active:
@@ -156,7 +176,9 @@ class Batcher:
             lanes.active[first] = None
         for load in request.loads:
             load.lane.in_flight += 1
+            load.lane.taken = []
         self.in_flight[request] = None
+        self.making = None
         return request
 
     def _add_retries(self, request: Request, lane: Lane, now_s: float) -> None:
@@ -172,8 +194,8 @@ class Batcher:
                 return
             if not self._paced(lane, now_s, len(load.entries), load.payload_bytes):
                 return
-            lane.retry.popleft()
             self._send(request, load, now_s)
+            lane.retry.popleft()
             if load.alone:
                 return
 
@@ -234,6 +256,9 @@ class Batcher:
             if not self._paced(lane, now_s, 1, about):
                 return
             load = lane.take_aggregate(self._aggregator)
+            if lane.unmade:
+                self.settling.refuse_unmade(lane, now_s)
+                continue
             if load is None:
                 return
             self._send(request, load, now_s)
@@ -252,6 +277,8 @@ class Batcher:
             bytes_max = min(bytes_max, max(paced_bytes, lane.next_bytes()))
         take = lane.take_by_key if ordered else lane.take_plain
         load = take(records_max, bytes_max, first_any=not request.loads)
+        if lane.unmade:
+            self.settling.refuse_unmade(lane, now_s)
         if load is not None:
             self._send(request, load, now_s)
         if lane.waiting:
@@ -294,7 +321,6 @@ class Batcher:
         """The service answered: one result for each entry."""
         if request not in self.in_flight:
             return  # closed meanwhile: its records have their outcome
-        del self.in_flight[request]
         self._failures, self._succeeded, self._pause_until_s = 0, True, -inf
         self.settling.trouble = ""
         start = 0
@@ -306,15 +332,19 @@ class Batcher:
             self.stale = self.stale or self.settling.saw_another_shard
             start = stop
         self.settling.saw_another_shard = False
+        del self.in_flight[request]
 
     def failed(self, request: Request, failure: Failure, reason: str, now_s: float) -> None:
         """The request failed as a whole. ``reason`` is an error code, or the class of the error."""
         if request not in self.in_flight:
             return
-        del self.in_flight[request]
         if failure is Failure.INVALID:
             self._isolate(request, reason, now_s)
-            return
+        else:
+            self._failed(request, failure, reason, now_s)
+        del self.in_flight[request]
+
+    def _failed(self, request: Request, failure: Failure, reason: str, now_s: float) -> None:
         self.settling.trouble = reason
         self._failures += 1
         self._pause_until_s = now_s + full_jitter_s(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 RECORD_OVERHEAD_BYTES = 256
 """What a waiting record takes beside its data and key: the objects and list places that keep track of it."""
+CHUNK_OVERHEAD_BYTES = 1024
+"""What a chunk takes beside its records. It matters where a chunk has few of them."""
 
 ALL = -1
 """The waiters for the whole chunk stand under this index."""
@@ -30,15 +32,19 @@ class Chunk:
     """
 
     __slots__ = (
-        "_bytes_left",
         "_fates",
         "_unfolded",
+        "bytes_left",
+        "datas",
         "expires_at_s",
+        "extra_bytes",
         "hash_keys",
         "held_bytes",
+        "keys",
         "number",
         "on_done",
         "owner",
+        "pairs",
         "put_at_s",
         "records",
         "taken",
@@ -51,6 +57,16 @@ class Chunk:
     def __init__(self, number: int, *, put_at_s: float, expires_at_s: float, owner: Any = None) -> None:
         self.number = number
         """Grows with every chunk of a producer."""
+        self.pairs: Sequence[Any] = []
+        """While records come one by one: key, data, key, data. So one instruction adds a record, and no signal handler
+        that raises comes between its key and its data.
+        """
+        self.keys: Sequence[str] = ()
+        """The partition keys of its records, from when it gets no further ones until lanes have them."""
+        self.datas: Sequence[bytes] = ()
+        """Their data."""
+        self.extra_bytes = 0
+        """What it takes of the buffer's bound beside what its records take each."""
         self.records = 0
         self.held_bytes = 0
         """What it takes of the buffer's bound while nothing is settled."""
@@ -72,17 +88,18 @@ class Chunk:
         self.waiters: dict[int, list[Callable[[], None]]] = {}
         self.on_done: Callable[[Chunk], None] | None = None
         """Called once, when every record has its outcome."""
-        self._bytes_left = 0
+        self.bytes_left = 0
+        """What it takes of the buffer's bound now."""
 
     def close(self, records: int, held_bytes: int) -> None:
-        """All its records are in: so many, and what they take of the buffer's bound."""
+        """All its records are in: so many, and what they and the chunk take of the buffer's bound."""
         self.records = self.unsettled = records
-        self.held_bytes = self._bytes_left = held_bytes
+        self.held_bytes = self.bytes_left = held_bytes
 
     @property
     def mean_payload_bytes(self) -> float:
         """Data and key of a record on average."""
-        return self.held_bytes / self.records - RECORD_OVERHEAD_BYTES
+        return (self.held_bytes - self.extra_bytes) / self.records - RECORD_OVERHEAD_BYTES
 
     @property
     def outcomes(self) -> list[Outcome | None]:
@@ -132,13 +149,23 @@ class Chunk:
             return self.unsettled == 0
         return index < self.records and self.outcomes[index] is not None
 
+    def recount(self) -> None:
+        """Count again what is settled, and call back, as that may have been broken off in the middle."""
+        outcomes = self.outcomes
+        settled = [index for index, outcome in enumerate(outcomes) if outcome is not None]
+        self.unsettled = self.records - len(settled)
+        self.bytes_left = int(self.unsettled * self.held_bytes / self.records)
+        self._call_back(settled)
+        if not self.unsettled and self.on_done is not None:
+            self.on_done(self)
+
     def _settled(self, indices: Sequence[int]) -> int:
         self.unsettled -= len(indices)
         if self.unsettled:
             freed = int(len(indices) * self.held_bytes / self.records)
         else:
-            freed = self._bytes_left
-        self._bytes_left -= freed
+            freed = self.bytes_left
+        self.bytes_left -= freed
         if self.waiters:
             self._call_back(indices)
         if not self.unsettled and self.on_done is not None:
@@ -148,8 +175,12 @@ class Chunk:
     def _call_back(self, indices: Sequence[int]) -> None:
         waiters = self.waiters
         for index in waiters.keys() & indices if len(waiters) > 1 or ALL not in waiters else ():
-            for callback in waiters.pop(index, ()):
-                callback()
+            self._tell(index)
         if not self.unsettled:
-            for callback in waiters.pop(ALL, ()):
-                callback()
+            self._tell(ALL)
+
+    def _tell(self, index: int) -> None:
+        # Forgotten afterwards: what is broken off in the middle calls back again.
+        for callback in self.waiters.get(index, ()):
+            callback()
+        self.waiters.pop(index, None)

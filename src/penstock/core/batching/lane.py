@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.batching.requests import Load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.core.adaptive import AdaptiveRate
     from penstock.core.aggregation import Aggregator
     from penstock.core.batching.runs import Run
     from penstock.model import Shard
+
+MakeEntry: TypeAlias = "Callable[[bytes, str, str | None], Any]"
+"""(data, partition key, explicit hash key in decimal or None) -> an entry as the sink takes it."""
 
 
 class Lane:
@@ -34,15 +38,16 @@ class Lane:
         "retry",
         "runs",
         "shard",
+        "taken",
+        "unmade",
         "waiting",
         "waiting_bytes",
     )
 
-    def __init__(self, shard: Shard | None, pace: AdaptiveRate | None, make_entry: Callable[..., Any]) -> None:
+    def __init__(self, shard: Shard | None, pace: AdaptiveRate | None, make_entry: MakeEntry) -> None:
         self.shard = shard
         self.pace = pace
         self.make_entry = make_entry
-        """(data, partition key, explicit hash key in decimal or None) -> an entry as the sink takes it."""
         self.runs: deque[Run] = deque()
         self.mixed = False
         """True if what waits may not expire in its order: times-to-live differ, or a reshard put runs together."""
@@ -50,6 +55,10 @@ class Lane:
         """User records in ``runs``, and the first of each key in ``ready``."""
         self.waiting_bytes = 0.0
         """About their data and keys."""
+        self.taken: list[Run] = []
+        """What a load is made of just now: added here before it is taken off elsewhere."""
+        self.unmade: list[tuple[Run, Exception]] = []
+        """Records that were taken, but of which the sink makes no entry: to be told their outcome by the caller."""
         self.retry: deque[Load] = deque()
         self.in_flight = 0
         """Loads that were sent and have no outcome."""
@@ -106,6 +115,12 @@ class Lane:
         self.runs.clear()
         self.waiting, self.waiting_bytes = 0, 0.0
         return runs
+
+    def start_over(self) -> None:
+        """Forget all records, and those on their way."""
+        self.runs, self.retry, self.held, self.ready, self.taken = deque(), deque(), {}, {}, []
+        self.busy, self.mixed = set(), False
+        self.waiting, self.waiting_bytes, self.in_flight = 0, 0.0, 0
 
     def expire(self, now_s: float) -> list[Run]:
         """Remove and return the runs whose time-to-live has passed."""
@@ -170,12 +185,20 @@ class Lane:
             self.add(run, first=True)
 
     def _shorten(self, load: Load, wanted: Callable[[Run], bool]) -> list[Run]:
-        gone = [run for run in load.runs if not wanted(run)]
-        left = [run for run in load.runs if wanted(run)]
+        gone: list[Run] = []
+        left: list[Run] = []
+        entries: list[Any] = []
+        start = 0
+        for run in load.runs:
+            stop = start + len(run)
+            (left if wanted(run) else gone).append(run)
+            if wanted(run):
+                entries += load.entries[start:stop]
+            start = stop
         at = self.retry.index(load)
-        self.retry.remove(load)
         if left:
-            self.retry.insert(at, self.part_of(load, left))
+            self.retry.insert(at, self.part_of(load, left, entries))
+        self.retry.remove(load)
         for run in gone:
             remember(load, run)
             self.release(run.keys)
@@ -183,14 +206,15 @@ class Lane:
 
     def take_aggregate(self, aggregator: Aggregator) -> Load | None:
         """As many records as one aggregate holds."""
-        taken: list[Run] = []
+        taken = self._take_anew()
         while self.runs:
             run = self.runs[0]
             self._drop_withdrawn(run)
             count, is_full = run.add_to(aggregator)
             if count:
                 self._took(run, count)
-                taken.append(run.cut(count))
+                taken.append(run.next(count))
+                run.at += count
             if is_full:
                 break
             if not len(run):
@@ -200,13 +224,17 @@ class Lane:
         if container is None:
             return None
         note_taken(taken)
-        entry = self.make_entry(container.data, container.partition_key, str(container.explicit_hash_key))
+        try:
+            entry = self.make_entry(container.data, container.partition_key, str(container.explicit_hash_key))
+        except Exception as error:
+            self.unmade += [(run, error) for run in taken]
+            return None
         payload_bytes = len(container.data) + len(container.partition_key.encode())
         return Load(self, taken, [entry], payload_bytes, is_aggregate=True, data_bytes=data_bytes)
 
     def take_plain(self, records_max: int, bytes_max: int, *, first_any: bool) -> Load | None:
         """Records that each become an entry, within both bounds; with ``first_any`` the first may be of any size."""
-        taken: list[Run] = []
+        taken = self._take_anew()
         total_bytes = 0
         while self.runs and records_max:
             run = self.runs[0]
@@ -216,14 +244,15 @@ class Lane:
                 count, payload_bytes = 1, run.record_bytes(run.at)
             if count:
                 self._took(run, count)
-                taken.append(run.cut(count))
+                taken.append(run.next(count))
+                run.at += count
                 records_max -= count
                 total_bytes += payload_bytes
             if len(run):
                 break
             self.runs.popleft()
         note_taken(taken)
-        return self.plain_load(taken, total_bytes) if taken else None
+        return self._plain_load(taken, total_bytes)
 
     def take_by_key(self, records_max: int, bytes_max: int, *, first_any: bool) -> Load | None:
         """As ``take_plain``, but none whose key is on its way, and each key once."""
@@ -259,11 +288,11 @@ class Lane:
                 break
             self.runs.popleft()
         note_taken(taken)
-        return self.plain_load(taken, total_bytes) if taken else None
+        return self._plain_load(taken, total_bytes)
 
     def _take_ready(self, records_max: int, bytes_max: int, *, first_any: bool) -> tuple[list[Run], int]:
         """The first record of each key that may go, within both bounds; and their bytes."""
-        taken: list[Run] = []
+        taken = self._take_anew()
         total_bytes = 0
         while self.ready and len(taken) < records_max:
             key = next(iter(self.ready))
@@ -308,26 +337,53 @@ class Lane:
             self.runs.popleft()
         return 0
 
-    def part_of(self, load: Load, runs: list[Run]) -> Load:
+    def part_of(self, load: Load, runs: list[Run], entries: list[Any]) -> Load:
         """Some records of a load that was sent, each an entry, as a load that went through the same."""
-        part = self.plain_load(runs, sum(run.payload_bytes() for run in runs))
+        payload_bytes = sum(run.payload_bytes() for run in runs)
+        part = Load(self, runs, entries, payload_bytes, is_aggregate=False)
         part.attempts, part.doubtful = load.attempts, load.doubtful
         part.not_before_s, part.alone, part.reason = load.not_before_s, load.alone, load.reason
         return part
 
-    def plain_load(self, runs: list[Run], payload_bytes: int) -> Load:
+    def _plain_load(self, runs: list[Run], payload_bytes: int) -> Load | None:
         """A load of records that each are an entry."""
-        make = self.make_entry
+        entries: list[Any] = []
+        try:
+            for run in runs:
+                entries += self._entries(run)
+        except Exception as error:
+            runs, entries = self._one_by_one(runs)
+            if not self.unmade:  # then it was no record's fault
+                raise error from None
+            payload_bytes = sum(run.payload_bytes() for run in runs)
+        return Load(self, runs, entries, payload_bytes, is_aggregate=False) if entries else None
+
+    def _entries(self, run: Run) -> Iterator[Any]:
+        if run.chunk.hash_keys is None:
+            return map(self.make_entry, run.datas, run.keys, repeat(None))
+        hash_keys = (None if hash_key is None else str(hash_key) for hash_key in run.hash_keys())
+        return map(self.make_entry, run.datas, run.keys, hash_keys)
+
+    def _one_by_one(self, runs: Iterable[Run]) -> tuple[list[Run], list[Any]]:
+        """The runs without those records of which the sink makes no entry, and the entries."""
+        left: list[Run] = []
         entries: list[Any] = []
         for run in runs:
-            if run.chunk.hash_keys is None:
-                entries += map(make, run.datas, run.keys)
-            else:
-                entries += [
-                    make(data, key, None if hash_key is None else str(hash_key))
-                    for key, data, hash_key in zip(run.keys, run.datas, run.hash_keys(), strict=True)
-                ]
-        return Load(self, runs, entries, payload_bytes, is_aggregate=False)
+            good: list[int] = []
+            for place in range(len(run.keys)):
+                one = run.only((place,))
+                try:
+                    entries += self._entries(one)
+                    good.append(place)
+                except Exception as error:
+                    self.unmade.append((one, error))
+            if good:
+                left.append(run.only(good))
+        return left, entries
+
+    def _take_anew(self) -> list[Run]:
+        self.taken = []
+        return self.taken
 
     def _count(self, run: Run) -> None:
         self.waiting += len(run)

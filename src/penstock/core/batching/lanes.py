@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.core.batching.chunk import Chunk
+    from penstock.core.batching.requests import Load
     from penstock.model import Shard
 
 
@@ -26,6 +27,9 @@ class Lanes:
         self._by_shard: dict[str, Lane] = {}
         self._shards: dict[str, Shard] = {}
         self._draining: set[Lane] = set()
+        self.leaving: list[Lane] = []
+        """Lanes of former shards of which records are put into others just now, from ``moving``."""
+        self.moving: list[Run] = []
         self.elsewhere = make_lane(None)
         """For keys that no shard is known for."""
         self.routes = Routes(None, (), self.elsewhere)
@@ -71,17 +75,20 @@ class Lanes:
         found = None if shards is None else ShardMap(shards)
         listed = () if found is None else found.shards
         before = self._by_shard
-        self._shards = {shard.shard_id: shard for shard in listed}
-        self._by_shard = {shard.shard_id: before.get(shard.shard_id) or self._make_lane(shard) for shard in listed}
-        self.routes = Routes(found, [self._by_shard[shard.shard_id] for shard in listed], self.elsewhere)
-        self.known = True
-        gone = [lane for shard_id, lane in before.items() if shard_id not in self._by_shard]
+        shards_now = {shard.shard_id: shard for shard in listed}
+        by_shard = {shard.shard_id: before.get(shard.shard_id) or self._make_lane(shard) for shard in listed}
+        routes = Routes(found, [by_shard[shard.shard_id] for shard in listed], self.elsewhere)
+        gone = [lane for shard_id, lane in before.items() if shard_id not in by_shard]
+        # No call stands between these: all are done, or none is.
+        self.leaving = gone
+        self._shards, self._by_shard, self.routes, self.known = shards_now, by_shard, routes, True
         came = tuple(shard_id for shard_id in self._by_shard if shard_id not in before)
         went = tuple(shard_id for shard_id in before if shard_id not in self._by_shard)
         if found is not None:
             # What went without a prediction until now is behind it.
             gone.append(self.elsewhere)
-            self.elsewhere = self.routes.lanes[-1] = self._make_lane(None)
+            fresh = self._make_lane(None)
+            self.elsewhere = self.routes.lanes[-1] = fresh
         for lane in gone:
             self.active.pop(lane, None)
             if lane.in_flight:
@@ -89,8 +96,36 @@ class Lanes:
         if self._ordered:
             self._stay_behind()
         for lane in gone:
+            self.moving = list(lane.everything())
             self.put_again(lane.clear(), first=False)
+        self.moving, self.leaving = [], []
         return came, went
+
+    def wherever(self) -> Iterator[Run]:
+        """Every run that some lane has, also in the middle of a step; some of them twice."""
+        for lane in {*self, *self.leaving, *self.routes.lanes}:
+            for load in lane.retry:
+                yield from load.as_runs()
+            for queue in (*lane.held.values(), lane.runs, lane.taken):
+                yield from queue
+        yield from self.moving
+
+    def start_over(self, sent: Sequence[Load]) -> None:
+        """Forget all records; these loads are on their way."""
+        for lane in {*self, *self.leaving, *self.routes.lanes, *(load.lane for load in sent)}:
+            lane.start_over()
+        self.active.clear()
+        self.moving, self.leaving = [], []
+        for load in sent:
+            load.lane.in_flight += 1
+            if self._ordered and not load.is_aggregate:
+                load.lane.busy.update(key for run in load.runs for key in run.keys)
+        self.elsewhere = self.routes.lanes[-1]
+        self._draining = {load.lane for load in sent if self.is_gone(load.lane)}
+        for lane in self:
+            lane.behind &= self._draining
+        if self._ordered:
+            self._stay_behind()
 
     def came_back(self, lane: Lane) -> None:
         """A load of this lane has its outcome."""

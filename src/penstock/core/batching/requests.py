@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.core.batching.lane import Lane
     from penstock.core.batching.runs import Run
@@ -77,6 +77,14 @@ class Load:
     def history_of(self, run: Run) -> tuple[int, bool]:
         """Of one of its runs: the requests that carried it in all, and whether one of them may have written it."""
         return run.attempts + self.attempts, run.doubtful or self.doubtful
+
+    def as_runs(self) -> Iterator[Run]:
+        """Its records as runs that remember what they went through."""
+        for run in self.runs:
+            attempts, doubtful = self.history_of(run)
+            again = run.next(len(run))
+            again.attempts, again.doubtful, again.reason = attempts, doubtful, self.reason
+            yield again
 
     def chosen(self, places: Sequence[int]) -> list[Run]:
         """The user records at these places (rising), as runs again."""

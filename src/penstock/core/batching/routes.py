@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from penstock.core.hashkeys import ShardMap
 
 KEYS_REMEMBERED_MAX = 65_536
+KEY_REMEMBERED_CHARACTERS_MAX = 64
+"""A longer key is not remembered: what is remembered counts for no bound."""
 PARTITION_KEY_CHARACTERS_MAX = 256
 KEY_BYTES_MAX = 4 * PARTITION_KEY_CHARACTERS_MAX
 """In UTF-8."""
+_PLAIN = {str}
 
 
 class Routes:
@@ -34,7 +37,9 @@ class Routes:
         self.known: dict[str, int] = {}
         """The numbers of lanes by partition key, as far as they are remembered."""
         self.same: dict[str, str] = {}
-        """The same keys by themselves: of equal keys one object is in the processor's cache, found by its address."""
+        """Those of them that are ASCII, by themselves: of equal keys one object is in the processor's cache, found by
+        its address.
+        """
         self.lanes = [*lanes, elsewhere]
         taking = () if shards is None else shards.shards
         self._firsts = [_hash_bytes(shard.first_hash_key) for shard in taking]
@@ -73,10 +78,11 @@ class Routes:
                 if number < 0 or hashed > lasts[number]:
                     number = elsewhere
                 found[place] = number
-                if left > 0:
+                if left > 0 and len(key) <= KEY_REMEMBERED_CHARACTERS_MAX:
                     left -= 1
                     known[key] = number
-                    same[key] = key
+                    if key.isascii():
+                        same[key] = key
                 else:
                     self._remember(key, number)
 
@@ -91,7 +97,8 @@ class Routes:
         return number if explicit_hash_key is None else self.by_hash(_hash_bytes(explicit_hash_key))
 
     def checked(self, partition_keys: Sequence[str]) -> tuple[Sequence[str], int]:
-        """The keys, as those objects that are remembered if all of them are, and how many characters they have in all.
+        """The keys as plain text, as those objects that are remembered if all of them are, and what they take of the
+        buffer's bound.
 
         Raises InvalidRecordError if one of them is no partition key.
         """
@@ -101,13 +108,16 @@ class Routes:
                 return same, len("".join(same))
             except (KeyError, TypeError):
                 pass
-        return partition_keys, check_keys(partition_keys)
+        return check_keys(partition_keys)
 
     def _remember(self, partition_key: str, number: int) -> None:
         """Keep what comes often: where keys never come again, forgetting all at each filling costs half."""
+        if len(partition_key) > KEY_REMEMBERED_CHARACTERS_MAX:
+            return
         if len(self.known) < KEYS_REMEMBERED_MAX:
             self.known[partition_key] = number
-            self.same[partition_key] = partition_key
+            if partition_key.isascii():
+                self.same[partition_key] = partition_key
             return
         self._passed_over += 1
         if self._passed_over >= KEYS_REMEMBERED_MAX:
@@ -120,19 +130,46 @@ def _hash_bytes(key: int) -> bytes:
     return key.to_bytes(16, "big")
 
 
-def check_keys(partition_keys: Sequence[str]) -> int:
-    """How many characters they have in all. Raises InvalidRecordError if one of them is no partition key."""
+def check_keys(partition_keys: Sequence[str]) -> tuple[Sequence[str], int]:
+    """The keys as plain text, and what they take of the buffer's bound. Raises InvalidRecordError if one is none."""
     try:
         joined = "".join(partition_keys)
         lengths = set(map(len, partition_keys))
         usual = joined.isascii() and 0 not in lengths and max(lengths, default=0) <= PARTITION_KEY_CHARACTERS_MAX
+        if usual and set(map(type, partition_keys)) <= _PLAIN:
+            return partition_keys, len(joined)
     except TypeError:
-        usual = False
-    if usual:
-        return len(joined)
-    for key in partition_keys:
-        checked_hash_key(key)
-    return sum(map(len, partition_keys))
+        pass
+    keys = [plain_key(key) for key in partition_keys]
+    return keys, keys_bytes(keys)
+
+
+def keys_bytes(partition_keys: Sequence[str]) -> int:
+    """What these keys take of the buffer's bound."""
+    joined = "".join(partition_keys)
+    return len(joined) if joined.isascii() else sum(map(held_by_key, partition_keys))
+
+
+def held_by_key(partition_key: str) -> int:
+    """What a key takes of the buffer's bound: its characters as Python keeps them, and in UTF-8, which Python keeps
+    beside them once it was asked for.
+    """
+    if partition_key.isascii():
+        return len(partition_key)
+    highest = max(partition_key)
+    return len(partition_key) * (3 if highest < "\u0100" else 5 if highest < "\U00010000" else 8)
+
+
+def plain_key(partition_key: str) -> str:
+    """A partition key, of exactly the type str. Raises InvalidRecordError if it is none (AWS API reference, PutRecord).
+
+    A subclass (of numpy, of an Enum) is text of which no encoder needs to know how it is written.
+    """
+    if not isinstance(partition_key, str):
+        raise InvalidRecordError(f"a partition key is a str, not {type(partition_key).__name__}")
+    partition_key = str.__str__(partition_key)  # str() would ask the subclass
+    checked_hash_key(partition_key)
+    return partition_key
 
 
 def checked_hash_key(partition_key: str) -> int:
@@ -150,7 +187,7 @@ def checked_hash_key(partition_key: str) -> int:
 
 
 def checked_explicit(explicit_hash_key: int) -> int:
-    """The explicit hash key itself. Raises InvalidRecordError if it is not one."""
+    """The explicit hash key as a plain int. Raises InvalidRecordError if it is not one."""
     if not isinstance(explicit_hash_key, int) or not 0 <= explicit_hash_key <= HASH_KEY_MAX:
         raise InvalidRecordError("an explicit hash key is an int from 0 to 2**128-1")
-    return explicit_hash_key
+    return int.__index__(explicit_hash_key)

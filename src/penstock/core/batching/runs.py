@@ -49,8 +49,14 @@ class Run:
 
     def cut(self, count: int) -> Run:
         """Take the next ``count`` records off, as a run of their own."""
+        taken = self.next(count)
+        self.at += count
+        return taken
+
+    def next(self, count: int) -> Run:
+        """The next ``count`` records, as a run of their own."""
         start = self.at
-        self.at = stop = start + count
+        stop = start + count
         if start == 0 and stop == len(self.datas):
             keys, datas, indices = self.keys, self.datas, self.indices
         else:
@@ -78,9 +84,8 @@ class Run:
         before = len(self)
         places = [place for place in range(self.at, len(self.datas)) if self.indices[place] not in gone]
         if len(places) < before:
-            self.keys = chosen(self.keys, places)
-            self.datas = chosen(self.datas, places)
-            self.indices = chosen(self.indices, places)
+            columns = chosen(self.keys, places), chosen(self.datas, places), chosen(self.indices, places)
+            self.keys, self.datas, self.indices = columns
             self.at = 0
         return before - len(self)
 

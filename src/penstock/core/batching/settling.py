@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.batching.lane import remember
 from penstock.core.batching.lanes import holds_all
@@ -49,6 +49,15 @@ class Settling:
         self._ordered = ordered
         self._undecided: dict[Load, EntryResult] = {}
         self._withdrawn_bytes = 0
+
+    def undecided(self) -> Iterator[Load]:
+        """Loads that were written, to a shard that no listing has shown yet."""
+        return iter(self._undecided)
+
+    def start_over(self) -> None:
+        """Forget all records."""
+        self._undecided = {}
+        self.saw_another_shard = False
 
     # --- answers --------------------------------------------------------------------------------
 
@@ -167,13 +176,15 @@ class Settling:
     def _split(self, load: Load, results: Sequence[EntryResult], bad: list[int]) -> Load:
         """What was refused of a load, as a load."""
         runs: list[Run] = []
+        entries: list[Any] = []
         for known in (True, False):
             places = [place for place in bad if (results[place].error_code in NOT_DONE) is known]
             chosen = load.chosen(places)
             for run in chosen:
                 run.doubtful = run.doubtful or not known
             runs += chosen
-        return load.lane.part_of(load, runs)
+            entries += [load.entries[place] for place in places]
+        return load.lane.part_of(load, runs, entries)
 
     def _tell_pace(self, load: Load, results: Sequence[EntryResult], bad: list[int], now_s: float) -> None:
         pace = load.lane.pace
@@ -206,7 +217,9 @@ class Settling:
         """A load of several entries as two."""
         middle = load.user_records // 2
         both = (range(middle), range(middle, load.user_records))
-        return [load.lane.part_of(load, load.chosen(places)) for places in both]
+        return [
+            load.lane.part_of(load, load.chosen(places), load.entries[places.start : places.stop]) for places in both
+        ]
 
     # --- given up -------------------------------------------------------------------------------
 
@@ -220,6 +233,18 @@ class Settling:
                 load.lane.release(run.keys)
         self._fail(load.runs, RecordRefusedError, "the service does not take a record", load.lane.shard_id, reason)
         self._lanes.came_back(load.lane)
+
+    def refuse_unmade(self, lane: Lane, now_s: float) -> None:
+        """The sink has made no entry of these records: it raised."""
+        while lane.unmade:
+            run, error = lane.unmade[0]
+            reason = type(error).__name__
+            if len(run):
+                self._watch.failed(run, lane.shard_id, reason, now_s)
+            if self._ordered:
+                lane.release(run.keys)
+            self._fail([run], RecordRefusedError, "the sink makes no entry of a record", lane.shard_id, reason)
+            del lane.unmade[0]
 
     def give_up_waiting(self, reason: str, now_s: float) -> None:
         """Give up all that is not on its way."""

@@ -1,0 +1,213 @@
+"""Signal handlers that raise in the middle of a producer: each record that was taken has its outcome, `flush` and
+`close` end, and the bound does not leak.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from interrupting import InterruptedAt, InterruptedByTestError, MemorySink
+
+from penstock.errors import BufferFullError
+from penstock.model import OutRecord, PutResult
+from penstock.options import ProducerOptions
+from penstock.runtime.producer import Producer
+from penstock.runtime.sync_producer import SyncProducer
+
+if TYPE_CHECKING:
+    from penstock.core.batching import Chunk
+
+WAIT_S = 20.0
+OPTIONS: dict[str, Any] = {"linger_s": 0.0, "retry_base_s": 0.001, "retry_cap_s": 0.002, "record_time_to_live_s": 10.0}
+
+
+class Watched:
+    """A producer, and every chunk that it took: what a caller was not told of counts as well."""
+
+    def __init__(self, producer: Producer[OutRecord]) -> None:
+        self.producer = producer
+        self.sends = producer._sends
+        self.chunks: dict[int, Chunk] = {}
+        take_in = self.sends._take_in
+
+        def noting() -> None:
+            self.note()
+            take_in()
+            self.note()
+
+        self.sends._take_in = noting  # type: ignore[method-assign]
+
+    def note(self) -> None:
+        for chunk in [*list(self.sends.intake.queue), *list(self.sends._live.values())]:
+            self.chunks[id(chunk)] = chunk
+
+    def check(self, sink: MemorySink, where: str) -> None:
+        room = self.sends.intake.room
+        assert (room.free, room.claimed, len(room.waiting)) == (room.bytes_max, 0, 0), where
+        assert not self.sends.intake.queue, where
+        assert not self.sends.intake.open.pairs, where
+        assert not self.sends._live, where
+        for chunk in self.chunks.values():
+            outcomes = chunk.outcomes
+            assert len(outcomes) == chunk.records, where
+            assert None not in outcomes, where
+            assert chunk.unsettled == 0, where
+            assert chunk.bytes_left == 0, where
+
+
+def record(number: int) -> OutRecord:
+    return OutRecord(b"%d" % number, f"key-{number % 5}", number if number % 7 == 3 else None)
+
+
+def outcomes_of(handles: list[Any], sink: MemorySink, where: str) -> None:
+    """All are told, and what is told as written is."""
+    for number, handle in handles:
+        assert handle.done(), where
+        outcome = handle.chunk.outcomes[handle.index]
+        written = sink.written[b"%d" % number]
+        assert written if isinstance(outcome, PutResult) else outcome.may_be_written or not written, where
+
+
+class Threads:
+    """One scene of a `SyncProducer`, whose caller is interrupted once."""
+
+    def __init__(self, *, small: bool, **options: Any) -> None:
+        self.sink = MemorySink()
+        if small:
+            options |= {"record_bytes_max": 1_024, "buffer_bytes_max": 4_096}
+        self.producer = SyncProducer[OutRecord](self.sink, options=ProducerOptions(**OPTIONS, **options))
+        self.watched = Watched(self.producer._producer)
+        self.handles: list[Any] = []
+
+    def work(self) -> None:
+        producer = self.producer
+        for number in range(6):
+            with contextlib.suppress(BufferFullError):
+                self.handles.append((number, producer.put_nowait(record(number))))
+        with contextlib.suppress(BufferFullError):
+            self.handles.append((10, producer.put_nowait(record(10), time_to_live_s=9)))
+        puts = producer.put_many([(f"key-{number}", b"%d" % number) for number in range(20, 24)])
+        producer.put_many([record(number) for number in range(24, 30)], time_to_live_s=9)
+        producer.put(record(31), time_to_live_s=9)
+        producer.put(record(32))
+        handle = producer.put_nowait(record(33))
+        self.handles.append((33, handle))
+        handle.withdraw()
+        puts.wait(WAIT_S)
+        producer.flush(WAIT_S)
+        producer.metrics()
+        producer.close(WAIT_S)
+
+    def end(self, where: str) -> None:
+        self.producer.close(WAIT_S)
+        self.watched.check(self.sink, where)
+        outcomes_of(self.handles, self.sink, where)
+
+
+QUIET = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::RuntimeWarning")
+"""A coroutine that was made, and not begun before the signal came, warns."""
+FORMS = pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+
+
+@QUIET
+@FORMS
+@pytest.mark.parametrize("small", [False, True], ids=["room", "full"])
+def test_a_thread_that_is_interrupted_at_any_moment(step: int, small: bool) -> None:
+    """Moments of the caller's own thread at which Python may run a signal handler."""
+    at = 0
+    while True:
+        scene = Threads(small=small)
+        interruption = InterruptedAt(at)
+        where = "not interrupted"
+        try:
+            interruption.run(scene.work)
+        except InterruptedByTestError as error:
+            where = f"interrupted at {at}, {error}"
+        scene.end(where)
+        if not interruption.reached:
+            break
+        at += step
+    assert at > 300
+
+
+class Loop:
+    """One scene of a `Producer`, on whose loop a signal handler raises once."""
+
+    def __init__(self, **options: Any) -> None:
+        self.sink = MemorySink()
+        self.options = ProducerOptions(**OPTIONS, **options)
+        self.handles: list[Any] = []
+
+    async def main(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: None)
+        self.producer = producer = Producer[OutRecord](self.sink, options=self.options, rng=random.Random(1))
+        self.watched = Watched(producer)
+        try:
+            await producer.start()
+            for number in range(8):
+                self.handles.append((number, producer.put_nowait(record(number))))
+            self.handles.append((10, producer.put_nowait(record(10), time_to_live_s=9)))
+            await asyncio.sleep(0)
+            puts = await producer.put_many([(f"key-{number}", b"%d" % number) for number in range(20, 24)])
+            self.handles.append((31, handle := producer.put_nowait(record(31))))
+            handle.withdraw()
+            await producer.put(record(32))
+            await puts.settled()
+            await producer.flush()
+        finally:
+            try:
+                await producer.close()
+            except (InterruptedByTestError, KeyboardInterrupt):
+                await producer.close()
+                raise
+
+    def run(self) -> None:
+        asyncio.run(self.main())
+
+
+@QUIET
+@pytest.mark.parametrize("kind", [InterruptedByTestError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    "options", [{}, {"aggregation": True}, {"ordered_by_key": True}], ids=["plain", "aggregated", "ordered"]
+)
+@pytest.mark.parametrize("step", [61, pytest.param(3, marks=pytest.mark.slow)], ids=["some", "many"])
+def test_a_loop_that_is_interrupted_at_any_moment(
+    step: int, options: dict[str, Any], kind: type[BaseException]
+) -> None:
+    """Moments of the loop's callbacks and tasks: an exception ends one of them, a KeyboardInterrupt the loop."""
+    at = 0
+    while True:
+        scene = Loop(**options)
+        interruption = InterruptedAt(at, kind)
+        with contextlib.suppress(InterruptedByTestError, KeyboardInterrupt):
+            interruption.run(scene.run)
+        where = f"{kind.__name__} at {at}, {interruption.reached}"
+        if hasattr(scene, "watched"):
+            scene.watched.check(scene.sink, where)
+            outcomes_of(scene.handles, scene.sink, where)
+        if not interruption.reached:
+            break
+        at += step
+    assert at > 1_000
+
+
+@pytest.mark.parametrize("aggregation", [False, True])
+async def test_a_program_that_cancels_all_tasks(aggregation: bool) -> None:
+    """As many programs do to end, and `asyncio.run` when SIGTERM raises SystemExit: a close that follows still ends."""
+    sink = MemorySink()
+    options = ProducerOptions(**OPTIONS, aggregation=aggregation)
+    producer = Producer[OutRecord](sink, options=options)
+    await producer.start()
+    puts = await producer.put_many([(f"key-{number}", b"%d" % number) for number in range(2_000)])
+    await asyncio.sleep(0)
+    assert producer._sends._sending
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await producer.close()
+    puts.raise_failure()
+    assert all(sink.written[b"%d" % number] for number in range(2_000))
+    assert producer.metrics().buffer_bytes == 0
