@@ -24,11 +24,17 @@ async def wait_set(event: asyncio.Event, timeout_s: float | None) -> None:
             await event.wait()
 
 
+LOOKS_AT_ONCE_MAX = 32
+"""Calls to a lease table that one task makes side by side."""
+
+
 async def side_by_side(work: Callable[[T], Awaitable[object]], given: Iterable[T], at_once_max: int) -> None:
     """Do this with each of the given, so many at the same time. What one of them raises holds up no other: when all are
     through, the first error is raised that repeating does not mend, else the first one.
     """
-    left, errors = iter(given), list[Exception]()
+    if not (todo := list(given)):
+        return
+    left, errors = iter(todo), list[Exception]()
 
     async def hand() -> None:
         for one in left:
@@ -38,7 +44,7 @@ async def side_by_side(work: Callable[[T], Awaitable[object]], given: Iterable[T
                 errors.append(error)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(at_once_max):
+        for _ in range(min(at_once_max, len(todo))):
             group.create_task(hand())
     if errors:
         raise next((error for error in errors if not getattr(error, "retryable", False)), errors[0])

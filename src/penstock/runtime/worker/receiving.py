@@ -10,7 +10,7 @@ from penstock.core.assignment.views import is_free
 from penstock.core.handoff.receiver import ReceiverCommand, ReceiverInput, ReceiverState
 from penstock.core.handoff.sides import ReceiverSide
 from penstock.core.leases.steps import claim, receive
-from penstock.runtime.waiting import side_by_side
+from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, side_by_side
 from penstock.runtime.worker.warming import WarmUp
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from penstock.runtime.worker.presence import Presence
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.runtime.worker.sight import Sight
-
-LOOKS_AT_ONCE_MAX = 32
-"""So many leases are looked at side by side."""
 
 
 class Receiving:
@@ -93,7 +90,7 @@ class Receiving:
                 del self.sides[key]
 
         # A round trip each: one after another, a deploy would leave hundreds of shards without a reader for seconds.
-        await side_by_side(look, list(self.sides.values()), min(LOOKS_AT_ONCE_MAX, len(self.sides)))
+        await side_by_side(look, list(self.sides.values()), LOOKS_AT_ONCE_MAX)
 
     async def began(self, side: ReceiverSide, began: bool) -> None:
         """The tenure has begun, or will not. The side stays until it is `over`, lest the same lease be taken twice."""

@@ -9,6 +9,7 @@ from penstock.core.assignment.fleet import Fleet
 from penstock.core.assignment.rows import lease_view, worker_view
 from penstock.core.leases.membership import Members
 from penstock.core.leases.observed import Observed
+from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Mapping
@@ -121,9 +122,12 @@ class Sight:
         keys = await kcl.owned_keys()
         if keys is None:
             return False
-        for key in keys:
-            if key not in self._held and (row := await self._table.get(key)) is not None and self._is_ours(row):
+
+        async def look(key: str) -> None:
+            if (row := await self._table.get(key)) is not None and self._is_ours(row):
                 self.saw(row)
+
+        await side_by_side(look, [key for key in keys if key not in self._held], LOOKS_AT_ONCE_MAX)
         self._glanced_s = now_s
         return True
 

@@ -29,7 +29,7 @@ from penstock.ports import SharedWithKcl
 from penstock.runtime.clock import SteadyClock
 from penstock.runtime.dead_letters.destinations import open_letters
 from penstock.runtime.shard.shard_reader import ShardReader
-from penstock.runtime.waiting import wait_set
+from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, side_by_side, wait_set
 from penstock.runtime.worker.holding import Holding
 from penstock.runtime.worker.kcl_watch import KclWatch
 from penstock.runtime.worker.presence import Presence
@@ -230,9 +230,8 @@ class Worker:
         if self._kcl is not None:
             await self._kcl.leave()
         listing = await self._table.scan(consistent=True)
-        for row in listing.rows:
-            if row.stream in self._parts and not row.ended and self._sight.is_mine(row):
-                await self._table.write(writes.free(row))
+        mine = [row for row in listing.rows if row.stream in self._parts and not row.ended and self._sight.is_mine(row)]
+        await side_by_side(lambda row: self._table.write(writes.free(row)), mine, LOOKS_AT_ONCE_MAX)
         await self._table.delete_worker(self.id)
 
     def _fail(self, error: BaseException) -> None:
@@ -289,10 +288,15 @@ class Worker:
 
     async def _forward(self, part: Decision) -> None:
         """Pass on what a leader wants handed over by this worker, which does not hold it: it did in a former life."""
-        for key, one in part.follow.items():
-            if one is Step.HAND_OVER and key not in self._holding and self._sight.is_mine(self._sight.leases[key]):
-                await self._table.write(writes.free(self._sight.leases[key]))
-                self._sight.forget_scan()
+        rows = self._sight.leases
+        former = [
+            rows[key]
+            for key, one in part.follow.items()
+            if one is Step.HAND_OVER and key not in self._holding and self._sight.is_mine(rows[key])
+        ]
+        if former:
+            self._sight.forget_scan()
+            await side_by_side(lambda row: self._table.write(writes.free(row)), former, LOOKS_AT_ONCE_MAX)
 
     def _mine(self, leases: Mapping[str, LeaseView]) -> list[str]:
         """Leases to take although no plan says so: those with this worker's name on them that it does not hold, and
