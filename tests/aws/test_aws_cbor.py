@@ -19,6 +19,7 @@ from penstock.aws.wire import NEVER, Wire, WireSettings
 from penstock.errors import (
     InvalidArgumentError,
     NotFoundError,
+    ServiceError,
     ThrottledError,
     TransportError,
     UnavailableError,
@@ -180,7 +181,14 @@ async def test_errors_in_cbor(server: ScriptedServer, client: KinesisClient, cod
 
 @pytest.mark.parametrize(
     "refusal",
-    [fault("SerializationException"), fault("UnknownOperationException"), Reply(b"<html>", 500), Reply(b"", 415)],
+    [
+        fault("SerializationException"),
+        fault("UnknownOperationException"),
+        fault("InvalidRequest"),
+        fault("MissingParameter", status=422),
+        Reply(b"", 400),
+        Reply(b"", 415),
+    ],
 )
 async def test_an_endpoint_that_does_not_know_cbor_gets_json_at_once_and_from_then_on(
     server: ScriptedServer, client: KinesisClient, refusal: Reply
@@ -191,10 +199,33 @@ async def test_an_endpoint_that_does_not_know_cbor_gets_json_at_once_and_from_th
     assert [is_cbor(one) for one in server.requests] == [True, False, False]
 
 
-async def test_after_a_failure_whose_reason_is_not_known_json_is_tried(
-    server: ScriptedServer, client: KinesisClient
+@pytest.mark.parametrize("code", ["InvalidArgumentException", "SomethingNew"])
+async def test_what_is_refused_in_json_too_says_nothing_of_cbor(
+    server: ScriptedServer, client: KinesisClient, code: str
 ) -> None:
-    server.otherwise = lambda received: fault("InternalFailure", status=500) if is_cbor(received) else ok(TAKEN)
+    server.replies += [fault(code), fault(code), in_cbor(TAKEN)]
+    with pytest.raises(ServiceError, match=code):
+        await client.put_records(NAME, [LARGE])
+    await client.put_records(NAME, [LARGE])
+    assert [is_cbor(one) for one in server.requests] == [True, False, True]
+
+
+async def test_an_endpoint_that_hangs_up_at_cbor_gets_json(server: ScriptedServer, client: KinesisClient) -> None:
+    server.otherwise = lambda received: Reply(cut=-1, then="close") if is_cbor(received) else ok(TAKEN)
+    for _ in range(2):
+        with pytest.raises(TransportError):
+            await client.put_records(NAME, [LARGE])
+    await client.put_records(NAME, [LARGE])
+    assert [is_cbor(one) for one in server.requests][-2:] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "failure", [fault("InternalFailure", status=500), Reply(b"<html>", 500), Reply(b"", 500), Reply(b"", 503)]
+)
+async def test_after_a_failure_whose_reason_is_not_known_json_is_tried(
+    server: ScriptedServer, client: KinesisClient, failure: Reply
+) -> None:
+    server.otherwise = lambda received: failure if is_cbor(received) else ok(TAKEN)
     with pytest.raises(UnavailableError):  # it may be written: the caller has to know
         await client.put_records(NAME, [LARGE])
     await client.put_records(NAME, [LARGE])

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import Counter
 from typing import Any
 
 import pytest
 from producing import STREAM, Heard, call, numbered, quick, read_all, until, wire_of
 
 from penstock.aws.kinesis import PutResult as PutAnswer
+from penstock.core.aggregation import open_aggregate
+from penstock.core.batching.batcher import STRAYS_MAX
+from penstock.core.hashkeys import even_ranges
+from penstock.core.sequence import shard_id_of
 from penstock.errors import (
     FlushTimeoutError,
     InvalidRecordError,
@@ -444,3 +449,47 @@ async def test_a_request_that_can_not_be_written_is_not_sent() -> None:
         "InvalidRecordError",
     )
     assert sorted(sink.written) == sorted(data for data in datas if data != b"bad")
+
+
+class AstraySink(ChoosySink):
+    """It answers one shard id, whatever the partition key; what it lists has several."""
+
+    async def shards(self) -> Any:
+        return [
+            Shard(
+                shard_id=shard_id_of(number), parents=(), first_hash_key=first, last_hash_key=last,
+                first_sequence_number=0,
+            )
+            for number, (first, last) in enumerate(even_ranges(4))
+        ]  # fmt: skip
+
+    def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None) -> Any:
+        return data
+
+    async def put(self, entries: Any) -> Any:
+        self.written += entries
+        return [
+            PutAnswer(sequence_number=str(number), shard_id=shard_id_of(0)) for number in range(1, len(entries) + 1)
+        ]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_stream_that_answers_a_wrong_shard_id(ordered: bool) -> None:
+    """Aggregates are put again a few times, with pauses; then each record goes on its own, and the producer says so."""
+    sink, heard = AstraySink(), Heard()
+    options = quick(aggregation=True, ordered_by_key=ordered)
+    async with Producer[OutRecord](sink, options=options, on_event=heard.append) as producer:
+        puts = await (await producer.put_many([(f"key-{n % 40}", b"%d" % n) for n in range(1_000)])).settled()
+        assert not puts.failures()
+        (off,) = heard.of(AggregationOff)
+        assert "shard ids" in off.reason
+        before = len(sink.written)
+        again = await (await producer.put_many([(f"key-{n % 40}", b"%d" % n) for n in range(1_000)])).settled()
+        assert not again.failures()
+        assert len(sink.written) - before == 1_000  # each once, on its own
+    copies: Counter[bytes] = Counter()
+    for data in sink.written:
+        aggregate = open_aggregate(data)
+        copies.update([data] if aggregate is None else [record.data for record in aggregate])
+    assert set(copies) == {b"%d" % n for n in range(1_000)}
+    assert max(copies.values()) <= 1 + STRAYS_MAX + 1

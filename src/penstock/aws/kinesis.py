@@ -6,6 +6,7 @@ Names, shapes and limits: Amazon Kinesis Data Streams API reference, version 201
 
 from __future__ import annotations
 
+import asyncio
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,16 @@ import msgspec
 from penstock.aws import cbor
 from penstock.aws.answers import UNREADABLE, decoded, reading
 from penstock.aws.endpoints import arn_region
+from penstock.aws.faults import CLOCK_SKEW, STALE_CREDENTIALS
 from penstock.core.sequence import version_of
-from penstock.errors import InvalidRecordError, OptionError, ServiceError, TransportError, UnavailableError
+from penstock.errors import (
+    InvalidRecordError,
+    OptionError,
+    ServiceError,
+    ThrottledError,
+    TransportError,
+    UnavailableError,
+)
 from penstock.model import IteratorAt as IteratorAt
 from penstock.model import Shard, StreamName
 
@@ -32,10 +41,13 @@ LIST_SHARDS_PAGES_MAX = 1_000
 CBOR_DATA_BYTES_MIN = 2048
 """Records of this size go as CBOR: the larger, the more base64 would cost. Many results are read faster in JSON."""
 
-NOT_UNDERSTOOD = frozenset(
-    {"SerializationException", "UnknownOperationException", "HTTP 400", "HTTP 404", "HTTP 415", "HTTP 500"}
-)
-"""How an emulator answers to a content type that it does not know: it wrote nothing. AWS's errors have AWS's codes."""
+UNDERSTOOD = frozenset(
+    {"ResourceNotFoundException", "AccessDeniedException", "KMSAccessDeniedException", "KMSDisabledException",
+     "KMSInvalidStateException", "KMSNotFoundException", "KMSOptInRequired"}
+) | STALE_CREDENTIALS | CLOCK_SKEW  # fmt: skip
+"""Refusals that have nothing to do with how the request is written."""
+SILENCES_MAX = 2
+"""So many requests in CBOR without an answer, and none with one, are taken for an endpoint that does not know it."""
 
 SEQUENCE_DIGITS_MAX = 128
 """AWS writes 56 digits, and its API reference allows this many."""
@@ -231,7 +243,9 @@ class KinesisClient:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
-        self._cbor: bool | None = None if wire.settings.cbor else False  # None: the endpoint has not been asked yet
+        self._cbor: bool | None = None if wire.settings.cbor else False
+        """True: the endpoint understands CBOR. False: JSON is sent. None: it has not shown either yet."""
+        self._silences = 0
         self._numbers = NumberTexts()
 
     @property
@@ -337,7 +351,8 @@ class KinesisClient:
         if stream.arn is not None:
             self._check_region(stream.arn)
         answer = None
-        if self._cbor is not False and entries and len(entries[0].data) >= CBOR_DATA_BYTES_MIN:
+        in_cbor = self._cbor is not False and entries and len(entries[0].data) >= CBOR_DATA_BYTES_MIN
+        if in_cbor:
             answer = await self._put_cbor(stream, entries, retry)
         if answer is None:
             body = _built(put_records_body, stream, entries)
@@ -346,6 +361,8 @@ class KinesisClient:
                 await self.wire.call("kinesis", "PutRecords", body, retry=retry, stream_arn=stream.arn),
                 PutRecordsAnswer,
             )
+            if in_cbor:  # it took in JSON what it had refused in CBOR
+                self._cbor = False
         if len(answer.records) != len(entries):
             raise TransportError(
                 f"PutRecords to {stream}: {len(answer.records)} results came for {len(entries)} entries"
@@ -357,9 +374,8 @@ class KinesisClient:
     async def _put_cbor(
         self, stream: StreamName, entries: Sequence[PutEntry], retry: RetryPolicy | None
     ) -> PutRecordsAnswer | None:
-        """PutRecords in CBOR. None if it was refused by an endpoint that has not shown yet that it understands CBOR.
-
-        What does not is an emulator; it is asked in JSON then, now and later.
+        """PutRecords in CBOR. None if it was refused, and so not written, by an endpoint that has not shown yet that it
+        understands CBOR: then JSON tells whether that was why. What does not understand it is an emulator.
         """
         body = _built(
             cbor.put_records_body,
@@ -372,20 +388,26 @@ class KinesisClient:
             )
             decoded = msgspec.convert(cbor.decode(answer), type=PutRecordsAnswer)
         except ServiceError as error:
-            if self._cbor:
+            if self._cbor or isinstance(error, ThrottledError) or error.code in UNDERSTOOD:
                 raise
-            if error.code not in NOT_UNDERSTOOD:
-                # A failure may come of what the endpoint could not read: what is repeated is repeated in JSON.
-                self._cbor = False if isinstance(error, UnavailableError) else None
+            if error.status >= 500 or isinstance(error, UnavailableError):
+                # It may be written: the caller has to know. The failure may come of what the endpoint could not read,
+                # so what is repeated is repeated in JSON.
+                self._cbor = False
                 raise
+            return None
+        except (TransportError, asyncio.CancelledError) as error:
+            if self._cbor is None and getattr(error, "sent", True):
+                self._silences += 1
+                if self._silences >= SILENCES_MAX:
+                    self._cbor = False
+            raise
         except ValueError as error:
             self._cbor = False
             raise TransportError(f"PutRecords to {stream}: the answer is no CBOR: {error}") from None
         else:
             self._cbor = True
             return decoded
-        self._cbor = False
-        return None
 
     async def call(
         self, operation: str, params: Mapping[str, Any], *, retry: RetryPolicy | None = None

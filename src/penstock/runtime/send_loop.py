@@ -27,7 +27,7 @@ from penstock.errors import (
     TransportError,
     UnavailableError,
 )
-from penstock.events import PaceChanged, ProducerMetrics, PutRecordsDone
+from penstock.events import AggregationOff, PaceChanged, ProducerMetrics, PutRecordsDone
 from penstock.model import OutRecord
 from penstock.runtime.intake import Intake
 from penstock.runtime.producer_metrics import ProducerMeter
@@ -106,6 +106,7 @@ class SendLoop:
         self._closed = False  # nothing is taken any more
         self._ended = False  # nothing is sent any more
         self._finished = False  # and every record has its outcome
+        self._aggregating = options.aggregation
         self._broken = False  # a step was broken off in the middle
         self._loop: asyncio.AbstractEventLoop | None = None
         self._call_soon: Callable[..., Any] | None = None
@@ -316,6 +317,7 @@ class SendLoop:
                 self.batcher.answered(request, results, self._now())
             if self._on_event is not None:
                 self._tell_pace(request)
+            self._tell_strays()
         if took_s is None:
             took_s = self._now() - began_s
         self._meter.request(len(request.entries), request.user_records, request.payload_bytes, took_s, error_code)
@@ -334,6 +336,12 @@ class SendLoop:
                 )
             )
         self.pump()
+
+    def _tell_strays(self) -> None:
+        if self._aggregating and not self.batcher.aggregating:
+            self._aggregating = False
+            reason = "the stream answers other shard ids than its list of shards has for the same keys"
+            self.emit(AggregationOff(self.stream, reason))
 
     def _was_sent(self, request: Request) -> None:
         """The task of a request has ended."""

@@ -34,6 +34,8 @@ REQUEST_BYTES_ENOUGH = 2 * 1024 * 1024
 """A request that has this much gets no further load: the next request goes beside it."""
 FRAMING_BYTES = 128
 """More than what a single record takes beside its data and key if it has to be framed, and an aggregate's own key."""
+STRAYS_MAX = 3
+"""A record that was so often in an aggregate which landed where it does not belong goes on its own, and all others."""
 
 
 class BatchLimits(NamedTuple):
@@ -91,6 +93,9 @@ class Batcher:
         self._left_over = False  # the request that is made leaves records for which it has no room
         self._pause_until_s = -inf  # nothing is sent before: requests failed as a whole
         self._failures = 0  # in a row
+        self._strays = 0  # as Settling has told them until now
+        self.aggregating = limits.aggregate
+        """False once a record was in STRAYS_MAX aggregates that landed where it does not belong, by fresh maps."""
         self._succeeded = False
 
     def _new_aggregator(self) -> Aggregator:
@@ -119,6 +124,7 @@ class Batcher:
         self.stale = False
         if self.settling.decide(now_s):
             self.stale = True
+        self._mind_strays(now_s)
         return change
 
     def sent(self) -> Iterator[Load]:
@@ -215,7 +221,7 @@ class Batcher:
                 break
             if lane.retry and lane.retry[0].not_before_s <= now_s:
                 continue  # it waits for its pace: what is new would take that, and it would wait for ever
-            if limits.aggregate and lane.shard is not None:
+            if self.aggregating and lane.shard is not None:
                 self._add_aggregates(request, lane, now_s, due=due)
             elif enough:
                 self._add_plain(request, lane, now_s)
@@ -228,7 +234,7 @@ class Batcher:
         """True if records that each are an entry fill a request, so that they need not wait for others."""
         limits = self.limits
         records_max, bytes_max = limits.request_records_max, min(REQUEST_BYTES_ENOUGH, self.request_bytes_max)
-        plain = [lane for lane in lanes if lane.shard is None] if limits.aggregate else lanes
+        plain = [lane for lane in lanes if lane.shard is None] if self.aggregating else lanes
 
         def fill(lanes: Sequence[Lane]) -> bool:
             return (
@@ -265,7 +271,7 @@ class Batcher:
 
     def _add_plain(self, request: Request, lane: Lane, now_s: float) -> None:
         ordered = self.limits.ordered_by_key
-        if ordered and lane.behind:
+        if ordered and (lane.behind or _has_aggregates(lane)):
             return
         records_max = self.limits.request_records_max - len(request.entries)
         bytes_max = self.request_bytes_max - request.payload_bytes
@@ -332,7 +338,18 @@ class Batcher:
             self.stale = self.stale or self.settling.saw_another_shard
             start = stop
         self.settling.saw_another_shard = False
+        self._mind_strays(now_s)
         del self.in_flight[request]
+
+    def _mind_strays(self, now_s: float) -> None:
+        """A record strays once or twice where a stream is split. More often it would be written again for ever."""
+        strays, before, self._strays = self.settling.strays, self._strays, self.settling.strays
+        if strays > max(1, before):
+            wait_s = full_jitter_s(
+                strays, base_s=self.limits.retry_base_s, cap_s=self.limits.retry_cap_s, rng=self._rng
+            )
+            self._pause_until_s = now_s + wait_s
+            self.aggregating = self.aggregating and strays < STRAYS_MAX
 
     def failed(self, request: Request, failure: Failure, reason: str, now_s: float) -> None:
         """The request failed as a whole. ``reason`` is an error code, or the class of the error."""
@@ -384,6 +401,11 @@ class Batcher:
         )
         self.settling.queue_again([load], now_s)
         self.lanes.came_back(load.lane)
+
+
+def _has_aggregates(lane: Lane) -> bool:
+    """True if aggregates that were made before aggregation was switched off have no outcome yet."""
+    return bool(lane.in_flight and not lane.busy) or any(load.is_aggregate for load in lane.retry)
 
 
 def _holds(request: Request, lane: Lane) -> bool:

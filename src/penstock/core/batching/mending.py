@@ -30,6 +30,7 @@ class _Found(NamedTuple):
     attempts: int
     doubtful: bool
     reason: str
+    strays: int
 
 
 def mend(batcher: Batcher, chunks: Sequence[Chunk], on_their_way: Collection[Request]) -> None:
@@ -53,7 +54,9 @@ def mend(batcher: Batcher, chunks: Sequence[Chunk], on_their_way: Collection[Req
             index = run.indices[place]
             known = there.get(index)
             if known is None or known.attempts < run.attempts:
-                there[index] = _Found(run.keys[place], run.datas[place], run.attempts, run.doubtful, run.reason)
+                there[index] = _Found(
+                    run.keys[place], run.datas[place], run.attempts, run.doubtful, run.reason, run.strays
+                )
     batcher.salvage = found
     batcher.start_over(on_their_way)
     for chunk in chunks:
@@ -104,5 +107,6 @@ def _runs(chunk: Chunk, indices: Sequence[int], found: dict[int, _Found]) -> Ite
             attempts=first.attempts,
             doubtful=first.doubtful,
             reason=first.reason,
+            strays=first.strays,
         )
         start = stop

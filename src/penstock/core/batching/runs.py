@@ -18,7 +18,7 @@ T = TypeVar("T")
 class Run:
     """Records of one chunk that go to one shard. ``at`` is where what is still there begins."""
 
-    __slots__ = ("at", "attempts", "chunk", "datas", "doubtful", "indices", "keys", "reason")
+    __slots__ = ("at", "attempts", "chunk", "datas", "doubtful", "indices", "keys", "reason", "strays")
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class Run:
         attempts: int = 0,
         doubtful: bool = False,
         reason: str = "",
+        strays: int = 0,
     ) -> None:
         self.chunk = chunk
         self.keys = keys
@@ -43,6 +44,8 @@ class Run:
         """True if one of those may have written them."""
         self.reason = reason
         """What the last of those met."""
+        self.strays = strays
+        """How many aggregates they were in that landed in a shard to which they do not belong."""
 
     def __len__(self) -> int:
         return len(self.datas) - self.at
@@ -61,19 +64,25 @@ class Run:
             keys, datas, indices = self.keys, self.datas, self.indices
         else:
             keys, datas, indices = self.keys[start:stop], self.datas[start:stop], self.indices[start:stop]
-        return Run(self.chunk, keys, datas, indices, attempts=self.attempts, doubtful=self.doubtful, reason=self.reason)
+        return self._of(keys, datas, indices)
 
     def only(self, places: Sequence[int]) -> Run:
         """The records at these places of a run that nothing was taken off."""
         fresh = self.indices == range(len(self.indices))  # a whole chunk, in which a place is the index
+        indices = places if fresh else chosen(self.indices, places)
+        return self._of(chosen(self.keys, places), chosen(self.datas, places), indices)
+
+    def _of(self, keys: Sequence[str], datas: Sequence[bytes], indices: Sequence[int]) -> Run:
+        """Some of its records, which went through the same."""
         return Run(
             self.chunk,
-            chosen(self.keys, places),
-            chosen(self.datas, places),
-            places if fresh else chosen(self.indices, places),
+            keys,
+            datas,
+            indices,
             attempts=self.attempts,
             doubtful=self.doubtful,
             reason=self.reason,
+            strays=self.strays,
         )
 
     def without_withdrawn(self) -> int:

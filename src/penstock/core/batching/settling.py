@@ -39,6 +39,10 @@ class Settling:
     """Gives every record its one outcome."""
 
     def __init__(self, lanes: Lanes, watch: Watch, on_room: Callable[[int], None], *, ordered: bool) -> None:
+        self.strays = 0
+        """The most aggregates that one record was in, and that landed in a shard to which the record does not belong:
+        more than one or two come of no reshard, but of a stream that answers other shard ids than it lists.
+        """
         self.saw_another_shard = False
         """True when an answer named another shard than was predicted."""
         self.trouble = ""
@@ -127,6 +131,9 @@ class Settling:
         self._watch.repeated(shard_id, 1, load.user_records)
         load.doubtful, load.reason = True, ACROSS_A_RESHARD
         remember(load, *load.runs)
+        for run in load.runs:
+            run.strays += 1
+            self.strays = max(self.strays, run.strays)
         self._lanes.put_again(load.runs, first=True)
         self._lanes.came_back(load.lane)
 
