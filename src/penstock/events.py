@@ -254,12 +254,15 @@ class LateSettlement(msgspec.Struct, frozen=True, gc=False):
 
 
 class FetchingHeld(msgspec.Struct, frozen=True, gc=False):
-    """Nothing more is fetched, and somebody waits for records: what was handed out and not settled is at the bound."""
+    """The consumer fetches nothing more of the shard although a caller waits for records: what was handed out and not
+    settled is at a bound of the shard, or the buffer that all shards share is full.
+    """
 
     stream: str
     shard_id: str
     records: int
-    payload_bytes: int
+    bytes_held: int
+    """The memory that those records take."""
     position: Position
     """Of the oldest."""
     held_s: float

@@ -99,7 +99,7 @@ LINES: dict[type, Line] = {
         INFO, "{shard_id}: {records} records were settled too late: {reason}; they are delivered again", every_s=10
     ),
     events.FetchingHeld: Line(
-        WARNING, "{shard_id}: nothing more is fetched for {held_s:.0f} s, as {records} records of {payload_bytes} "
+        WARNING, "{shard_id}: nothing more is fetched for {held_s:.0f} s, as {records} records that take {bytes_held} "
         "bytes are out and not settled, the oldest at {position}",
     ),
     events.HandoverWaits: Line(

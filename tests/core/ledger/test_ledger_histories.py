@@ -317,9 +317,9 @@ class Histories(RuleBasedStateMachine):
     def all_is_counted(self) -> None:
         left = [entry for entry in self.entries if entry.state != SETTLED]
         assert self.ledger.held.records == len(left)
-        assert self.ledger.held.payload_bytes >= sum(len(entry.record.data) for entry in left)
+        assert self.ledger.held.held_bytes >= sum(len(entry.record.data) for entry in left)
         if not left:
-            assert self.ledger.held.payload_bytes == 0
+            assert self.ledger.held.held_bytes == 0
         assert self.ledger.out == sum(entry.state == OUT for entry in left)
         assert self.ledger.unsettled() == [entry.position for entry in left if entry.state != NEW]
 

@@ -134,7 +134,7 @@ def test_parts_that_differ_the_second_time_are_found_out():
 def test_parts_count_the_records_bytes_once_and_keep_its_key():
     kept = Kept(order=ByKey())
     admit(kept, [Rec(1, 0, "k", b"a b c d"), Rec(2, 0, "l", b"e")])
-    assert kept.ledger.held.payload_bytes == 8
+    assert kept.ledger.held.held_bytes == 8
     part = kept.deliver().records[0]
     assert isinstance(part, Part)
     assert (part.partition_key, part.record, part.sub_sequence_number) == ("k", Rec(1, 0, "k", b"a b c d"), 0)

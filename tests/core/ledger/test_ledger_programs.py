@@ -86,7 +86,7 @@ def test_batches_per_customer_and_a_slow_one_is_told():
     assert full == 3 * 33
     assert kept.ledger.held.records == 20 * 500 - 99 * 100
     assert kept.ledger.has_room
-    assert kept.ledger.held.payload_bytes < 4 * 8 * kept.ledger.held.records
+    assert kept.ledger.held.held_bytes < 4 * 8 * kept.ledger.held.records
     kept.later(60)
     assert Position(1) in {position for event in kept.of(RecordsStalled) for position in event.positions}
     assert numbers(kept.deliver().records) == [1, 251]

@@ -176,7 +176,7 @@ def test_a_record_that_is_slow_holds_itself_and_not_its_page():
         delivery = kept.deliver()
         kept.ledger.ack(delivery.ticket, [place for place in delivery.places if place != 500])
     assert kept.ledger.held.records == 20
-    assert 20 * 100 <= kept.ledger.held.payload_bytes <= 20 * 400
+    assert 20 * 100 <= kept.ledger.held.held_bytes <= 20 * 400
     assert kept.ledger.safe == at(500)
     assert kept.ledger.unsettled(2) == [Position(501), Position(1501)]
 
@@ -197,7 +197,7 @@ def test_pages_let_go_what_is_settled_and_keep_the_positions(count, seed, subs):
         first = min(open_places, default=count)
         expected = Checkpoint.TRIM_HORIZON if first == 0 else at(*records[first - 1][:2])
         assert kept.ledger.safe == expected
-        page_bytes = kept.ledger.held.payload_bytes
+        page_bytes = kept.ledger.held.held_bytes
         assert page_bytes >= 8 * len(open_places)
         assert page_bytes < 8 * 4 * len(open_places) or page_bytes == 8 * len(open_places)
 
@@ -213,7 +213,7 @@ def test_who_waits_for_records_while_all_are_out_is_told():
     kept.later(0.1)
     kept.later(60)
     (held,) = kept.of(FetchingHeld)
-    assert (held.records, held.payload_bytes, held.position, held.held_s) == (4, 32, Position(1), pytest.approx(5))
+    assert (held.records, held.bytes_held, held.position, held.held_s) == (4, 32, Position(1), pytest.approx(5))
     kept.ledger.ack(delivery.ticket, [0, 1])
     kept.admit(recs(5, 2))
     kept.deliver()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
-from penstock import LedgerSettings, MemoryLeaseTable, PollTimes, Retry, events
+from penstock import ByKey, LedgerSettings, MemoryLeaseTable, PollTimes, Retry, events
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ pytestmark = pytest.mark.timeout(DEADLINE_S)
 PAGE = 5
 PAGES = PollTimes(interval_s=0.02, idle_interval_s=0.05, records_max=PAGE)
 RECORD_BYTES = 100
+PYTHON_BYTES = 285
+"""What Python needs for such a record beside its data."""
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def local() -> Iterator[LocalKinesis]:
 
 @pytest.mark.parametrize(
     "bound",
-    [{"records_max": 20}, {"bytes_max": 20 * RECORD_BYTES}, {"repeat_records_max": 20}],
+    [{"records_max": 20}, {"bytes_max": 20 * (RECORD_BYTES + PYTHON_BYTES)}, {"repeat_records_max": 20}],
     ids=["records", "bytes", "what-a-crash-repeats"],
 )
 async def test_at_the_bound_nothing_more_is_fetched_and_nothing_is_dropped(
@@ -47,7 +49,12 @@ async def test_at_the_bound_nothing_more_is_fetched_and_nothing_is_dropped(
         asking = asyncio.create_task(consumer.getmany())  # somebody who wants more is told what is in the way
         await until(lambda: any(isinstance(event, events.FetchingHeld) for event in told))
         (shard,) = consumer.statistics().shards
-        assert (shard.records_out, shard.records_held) == (20, 20)
+        assert shard.records_out == shard.records_held
+        if "bytes_max" in bound:
+            assert 15 <= shard.records_held <= 20, "the first page is small: no record's size is known before it"
+            assert shard.bytes_held <= bound["bytes_max"]
+        else:
+            assert shard.records_held == 20
         (held,) = [event for event in told if isinstance(event, events.FetchingHeld)]
         assert held.position.sequence_number == out[0].records[0].sequence_number
         reads = consumer.statistics().source_calls["read"]
@@ -101,3 +108,33 @@ async def test_a_receiver_whose_buffer_is_full_is_warm(local: LocalKinesis, kine
             await second
     assert [data for _, data in got] == wanted
     assert [who for who, _ in got] == ["owner"] * PAGE + ["receiver"] * (len(wanted) - PAGE)
+
+
+@pytest.mark.parametrize("order", [None, ByKey()], ids=["in-order", "by-key"])
+async def test_all_shards_together_hold_no_more_than_the_buffer_and_each_gets_something(
+    local: LocalKinesis, kinesis: Any, order: Any
+) -> None:
+    """Without the bound these eight shards hold all of their 800 records."""
+    kinesis.create_stream(StreamName="many", ShardCount=8)
+    datas = [b"%0100d" % number for number in range(800)]
+    wanted = put(kinesis, datas, key=lambda data: data[-4:].decode(), stream="many")
+    bound = 200 * (RECORD_BYTES + PYTHON_BYTES)
+    got: list[bytes] = []
+    async with consumer_of(
+        local,
+        MemoryLeaseTable(),
+        stream="many",
+        ledger=LedgerSettings(order=order, retry=Retry(tries_max=None)),
+        polling=PAGES,
+        buffer_bytes_max=bound,
+    ) as consumer:
+        out: list[Any] = []
+        while len({batch.shard_id for batch in out}) < 8:
+            out += await consumer.getmany(PAGE)
+        while len(got) < len(wanted):
+            assert (consumer.statistics().bytes_held or 0) <= bound
+            for batch in out:
+                got += [record.data for record in batch]
+                batch.ack()
+            out = await consumer.getmany(PAGE) if len(got) < len(wanted) else []
+    assert sorted(got) == wanted

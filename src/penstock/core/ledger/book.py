@@ -15,6 +15,7 @@ from penstock.model import Position
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from penstock.core.feeding.buffer import Share
     from penstock.core.ledger.queues import Queue, Tickets
 
 
@@ -28,8 +29,9 @@ class Book(Generic[R]):
         queue_of: Callable[[Tickets], Queue],
         settle_deadline_s: float,
         size_of: Callable[[Any], int],
+        share: Share | None = None,
     ) -> None:
-        self.held = Held()
+        self.held = Held(share)
         self.out = 0
         """Records that are with callers: not those that wait for another try, or as dead letters."""
         self.chain: Chain[R] = Chain(after)
@@ -42,7 +44,7 @@ class Book(Generic[R]):
     # --- in and out ---
 
     def add(
-        self, records: Sequence[R], ends_at: Position | None, payload_bytes: int | None, settled: Iterable[int]
+        self, records: Sequence[R], ends_at: Position | None, held_bytes: int | None, settled: Iterable[int]
     ) -> Page[R]:
         """A page of records, one at least, which follow all others; ``settled`` ones are never handed out.
 
@@ -55,7 +57,7 @@ class Book(Generic[R]):
         page = Page(
             next(self._pages), self.chain.records, records,
             before=end, ends_at=last if ends_at is None else max(last, ends_at),
-            payload_bytes=sum(map(self._size_of, records)) if payload_bytes is None else payload_bytes,
+            held_bytes=sum(map(self._size_of, records)) if held_bytes is None else held_bytes,
             size_of=self._size_of, held=self.held,
         )  # fmt: skip
         self.chain.add(page)

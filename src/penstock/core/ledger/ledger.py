@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from penstock import events
+    from penstock.core.feeding.buffer import Share
     from penstock.core.ledger.page import Held
     from penstock.core.ledger.queues import Queue, Tickets
     from penstock.core.ledger.ticket import Ticket
@@ -54,9 +55,10 @@ class Ledger(Generic[R]):
         on_event: Callable[[events.LedgerEvent], None],
         size_of: Callable[[Any], int] = payload_bytes_of,
         key_of: Callable[[Any], object] = lambda record: record.partition_key,
+        share: Share | None = None,
     ) -> None:
-        """``after``: the checkpoint that the tenure began with. ``size_of``: a record's payload bytes. ``key_of``: what
-        records are put in order by, with ``ByKey``.
+        """``after``: the checkpoint that the tenure began with. ``size_of``: what a record takes of ``bytes_max``.
+        ``key_of``: what records are put in order by, with ``ByKey``. ``share``: of the consumer's buffer.
         """
         self.settings = settings
         self.draining = False
@@ -70,6 +72,7 @@ class Ledger(Generic[R]):
             queue_of=lambda tickets: _queue_of(settings, tickets, key_of),
             settle_deadline_s=settings.settle_deadline_s,
             size_of=size_of,
+            share=share,
         )
         self._tell = Teller(stream, shard_id, on_event)
         self._faults: Faults[R] = Faults(self._book, settings, self._tell, rng=rng)
@@ -106,9 +109,14 @@ class Ledger(Generic[R]):
         settings, held, chain = self.settings, self._book.held, self._book.chain
         return (
             held.records < settings.records_max
-            and held.payload_bytes < settings.bytes_max
+            and held.held_bytes < settings.bytes_max
             and (chain.records < settings.repeat_records_max or self.repeatable < settings.repeat_records_max)
         )
+
+    @property
+    def is_full(self) -> bool:
+        """True while nothing more is fetched: this ledger has no room, or the consumer's buffer has none for it."""
+        return self._book.held.waits or not self.has_room
 
     @property
     def repeatable(self) -> int:
@@ -121,13 +129,14 @@ class Ledger(Generic[R]):
         now_s: float,
         *,
         ends_at: Position | None = None,
-        payload_bytes: int | None = None,
+        held_bytes: int | None = None,
         settled: Iterable[int] = (),
         unreadable: Mapping[int, BaseException] | None = None,
     ) -> None:
         """Take records that follow all that came before; an empty page is fine.
 
-        ``ends_at``: where the page ends, if behind its last record (others were left out). ``settled``: numbers of
+        ``ends_at``: where the page ends, if behind its last record (others were left out). ``held_bytes``: what all of
+        them take together, where the caller knows it. ``settled``: numbers of
         records that are not to be handed out (duplicates, records that were split into nothing). ``unreadable``:
         numbers of those that become dead letters at once, with the reason. Raises ValueError when they don't follow.
         """
@@ -138,7 +147,7 @@ class Ledger(Generic[R]):
             if ends_at is not None:
                 book.chain.extend(ends_at)
             return
-        page = book.add(records, ends_at, payload_bytes, settled)
+        page = book.add(records, ends_at, held_bytes, settled)
         for place, error in (unreadable or {}).items():
             page.gaps = True
             if not page.is_settled(place):
@@ -174,7 +183,7 @@ class Ledger(Generic[R]):
         delivery = book.take(now_s, records_max)
         if delivery is not None:
             self._starving.gets()
-        elif book.out and not self.has_room and not book.queue.has_new():
+        elif book.out and self.is_full and not book.queue.has_new():
             self._starving.gets_none(now_s)
         return delivery
 
@@ -399,7 +408,7 @@ class Ledger(Generic[R]):
         if not self._starving.lasts:
             return
         oldest = self.oldest
-        if oldest is None or self.has_room:
+        if oldest is None or not self.is_full:
             self._starving.gets()
         elif (held_s := self._starving.due(now_s)) is not None:
             self._tell.held(self._book.held, oldest, held_s)
@@ -411,6 +420,7 @@ class Ledger(Generic[R]):
         unsettled = self.unsettled()
         if self._closed is None:
             self._closed = reason
+            self._book.held.leave()
             if unsettled:
                 self._tell.unsettled(unsettled, reason)
         return Closing(self.safe, len(unsettled))

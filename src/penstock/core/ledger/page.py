@@ -15,6 +15,7 @@ from penstock.model import Position
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.core.feeding.buffer import Share
     from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.ledger.ticket import Ticket
 
@@ -41,21 +42,56 @@ R = TypeVar("R", bound=Placed)
 class Held:
     """What the pages of a ledger hold together."""
 
-    __slots__ = ("payload_bytes", "records")
+    __slots__ = ("_share", "held_bytes", "records")
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share | None = None) -> None:
+        """``share``: the shard's share of its consumer's buffer, which hears of each change in bytes."""
+        self._share = share
         self.records = 0
         """Not settled yet, whether handed out or not."""
-        self.payload_bytes = 0
+        self.held_bytes = 0
         """Of all records that are still kept; at most a page's settled records are among them."""
+
+    @property
+    def waits(self) -> bool:
+        """True while the consumer's buffer has no room for more of this shard."""
+        return self._share is not None and self._share.waits
+
+    def change(self, held_bytes: int) -> None:
+        """So many bytes more are kept (less: below 0)."""
+        self.held_bytes += held_bytes
+        if self._share is not None:
+            self._share.change(held_bytes)
+
+    def leave(self) -> None:
+        """The ledger is closed: what it keeps counts no more."""
+        if self._share is not None:
+            self._share.change(-self.held_bytes)
+            self._share = None
 
 
 class Page(Generic[R]):
     """Some records in their order, and what of them is not settled."""
 
     __slots__ = (
-        "before", "befores", "count", "ends_at", "fed", "first", "flags", "gaps", "held", "left", "moved", "next",
-        "number", "payload_bytes", "places", "previous", "records", "size_of",
+        "before",
+        "befores",
+        "count",
+        "ends_at",
+        "fed",
+        "first",
+        "flags",
+        "gaps",
+        "held",
+        "held_bytes",
+        "left",
+        "moved",
+        "next",
+        "number",
+        "places",
+        "previous",
+        "records",
+        "size_of",
     )  # fmt: skip
 
     def __init__(
@@ -66,7 +102,7 @@ class Page(Generic[R]):
         *,
         before: Checkpoint,
         ends_at: Position,
-        payload_bytes: int,
+        held_bytes: int,
         size_of: Callable[[Any], int],
         held: Held,
     ) -> None:
@@ -93,13 +129,13 @@ class Page(Generic[R]):
         """What is done when the whole page is settled; it may lie behind the last record."""
         self.moved: dict[int, Ticket] = {}
         """The ticket of each record that is not with the one that it was handed out with first."""
-        self.payload_bytes = payload_bytes
+        self.held_bytes = held_bytes
         self.size_of = size_of
         self.held = held
         self.previous: Page[R] | None = None
         self.next: Page[R] | None = None
         held.records += self.left
-        held.payload_bytes += payload_bytes
+        held.change(held_bytes)
 
     # --- which are settled ---
 
@@ -182,8 +218,8 @@ class Page(Generic[R]):
     def clear(self) -> None:
         """Settle all that is left, and let it go."""
         self.held.records -= self.left
-        self.held.payload_bytes -= self.payload_bytes
-        self.left = self.payload_bytes = 0
+        self.held.change(-self.held_bytes)
+        self.left = self.held_bytes = 0
         self.records, self.places = (), range(0)
         self.flags = self.befores = None
         self.moved.clear()
@@ -266,9 +302,9 @@ class Page(Generic[R]):
             self.records = [self.records[index] for index in kept]
             self.places = [self.places[index] for index in kept]
         self.flags = None
-        still = min(self.payload_bytes, sum(map(self.size_of, self.records)))
-        self.held.payload_bytes -= self.payload_bytes - still
-        self.payload_bytes = still
+        still = min(self.held_bytes, sum(map(self.size_of, self.records)))
+        self.held.change(still - self.held_bytes)
+        self.held_bytes = still
 
     def _rest(self, flags: bytearray) -> tuple[list[int], list[Position | None]]:
         """The indices that are not settled, and the position before each."""

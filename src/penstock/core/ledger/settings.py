@@ -153,7 +153,9 @@ class LedgerSettings:
     records_max: int = 100_000
     """No more is fetched while so many records are not settled, handed out or not."""
     bytes_max: int = 64 * MIB
-    """Nor while records of so many payload bytes are kept."""
+    """Nor while the records that one shard keeps take so much memory: their data, and what Python needs for each of
+    them (some 300 bytes). `WorkerSettings.buffer_bytes_max` is the bound of all shards together.
+    """
     repeat_records_max: int = 1_000_000
     """Nor while so many lie behind the oldest unsettled one: a crash would repeat them."""
     full_after_s: float = 5.0
@@ -194,7 +196,7 @@ class LedgerSettings:
 
 
 def payload_bytes_of(record: Any) -> int:
-    """What a record, or a part of one, takes in the bounds."""
+    """The data of a record, or of a part of one, in bytes."""
     size: int | None = getattr(record, "payload_bytes", None)
     return len(getattr(record, "data", b"")) if size is None else size
 

@@ -81,7 +81,7 @@ class Teller:
 
     def held(self, held: Held, oldest: Position, held_s: float) -> None:
         """Nothing more is fetched, and somebody waits."""
-        what = held.records, held.payload_bytes, oldest, held_s
+        what = held.records, held.held_bytes, oldest, held_s
         self._on_event(events.FetchingHeld(self._stream, self._shard_id, *what))
 
     def given_up(self, action: str, reason: str, error: BaseException | None, cool_down_s: float) -> None:

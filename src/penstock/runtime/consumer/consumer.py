@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.feeding.buffer import Buffer
 from penstock.core.given import lacks, not_callable, not_of, shown
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.settings import ByKey
@@ -138,9 +139,12 @@ class Consumer:
         self.worker_id = self.worker_id or new_worker_id()
         rng = random.Random() if self._rng is None else self._rng
         gate = SubscriptionGate(self.settings.subscriptions_per_s)
+        buffer = Buffer(self.settings.buffer_bytes_max, shard_bytes_max=self.settings.ledger.bytes_max)
         for given in self._given:
             source = CountedSource(self._source(given), self._source_calls)
-            self._streams[source.stream] = OpenStream(source, self.settings, gate, rng=rng, on_event=self._tell)
+            self._streams[source.stream] = OpenStream(
+                source, self.settings, gate, rng=rng, on_event=self._tell, buffer=buffer
+            )
         name = self.settings.fan_out_consumer or self.application
         await asyncio.gather(*(stream.open(name) for stream in self._streams.values()))
         for arn, count in Counter(stream.facts.arn for stream in self._streams.values()).items():

@@ -56,7 +56,7 @@ class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
     records_held: int
     """Fetched and not settled, handed out or not."""
     bytes_held: int
-    """Their payload."""
+    """The memory that they take: their data, and what Python needs for each of them."""
     oldest_out_s: float | None
     """For how long the first record that is out has been so; None: none is."""
 
@@ -112,7 +112,7 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_held(self) -> int:
-        """Payload of what is fetched and not settled."""
+        """The memory of what is fetched and not settled; `WorkerSettings.buffer_bytes_max` bounds it."""
         return sum(one.bytes_held for one in self.shards)
 
 
@@ -139,7 +139,7 @@ def shard_statistics(reader: ShardReader, now_s: float, service_now_s: float) ->
         batches_delivered=reader.batches_delivered,
         records_out=ledger.out,
         records_held=ledger.held.records,
-        bytes_held=ledger.held.payload_bytes,
+        bytes_held=ledger.held.held_bytes,
         oldest_out_s=None if out_since_s is None else now_s - out_since_s,
     )
 

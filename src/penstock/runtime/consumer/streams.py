@@ -13,7 +13,7 @@ from penstock.core.leases.keys import StreamKey
 from penstock.core.leases.row import LeaseRow
 from penstock.errors import OptionError, PenstockError
 from penstock.model import HASH_KEY_MAX
-from penstock.runtime.feeds import FanOutFeed, PollingFeed, SubscriptionGate
+from penstock.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, SubscriptionGate
 from penstock.runtime.shard.window_reading import WindowRead
 from penstock.runtime.worker.stream_part import StreamPart, shard_id_of
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from penstock.core.feeding.buffer import Buffer
     from penstock.core.feeding.pages import StreamFacts
     from penstock.model import StartAt
     from penstock.ports import RecordSource
@@ -42,8 +43,10 @@ class OpenStream:
         *,
         rng: Random,
         on_event: Callable[[Any], None],
+        buffer: Buffer | None = None,
     ) -> None:
-        """``gate``: of all streams of the consumer together."""
+        """``gate`` and ``buffer`` are those of all streams of the consumer together."""
+        self._buffer = buffer
         self.source = source
         self._settings = settings
         self._gate = gate
@@ -99,10 +102,13 @@ class OpenStream:
 
     def open_feed(self, row: LeaseRow) -> PollingFeed:
         """Read a lease's shard from its checkpoint on."""
-        return self.feed(row, self._settings.start_at)
+        room = None if self._buffer is None else FetchRoom(self._buffer)
+        return self.feed(row, self._settings.start_at, room)
 
-    def feed(self, row: LeaseRow, start: StartAt) -> PollingFeed:
-        """The same, where the checkpoint AT_TIMESTAMP means the time of ``start``."""
+    def feed(self, row: LeaseRow, start: StartAt, room: FetchRoom | None = None) -> PollingFeed:
+        """The same, where the checkpoint AT_TIMESTAMP means the time of ``start``. ``room``: what bounds the memory of
+        what is fetched.
+        """
         cursor = FeedCursor(
             ShardView(
                 self.name,
@@ -122,6 +128,7 @@ class OpenStream:
             on_event=self._on_event,
             times=self._settings.polling,
             horizon_s=self._horizon_s,
+            room=room,
         )
 
     def open_window(self, row: LeaseRow) -> WindowRead | None:
@@ -160,6 +167,7 @@ class OpenStream:
             poll_times=self._settings.polling,
             horizon_s=self._horizon_s,
             find_consumer=self._find_consumer,
+            room=feed.room,
         )
 
     async def _find_consumer(self) -> str | None:

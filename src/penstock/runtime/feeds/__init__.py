@@ -4,6 +4,6 @@ A feed holds nothing back: who asks for the next page decides by that how much i
 """
 
 from penstock.runtime.feeds.fan_out import FanOutFeed, FanOutTimes, SubscriptionGate
-from penstock.runtime.feeds.polling import PollingFeed
+from penstock.runtime.feeds.polling import FetchRoom, PollingFeed
 
-__all__ = ["FanOutFeed", "FanOutTimes", "PollingFeed", "SubscriptionGate"]
+__all__ = ["FanOutFeed", "FanOutTimes", "FetchRoom", "PollingFeed", "SubscriptionGate"]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import ReadPage
     from penstock.events import FeedEvent
     from penstock.ports import RecordSource
+    from penstock.runtime.feeds.polling import FetchRoom
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +119,11 @@ class FanOutFeed:
         poll_times: PollTimes | None = None,
         horizon_s: Callable[[], float | None] = lambda: None,
         find_consumer: Callable[[], Awaitable[str | None]] | None = None,
+        room: FetchRoom | None = None,
     ) -> None:
-        """``find_consumer``: the ARN of whoever is registered under the name by now, asked for when it is gone."""
+        """``room``: as with `PollingFeed`; a subscription is not read on while there is none. ``find_consumer``: the
+        ARN that is registered under the name by now, asked for when the consumer is gone.
+        """
         self.times = times or FanOutTimes()
         self._source = source
         self._consumer_arn = consumer_arn
@@ -136,8 +140,9 @@ class FanOutFeed:
             self._poll_times, interval_s=min(self._poll_times.interval_s, self.times.bridge_interval_s)
         )
         self._polling = PollingFeed(
-            source, cursor, rng=rng, on_event=on_event, times=self._bridge_times, horizon_s=horizon_s
+            source, cursor, rng=rng, on_event=on_event, times=self._bridge_times, horizon_s=horizon_s, room=room
         )
+        self.room = room
         self._subscription: AsyncGenerator[ReadPage, None] | None = None
         self._waiting: asyncio.Task[ReadPage] | None = None
         self._asked_s: float | None = None  # the service's time, at which the event that came last was not there yet
@@ -158,6 +163,11 @@ class FanOutFeed:
         """How far the shard is read."""
         return self._cursor
 
+    def use_room(self, room: FetchRoom | None) -> None:
+        """As `PollingFeed.use_room`."""
+        self.room = room
+        self._polling.use_room(room)
+
     @property
     def is_subscribed(self) -> bool:
         """False while the shard is polled, or a subscription is under way."""
@@ -169,6 +179,8 @@ class FanOutFeed:
         while True:
             if loop.time() < self._try_at_s:
                 return await self._polling.next()
+            if self.room is not None:
+                await self.room.wait()
             try:
                 page = await self._pushed()
             except PenstockError as error:
@@ -183,6 +195,8 @@ class FanOutFeed:
             self._backoff.reset()
             self._cursor.payload_bytes += sum([len(raw.data) for raw in page.records])
             taken = self._cursor.take(page, horizon_s=self._horizon_s(), asked_s=self._asked_s)
+            if self.room is not None:
+                self.room.came(page, taken)
             # No pause between the page and its reader: whoever is cancelled there would lose it.
             self._is_over = taken is None or taken.ended
             if taken is not None:

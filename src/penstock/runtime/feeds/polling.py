@@ -22,10 +22,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from penstock.core.feeding.buffer import Buffer
     from penstock.core.feeding.cursor import FeedCursor, Taken
     from penstock.core.feeding.pages import ReadPage
     from penstock.events import FeedEvent
     from penstock.ports import RecordSource
+
+
+class FetchRoom:
+    """A shard's share of its consumer's buffer, for a task that waits for room in it."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._woken = asyncio.Event()
+        self.share = buffer.share(self._woken.set)
+        """What is held is told to it, and `Share.leave` when the shard is let go."""
+        self._is_behind = False
+
+    async def wait(self) -> int:
+        """How many Kinesis records may be fetched now, waited for. Their room is reserved until `came`."""
+        while (records_max := self.share.ask(behind=self._is_behind)) is None:
+            self._woken.clear()
+            await self._woken.wait()
+        return records_max
+
+    def came(self, page: ReadPage | None, taken: Taken | None) -> None:
+        """Take note of a page that came; None: none did."""
+        if page is not None:
+            self._is_behind = bool(page.millis_behind_latest)
+        self.share.came(
+            0 if page is None or taken is None else len(page.records), 0 if taken is None else taken.records.held_bytes
+        )
 
 
 class PollingFeed:
@@ -40,8 +66,13 @@ class PollingFeed:
         on_event: Callable[[FeedEvent], None],
         times: PollTimes | None = None,
         horizon_s: Callable[[], float | None] = lambda: None,
+        room: FetchRoom | None = None,
     ) -> None:
-        """``horizon_s``: the oldest arrival time that the retention covers (epoch seconds), if it is known."""
+        """``horizon_s``: the oldest arrival time that the retention covers (epoch seconds), if it is known. ``room``:
+        the shard's part of the consumer's buffer, which says how much may be fetched; None: nothing bounds that here.
+        """
+        self.room = room
+        """Waited for before each page, by whatever feed goes on with the shard."""
         self.pace = PollPace(times or PollTimes(), rng)
         self.cursor = cursor
         """How far the shard is read: another feed may go on with it."""
@@ -60,8 +91,11 @@ class PollingFeed:
         while True:
             if wait_s := self.pace.wait_s(loop.time()):
                 await asyncio.sleep(wait_s)
+            records_max = self.pace.times.records_max
+            if self.room is not None:
+                records_max = min(records_max, await self.room.wait())
             try:
-                taken = await self._read()
+                taken = await self._read(records_max)
             except ExpiredIteratorError:
                 self._iterator = None
             except NotFoundError:
@@ -90,6 +124,10 @@ class PollingFeed:
         """The shard that is read."""
         return self.cursor.shard_id
 
+    def use_room(self, room: FetchRoom | None) -> None:
+        """Go on with the room of the feed that read the shard before."""
+        self.room = room
+
     def forget_iterator(self) -> None:
         """The cursor was moved by others: ask for an iterator there."""
         self._iterator = None
@@ -97,17 +135,24 @@ class PollingFeed:
     async def close(self) -> None:
         """Nothing is held open."""
 
-    async def _read(self) -> Taken | None:
-        if self._iterator is None:
-            self._iterator = await self._ask()
-        sent_s, asked_s = asyncio.get_running_loop().time(), self._source.now_s
-        page = await self._source.read(self._iterator, self.pace.times.records_max)
+    async def _read(self, records_max: int) -> Taken | None:
+        try:
+            if self._iterator is None:
+                self._iterator = await self._ask()
+            sent_s, asked_s = asyncio.get_running_loop().time(), self._source.now_s
+            page = await self._source.read(self._iterator, records_max)
+        except BaseException:
+            if self.room is not None:
+                self.room.came(None, None)
+            raise
         taken = self.cursor.take(page, horizon_s=self._horizon_s(), asked_s=asked_s)
         size = _payload_bytes(page, taken)
         # Records may be empty, and a shard that has some is not silent.
         busy = size or len(page.records)
         self.pace.answered(sent_s=sent_s, payload_bytes=busy, at_tip=not page.millis_behind_latest)
         self.cursor.payload_bytes += size
+        if self.room is not None:
+            self.room.came(page, taken)
         self._iterator = None if taken is None else page.next_iterator
         return taken
 

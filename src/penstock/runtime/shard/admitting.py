@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.feeding.user_records import UserRecords
 from penstock.core.ledger.parts import PARTS_MAX, split
 from penstock.events import DedupeWindowRebuilding, DuplicatesLeftOut
 from penstock.model import Position
@@ -70,6 +71,7 @@ class Admission:
             self._on_event(DedupeWindowRebuilding(window.stream, window.shard_id, window.waits))
         if self._kept or not window.may_deliver:
             self._kept.append((records, ends_at))
+            ledger.held.change(_held_bytes(records) or 0)
             return False
         return self._without_duplicates(window, ledger, records, ends_at, now_s)
 
@@ -77,6 +79,7 @@ class Admission:
         """The window is known: what was kept back goes on."""
         while self._kept and self._window is not None and self._window.may_deliver:
             records, ends_at = self._kept.popleft()
+            ledger.held.change(-(_held_bytes(records) or 0))
             self._without_duplicates(self._window, ledger, records, ends_at, now_s)
 
     async def over(self, ledger: Ledger[Any], now_s: Callable[[], float]) -> None:
@@ -107,8 +110,7 @@ class Admission:
         if self._split_by is not None:
             return self._split(ledger, records, ends_at, [], now_s)
         if len(records) or ends_at is not None:
-            payload_bytes = taken.records.payload_bytes if len(records) == len(taken.records) else None
-            ledger.admit(records, now_s, ends_at=ends_at, payload_bytes=payload_bytes)
+            ledger.admit(records, now_s, ends_at=ends_at, held_bytes=_held_bytes(records))
         return len(records) > 0
 
     def _without_duplicates(
@@ -121,7 +123,7 @@ class Admission:
             self._on_event(DuplicatesLeftOut(window.stream, window.shard_id, len(twins), position))
         if self._split_by is not None:
             return self._split(ledger, records, ends_at, twins, now_s)
-        ledger.admit(records, now_s, ends_at=ends_at, settled=twins)
+        ledger.admit(records, now_s, ends_at=ends_at, held_bytes=_held_bytes(records), settled=twins)
         return len(records) > 0
 
     def _split(
@@ -131,3 +133,8 @@ class Admission:
         found = split(records, self._split_by, without=set(without), parts_max=self._parts_max)
         ledger.admit(found.records, now_s, ends_at=ends_at, settled=found.settled, unreadable=found.unreadable)
         return len(found.records) > 0
+
+
+def _held_bytes(records: Sequence[Record]) -> int | None:
+    """What a page takes, where it is one as it was fetched."""
+    return records.held_bytes if isinstance(records, UserRecords) else None

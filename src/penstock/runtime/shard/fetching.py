@@ -50,7 +50,8 @@ class Fetching:
 
     def seek(self, feed: PollingFeed | FanOutFeed, after: Checkpoint) -> None:
         """Go on with another feed, which reads what follows ``after``."""
-        self._read_ahead.clear()
+        while self._read_ahead:
+            self._ahead()
         self.after = after
         self._is_done = False
         is_told = self._sought is not None
@@ -85,12 +86,19 @@ class Fetching:
             elif not may:
                 await self._pause(1.0)
             else:
-                taken = self._read_ahead.popleft() if self._read_ahead else await self._feed.next()
+                taken = self._ahead() if self._read_ahead else await self._feed.next()
                 self._take(taken)
                 if taken.ended:
                     await self._on_end(taken.children)
                     self._is_done = True
                     await self._feed.close()
+
+    def _ahead(self) -> Taken:
+        """The next page that was read ahead. Its room is free: the ledger takes what it keeps of the page."""
+        taken = self._read_ahead.popleft()
+        if self._feed.room is not None:
+            self._feed.room.share.change(-taken.records.held_bytes)
+        return taken
 
     def _take(self, taken: Taken) -> None:
         records, ends_at, after = behind(taken.records, self.after), taken.ends_at, self.after

@@ -53,6 +53,7 @@ class Filling:
         """Of a shard that has ended."""
         self._now_s = asyncio.get_running_loop().time
         self._ledgers = ledgers
+        self._room = feed.room
         self._admission = admission
         self._where = where
         self._may = may
@@ -82,6 +83,7 @@ class Filling:
 
     def seek(self, feed: PollingFeed | FanOutFeed, after: Checkpoint) -> None:
         """Go on with another feed, which reads what follows ``after``, once the ledger is another one."""
+        feed.use_room(self._room)
         self._fetching.seek(feed, after)
 
     def forget(self) -> None:
@@ -91,6 +93,8 @@ class Filling:
     def stop(self) -> None:
         """Nothing more is handed out."""
         self._admission.stop()
+        if self._room is not None:
+            self._room.share.leave()
 
     def _may_fetch(self) -> bool | None:
         may = self._may()

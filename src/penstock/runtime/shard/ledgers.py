@@ -6,13 +6,16 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.core.feeding.user_records import PLAIN_BYTES, RECORD_BYTES
 from penstock.core.ledger.ledger import Ledger
+from penstock.core.ledger.settings import payload_bytes_of
 from penstock.runtime.dead_letters.burying import Burying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from penstock.core.feeding.buffer import Share
     from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.ledger.settings import OrderPolicy
     from penstock.events import LedgerEvent
@@ -35,8 +38,12 @@ class Ledgers:
         worker: str,
         token: int,
         on_written: Callable[[], None],
+        share: Share | None = None,
     ) -> None:
-        """``worker`` and ``token`` stand in dead letters. ``on_written``: one is written, or could not be."""
+        """``worker`` and ``token`` stand in dead letters. ``on_written``: one is written, or could not be. ``share``:
+        what the shard has of the consumer's buffer.
+        """
+        self._share = share
         self._settings = choices.ledger
         self._stream, self._shard_id = stream, shard_id
         self._rng = rng
@@ -85,7 +92,14 @@ class Ledgers:
 
     def _begin(self, after: Checkpoint) -> Ledger[Record]:
         ledger: Ledger[Record] = Ledger(
-            self._stream, self._shard_id, after, self._settings, rng=self._rng, on_event=self._on_event
+            self._stream,
+            self._shard_id,
+            after,
+            self._settings,
+            rng=self._rng,
+            on_event=self._on_event,
+            size_of=held_bytes_of,
+            share=self._share,
         )
         ledger.buries = self.buries
         if self._burying is not None:
@@ -103,3 +117,8 @@ class Ledgers:
                 on_written=self._on_written,
             )
         return ledger
+
+
+def held_bytes_of(record: Record) -> int:
+    """The memory of a record, or of a part of one, that stays when those around it are settled."""
+    return payload_bytes_of(record) + PLAIN_BYTES + RECORD_BYTES

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from random import Random
     from typing import Any
 
+    from penstock.core.feeding.buffer import Share
     from penstock.core.feeding.cursor import Taken
     from penstock.core.feeding.pages import ChildShard
     from penstock.core.leases.checkpoint import Checkpoint
@@ -88,7 +89,7 @@ class ShardReader(ReaderHooks):
         self._ending: asyncio.Task[None] | None = None
         self._ending_told: Ending | None = None  # of a ledger: after a seek there may be another one
         self._stop_raised: Ending | None = None
-        begins = self._begin(choices, rng, on_event)
+        begins = self._begin(choices, rng, on_event, None if feed.room is None else feed.room.share)
         self._filling = Filling(
             feed,
             read_ahead,
@@ -105,7 +106,9 @@ class ShardReader(ReaderHooks):
         if begins.settled > keeper.row.checkpoint:
             self._storing.tell(at_once=True)
 
-    def _begin(self, choices: ReaderChoices, rng: Random, on_event: Callable[[LedgerEvent], None]) -> Resumed:
+    def _begin(
+        self, choices: ReaderChoices, rng: Random, on_event: Callable[[LedgerEvent], None], share: Share | None
+    ) -> Resumed:
         """With a ledger behind what the former owner has settled."""
         stream, shard_id, keeper = self.stream, self.shard_id, self._keeper
         checkpoints = Checkpoints(choices.cadence, keeper.row.checkpoint, self._loop.time())
@@ -122,6 +125,7 @@ class ShardReader(ReaderHooks):
             worker=keeper.tenure.worker,
             token=keeper.token,
             on_written=self._on_settled,
+            share=share,
         )
         self._storing = Storing(
             keeper,

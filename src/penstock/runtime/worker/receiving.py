@@ -208,4 +208,6 @@ class Receiving:
             await warming.stop()
             if warming.window is not None:
                 await warming.window.stop()
+            if warming.feed.room is not None:
+                warming.feed.room.share.leave()
             await warming.feed.close()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.core.assignment.strategies import EQUAL_COUNTS, Custom, Strategy
+from penstock.core.feeding.buffer import BUFFER_BYTES_MAX
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.given import not_callable, not_numbers, not_of, shown
 from penstock.core.leases.times import FAILOVER_S, LeaseTimes
@@ -94,6 +95,12 @@ class WorkerSettings:
     """
     warm_bytes_max: int = 16 * MIB
     """What the receiver of a shard reads ahead."""
+    buffer_bytes_max: int = BUFFER_BYTES_MAX
+    """The memory that fetched records of all shards together may take until they are settled: their data, and what
+    Python needs for each of them. One half is divided evenly among the shards, so that a shard whose handler hangs
+    keeps no other one waiting; the other half is for the shards that are behind. `LedgerSettings.bytes_max` bounds one
+    shard.
+    """
     look_interval_s: float = 0.5
     """How often the other workers are looked at."""
     wait_interval_s: float = 0.05
@@ -177,6 +184,7 @@ class WorkerSettings:
             for name in (
                 "failover_s",
                 "warm_bytes_max",
+                "buffer_bytes_max",
                 "look_interval_s",
                 "wait_interval_s",
                 "upkeep_interval_s",

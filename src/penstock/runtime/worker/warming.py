@@ -27,6 +27,7 @@ class WarmUp:
         self.pages: deque[Taken] = deque()
         self._bytes = 0
         self._bytes_max = bytes_max
+        self._share = None if feed.room is None else feed.room.share
         self._on_warm = on_warm
         self._room = asyncio.Event()
         self._read_enough = False
@@ -39,14 +40,14 @@ class WarmUp:
         pages = self.pages
         while pages and (ends_at := pages[0].ends_at) is not None and type(checkpoint).at(ends_at) <= checkpoint:
             records = pages.popleft().records
-            self._bytes -= records.payload_bytes
+            self._hold(-records.held_bytes)
             if self.window is not None:
                 self.window.follow(records)
         if self._bytes < self._bytes_max:
             self._room.set()
 
     async def stop(self) -> None:
-        """Read no further; what is there stays."""
+        """Read no further; what is there stays, and keeps its room until it is admitted or discarded."""
         self._task.cancel()
         await asyncio.wait((self._task,))
 
@@ -57,7 +58,7 @@ class WarmUp:
                 self.window.saw(taken)
             if len(taken.records) or taken.ends_at is not None or taken.ended:
                 self.pages.append(taken)
-                self._bytes += taken.records.payload_bytes
+                self._hold(taken.records.held_bytes)
             if not taken.millis_behind_latest or taken.ended or self._bytes >= self._bytes_max:
                 self._read_enough = True
                 self._tell()
@@ -66,6 +67,11 @@ class WarmUp:
             while self._bytes >= self._bytes_max:
                 self._room.clear()
                 await self._room.wait()
+
+    def _hold(self, held_bytes: int) -> None:
+        self._bytes += held_bytes
+        if self._share is not None:
+            self._share.change(held_bytes)
 
     def _tell(self) -> None:
         if self._read_enough and (self.window is None or self.window.whole):

@@ -1,0 +1,185 @@
+"""How much memory the fetched records of one consumer may take, and how its shards share it.
+
+Each shard has a `Share`. One half of the bound is divided evenly: a shard that holds less than its part may always
+fetch, so a shard whose handler hangs keeps no other shard waiting. The other half is for the shards that are behind,
+in the order in which they ask.
+
+GetRecords takes a number of records, not of bytes. So a share learns from each page what a Kinesis record takes, asks
+for as many as fit, and reserves their room until the page is there. A page whose records are larger than those before
+it can pass the bound by what it is larger. So can shards that come while others hold more than their new, smaller part,
+until those others have settled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIB = 1024 * 1024
+BUFFER_BYTES_MAX = 256 * MIB
+RECORDS_MAX = 10_000
+"""One GetRecords returns so many records at most (AWS API reference)."""
+PAGE_BYTES_MAX = 16 * MIB
+"""One page takes about so much at most: 10 MiB of data (AWS API reference, GetRecords) and what Python adds to it."""
+FIRST_RECORD_BYTES = 64 * 1024
+"""A Kinesis record counts as so large until a page has shown better: an aggregate of tiny records takes that."""
+WORTH_BYTES = 256 * 1024
+"""A shard that holds records does not fetch for less room than this: tiny pages would use up the shard's five calls."""
+FALL = 0.7
+"""The learned size of a record falls at most to this part with each page, and rises at once."""
+
+
+class Buffer:
+    """The bound of one consumer. It is not safe for several threads at a time."""
+
+    def __init__(self, bytes_max: int = BUFFER_BYTES_MAX, *, shard_bytes_max: int | None = None) -> None:
+        """``shard_bytes_max``: what one shard may hold; None: as much as the bound."""
+        self.bytes_max = bytes_max
+        self.shard_bytes_max = bytes_max if shard_bytes_max is None else shard_bytes_max
+        self._shares: set[Share] = set()
+        self._waiting: dict[Share, None] = {}  # in the order in which they asked
+        self._beyond = 0  # what all shares together have of the common half
+
+    def share(self, wake: Callable[[], None]) -> Share:
+        """Room for one shard. ``wake`` is called when a share that got no room may ask again."""
+        share = Share(self, wake)
+        self._shares.add(share)
+        self._divide()
+        return share
+
+    @property
+    def bytes_held(self) -> int:
+        """What all shards hold and have reserved."""
+        return sum(share.held + share.reserved for share in self._shares)
+
+    @property
+    def part_bytes(self) -> int:
+        """A shard's part of the half that is divided."""
+        return self.bytes_max // 2 // max(1, len(self._shares))
+
+    @property
+    def common_left(self) -> int:
+        """What is left of the half that is for shards that are behind."""
+        return max(0, self.bytes_max // 2 - self._beyond)
+
+    def leave(self, share: Share) -> None:
+        """A share is not used any more: what it had is free."""
+        if share in self._shares:
+            self._shares.remove(share)
+            self._waiting.pop(share, None)
+            self._divide()
+            self.wake_next()
+
+    def wait(self, share: Share) -> None:
+        """Put a share at the end of the line of those that are to be woken, unless it stands there."""
+        self._waiting.setdefault(share)
+
+    def wake_next(self) -> None:
+        """Wake the first share in the line, where there is room worth asking for; it wakes the next one."""
+        while self._waiting and self.common_left >= min(WORTH_BYTES, self.bytes_max // 4):
+            share = next(iter(self._waiting))
+            del self._waiting[share]
+            if share.woken():
+                return
+
+    def changed(self, beyond: int) -> None:
+        """A share has so much more of the common half (less: below 0)."""
+        self._beyond += beyond
+        if beyond < 0 and self._waiting:
+            self.wake_next()
+
+    def _divide(self) -> None:
+        """The parts are other ones when a share comes or goes."""
+        part_bytes = self.part_bytes
+        self._beyond = 0
+        for share in self._shares:
+            self._beyond += share.divided(part_bytes)
+
+
+class Share:
+    """What one shard holds, and what it may fetch."""
+
+    __slots__ = ("_buffer", "_has_left", "_part_bytes", "_record_bytes", "_wake", "held", "reserved", "waits")
+
+    def __init__(self, buffer: Buffer, wake: Callable[[], None]) -> None:
+        self.held = 0
+        """Memory that records of the shard take which were fetched and are not settled."""
+        self.reserved = 0
+        """The same of the page that is asked for."""
+        self.waits = False
+        """True from the moment in which there is no room until the share is woken."""
+        self._buffer = buffer
+        self._wake = wake
+        self._part_bytes = 0
+        self._record_bytes: int | None = None
+        self._has_left = False
+
+    def ask(self, *, behind: bool) -> int | None:
+        """How many Kinesis records may be fetched now: their room is reserved until `came`. None: there is no room, and
+        the share will be woken. ``behind``: the last page did not reach the tip.
+        """
+        self._reserve(0)
+        self.waits = False
+        if self._has_left:
+            return RECORDS_MAX
+        buffer, each = self._buffer, self._record_bytes or FIRST_RECORD_BYTES
+        least = max(each, min(WORTH_BYTES, self._part_bytes // 4, buffer.shard_bytes_max // 4))
+        room = max(0, self._part_bytes - self.held)
+        if behind or room < least:
+            room += buffer.common_left
+        room = min(room, buffer.shard_bytes_max - self.held, PAGE_BYTES_MAX)
+        # A shard that holds nothing fetches all the same: a record that is larger than any room must come one day.
+        if self.held and room < least:
+            self.waits = True
+            buffer.wait(self)
+            return None
+        records = max(1, min(RECORDS_MAX, room // each))
+        self._reserve(records * each)
+        buffer.wake_next()
+        return records
+
+    def came(self, records: int, held_bytes: int) -> None:
+        """A page of so many Kinesis records came, or none did (0). What of it is kept is told by `change`."""
+        if records:
+            mean = max(1, held_bytes // records)
+            self._record_bytes = max(mean, int((self._record_bytes or 0) * FALL))
+        self._reserve(0)
+
+    def change(self, held_bytes: int) -> None:
+        """So much more is held (less: below 0)."""
+        before = self._beyond
+        self.held += held_bytes
+        if not self._has_left:
+            self._buffer.changed(self._beyond - before)
+            if held_bytes < 0 and self.waits and self.held < self._part_bytes:
+                self.woken()
+
+    def leave(self) -> None:
+        """Nothing more is fetched, and what is held counts no more."""
+        self._has_left = True
+        self._buffer.leave(self)
+        self.woken()
+
+    def woken(self) -> bool:
+        """Let it ask again. False: it does not wait."""
+        waited, self.waits = self.waits, False
+        if waited:
+            self._wake()
+        return waited
+
+    def divided(self, part_bytes: int) -> int:
+        """The part of each share is this now. Returns what the share has of the common half."""
+        self._part_bytes = part_bytes
+        return self._beyond
+
+    @property
+    def _beyond(self) -> int:
+        return max(0, self.held + self.reserved - self._part_bytes)
+
+    def _reserve(self, reserved: int) -> None:
+        before = self._beyond
+        self.reserved = reserved
+        if not self._has_left:
+            self._buffer.changed(self._beyond - before)
