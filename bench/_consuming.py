@@ -26,6 +26,7 @@ from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.feeds import FanOutTimes
 from penstock.runtime.worker.settings import WorkerSettings
+from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.batch import Batch
 
 FAILOVER_S = 10.0
+QUIET_S = 5.0
+"""Without a further record for so long, all has come that may."""
 
 
 @contextlib.asynccontextmanager
@@ -80,6 +83,20 @@ async def idle(kinesis: str, dynamodb: str, stream: str, shards: int, settle_s: 
         took_s = time.monotonic() - began_s
         say(core=(cpu_s() - cpu) / took_s, resident=resident_bytes("VmRSS"), most=resident_bytes("VmHWM"))
         os._exit(0)  # the lease table goes with the benchmark, and a thousand shards need not be given back
+
+
+async def hangs(kinesis: str, stream: str, buffer_bytes_max: int) -> None:
+    """Read a backlog whose handlers never end, until nothing more comes; what the process grew by meanwhile."""
+    settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON, buffer_bytes_max=buffer_bytes_max)
+    one = Consumer(stream, application="hangs", leases=MemoryLeaseTable(), settings=settings, wire=wire(kinesis))
+    async with one:
+        before, counted = resident_bytes("VmRSS"), -1
+        while (held := one.statistics().bytes_held) != counted or not held:
+            counted = held
+            await asyncio.sleep(QUIET_S)
+        most = resident_bytes("VmHWM") - before
+        say(grown=resident_bytes("VmRSS") - before, most=most, held=held, shards=len(one.statistics().shards))
+        os._exit(0)
 
 
 # --- put to handler -------------------------------------------------------------------------------------
@@ -192,7 +209,12 @@ def say(**result: Any) -> None:
     print(json.dumps(result), flush=True)
 
 
-PROGRAMS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"idle": idle, "latency": latency, "worker": worker}
+PROGRAMS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+    "idle": idle,
+    "hangs": hangs,
+    "latency": latency,
+    "worker": worker,
+}
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 ``idle_*``: one process holds 1,000 shards, each polled once a second, with its leases in DynamoDB. ``rows_*`` and
 ``cpu_*``: the same backlog through ``async for batch`` with an empty handler, and by boto3's ``get_records`` in a loop,
 from one thread each; counted from the first batch on; the local Kinesis has a core of its own and no limits per shard.
-``latency_*``: records are put at 1,000/s by another process to four shards with AWS's limits; ``_http2``: subscriptions
-share a connection.
+``held_of_bound``: a process whose handlers hang over a backlog of 64 shards. ``latency_*``: records are put at 1,000/s
+by another process to four shards with AWS's limits; ``_http2``: subscriptions share a connection.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -42,6 +43,10 @@ BACKLOG_PER_SHARD = 150_000
 PEER_RECORDS = 100_000
 IDLE_SHARDS = 1_000
 IDLE_SETTLE_S = 10.0
+HELD_SHARDS = 64
+HELD_RECORDS = 1_000_000
+HELD_BYTES_MAX = 256 * MIB
+"""The default; these records take 427 MiB."""
 IDLE_S = 20.0
 RATE_PER_S = 1_000
 WARM_UP_S = 8.0
@@ -140,12 +145,12 @@ def boto3_loop(client: Any, records: int) -> Read:
     return meter.read()
 
 
-def fill(service: SpawnedKinesis) -> int:
+def fill(service: SpawnedKinesis, records: int = SHARDS * BACKLOG_PER_SHARD) -> int:
     """Put the backlog; how many records it has."""
     port = int(service.endpoint_url.rpartition(":")[2])
     bodies = [json.loads(request.partition(b"\r\n\r\n")[2]) for request in put_requests(STREAM)]
     put = 0
-    while put < SHARDS * BACKLOG_PER_SHARD:
+    while put < records:
         body = bodies[put // 500 % len(bodies)]
         call(port, "PutRecords", body)
         put += len(body["Records"])
@@ -181,6 +186,33 @@ def backlog_results(asked: Namespace) -> list[Result]:
         judge("cpu_100b", [one.cpu_us for one in mine], [one.cpu_us for one in peers],
               unit="us/record", goal=0.125, sense="at_most", peer_name=name),
     ]  # fmt: skip
+
+
+# --- memory ---------------------------------------------------------------------------------------------
+
+
+def held_results(asked: Namespace) -> list[Result]:
+    """What a process grows by that holds all it may of a backlog, beside its bound. The C library keeps memory of
+    answers that were freed for later ones, unless an environment variable says that it gives large blocks back.
+    """
+    results = []
+    with LocalKinesis.spawn(streams={STREAM: HELD_SHARDS}) as service:
+        records = fill(service, HELD_RECORDS)
+        given = {"kinesis": service.endpoint_url, "stream": STREAM, "buffer_bytes_max": HELD_BYTES_MAX}
+        for name, environment, goal in (
+            ("held_of_bound", {}, 1.5),
+            ("held_of_bound_given_back", {"MALLOC_MMAP_THRESHOLD_": "131072"}, 1.1),
+        ):
+            with started("hangs", environment=environment, **given) as process:
+                told = line(process)
+            say(
+                f"{name}: {records:,} records of 100 B in {HELD_SHARDS} shards; the process grew by "
+                f"{told['grown'] / MIB:,.0f} MiB, at most {told['most'] / MIB:,.0f}; it counts "
+                f"{told['held'] / MIB:,.0f} of {HELD_BYTES_MAX / MIB:,.0f}"
+            )
+            share = told["grown"] / HELD_BYTES_MAX
+            results.append(judge(name, [share], unit="of the bound", goal=goal, sense="at_most"))
+    return results
 
 
 # --- put to handler -------------------------------------------------------------------------------------
@@ -229,11 +261,12 @@ def latency_result(name: str, goal: float, *, fan_out: bool, http2: bool = False
 class started:  # noqa: N801  (reads as the verb that it is)
     """A program of `bench._consuming` while the block lasts."""
 
-    def __init__(self, what: str, **arguments: Any) -> None:
+    def __init__(self, what: str, *, environment: dict[str, str] | None = None, **arguments: Any) -> None:
+        self._environment = {**os.environ, **(environment or {})}
         self._command = [sys.executable, "-m", "bench._consuming", what, json.dumps(arguments)]
 
     def __enter__(self) -> subprocess.Popen[bytes]:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, cwd=ROOT)
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, cwd=ROOT, env=self._environment)
         return self._process
 
     def __exit__(self, *_: object) -> None:
@@ -256,6 +289,8 @@ def main() -> None:
     asked = options(__doc__ or "")
     set_environment()
     results = idle_results(asked) + backlog_results(asked)
+    if wanted("held_of_bound", asked) or wanted("held_of_bound_given_back", asked):
+        results += held_results(asked)
     for name, goal, fan_out in (("latency_p99_ms_polling", 260.0, False), ("latency_p99_ms_fanout", 60.0, True)):
         if wanted(name, asked):
             results.append(latency_result(name, goal, fan_out=fan_out))

@@ -30,7 +30,7 @@ async def test_it_reads_as_much_as_it_may_and_goes_on_when_the_owner_has(local: 
     ]
     warm = asyncio.Event()
     async with asyncio.timeout(DEADLINE_S), source_of(local) as source, source_of(local) as other:
-        warming = WarmUp(polling(source, [], times=SMALL), 4 * SIZE, warm.set)
+        warming = WarmUp(polling(source, [], times=SMALL), 4 * (SIZE + 334), warm.set)
         await warm.wait()
         for done in (0, 2, 6):
             while len(held(warming)) < 4:
