@@ -136,8 +136,8 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.FetchingHeld("orders", "s-1", 100, 2048, Position(7), 6.0),
         logging.WARNING,
-        "orders: s-1: nothing more is fetched for 6 s, as 100 records that take 2048 bytes are out and not settled, the "
-        "oldest at 7/0",
+        "orders: s-1: nothing more is fetched for 6 s, as 100 records that take 2048 bytes are out and not settled, "
+        "the oldest at 7/0",
     ),
     (
         events.ShardGivenUp("orders", "s-1", "GiveUp", "failed", 60.0),

@@ -560,11 +560,15 @@ async def test_nothing_is_kept_of_shards_that_have_gone(local: LocalKinesis, kin
             await other_reading
             await until(lambda: len(one.statistics().shards) == 2)
             seen += map(weakref.ref, one._ready.held)
-        gc.collect()
-        there = {reader for found in seen if (reader := found()) is not None}
+
+        def there() -> set[ShardReader]:
+            gc.collect()
+            return {reader for found in seen if (reader := found()) is not None}
+
         assert len(seen) == 6
-        assert [reader.over_because for reader in there if reader.is_over] == []
-        assert len(there) == 2
+        # The task that offers shards forgets the last one when it is given the next one, a turn of the loop later.
+        await until(lambda: len(there()) == 2)
+        assert [reader.over_because for reader in there() if reader.is_over] == []
         await one.close()
         await reading
 
