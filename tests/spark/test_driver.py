@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from querying import Stream
 
+from penstock.aws.calls import SignedCalls
+from penstock.aws.credentials import CredentialCache
+from penstock.aws.wire import Wire
 from penstock.errors import DataLossError, OptionError
 from penstock.spark.driver import Driver, wire_settings
 from penstock.spark.options import parse_read_options
@@ -37,6 +41,10 @@ def make_driver(stream: Stream) -> Iterator[MakeDriver]:
         driver.close()
 
 
+def looks(stream: Stream) -> int:
+    return stream.local.stats().tags["driver"]["GetRecords"].calls
+
+
 def rows_of(driver: Driver, end: Mapping[str, object]) -> int:
     return sum(batch.num_rows for task in driver.partitions(end) for batch in read_partition(task))
 
@@ -65,6 +73,33 @@ def test_a_restart_at_a_batch_that_was_trimmed_since_is_no_loss(stream: Stream, 
     assert rows_of(driver, driver.latest(end, capped=True)) == 0
     with pytest.raises(DataLossError, match="is trimmed"):
         driver.partitions(end)
+
+
+@pytest.mark.parametrize("hours", [-26, 1, 26, 24 * 400])
+def test_a_clock_that_is_set_while_the_query_runs_is_no_loss(
+    stream: Stream, make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """Wherever the code reads the machine's time: no call was made since, so nothing can be known to be lost."""
+    set_by_s = 0.0
+    machine_s = time.time
+    monkeypatch.setattr(time, "time", lambda: machine_s() + set_by_s)
+    for made in (Wire.__init__, SignedCalls.__init__, CredentialCache.__init__):
+        monkeypatch.setitem(made.__kwdefaults__, "now", lambda: machine_s() + set_by_s)
+    driver = make_driver(pollIntervalMs="200")
+    end = None
+    for _ in range(2):
+        stream.put(10)
+        stream.settle()
+        before = end
+        while (end := driver.latest(before, capped=True)) == before:
+            pass
+        assert rows_of(driver, end) == 10
+        stream.settle(HOUR_S)  # the shards are silent, and seen to be
+        for set_to_s in (set_by_s, hours * HOUR_S):
+            set_by_s = set_to_s
+            looked = looks(stream)
+            while looks(stream) < looked + 4:
+                assert driver.latest(end, capped=True) == end
 
 
 def test_a_start_in_the_future(make_driver: MakeDriver) -> None:

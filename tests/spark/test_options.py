@@ -176,6 +176,7 @@ def test_every_option_of_the_table_is_read() -> None:
         "roleArn": "r",
         "maxPartitions": "1",
         "pollIntervalMs": "300",
+        "outageTimeoutMs": "2000",
     }
     with_role = {"roleSessionName": "s", "roleExternalId": "e", "stsEndpointUrl": "http://sts"}
     with_leases = {

@@ -36,6 +36,13 @@ async def half_read(world: World, *, fail: bool = True) -> Planner:
     return planner
 
 
+async def put_unseen(world: World, count: int) -> None:
+    """By another client: the planner's learns nothing of the service's time."""
+    settings = WireSettings(region=world.local.region, endpoint_url=world.local.endpoint_url)
+    async with Wire(settings) as wire:
+        await World(world.local, KinesisClient(wire), world.stream).put(count)
+
+
 async def test_a_shard_found_empty_before_its_parent_is_read_does_not_hold_its_children(world: World) -> None:
     """The first cut that is tried reaches over an empty generation; the batch is cut before it."""
     await world.create(1)
@@ -82,6 +89,29 @@ async def test_the_retention_overtakes_a_shard_that_was_idle(world: World, fail:
             await world.plan_settled(planner)
     else:
         assert_exact(world, await world.drain(planner))
+        assert planner.losses.count == 1
+
+
+@pytest.mark.parametrize("fail", [True, False])
+async def test_the_retention_overtakes_a_shard_while_this_machine_stood_still(world: World, fail: bool) -> None:
+    """As a virtual machine that was stopped and goes on: only the next answer tells how late it is."""
+    await world.create(1)
+    await world.put(10)
+    planner = world.planner(fail_on_data_loss=fail)
+    await planner.begin(None)
+    await world.drain(planner)
+    before = planner.offset
+    world.local.clock.advance(20 * HOUR_S)
+    await put_unseen(world, 5)
+    world.local.clock.advance(25 * HOUR_S)
+    await put_unseen(world, 10)
+    world.local.clock.advance(3)
+    world.written.clear()
+    if fail:
+        with pytest.raises(DataLossError, match="may have been lost"):
+            await planner.plan()
+    else:
+        assert await planner.plan() is not before
         assert planner.losses.count == 1
 
 

@@ -84,6 +84,10 @@ class Wire:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
+    def now(self) -> float:
+        """Epoch seconds of this machine, as `clock` counts them: what its bounds are asked for."""
+        return self._now()
+
     @property
     def region(self) -> str:
         """The region that calls go to. May read configuration files if it was not given and no call was

@@ -1,4 +1,4 @@
-"""Time by which a lease is judged: an event loop's, and the time for which the machine slept besides.
+"""Time that does not jump: an event loop's, and the time for which the machine slept besides. Leases are judged by it.
 
 Linux's CLOCK_MONOTONIC, by which event loops go, stands still while a machine is suspended; others' clocks do not. An
 owner who wakes must know at once that his fence has fallen, so the time that was slept through is added.
@@ -43,3 +43,18 @@ class SteadyClock:
         if since_s > self._since_s + NAP_S:
             self._since_s = since_s
         return self._loop_s() + self._since_s
+
+
+class SteadyEpoch:
+    """Epoch seconds: this machine's at the first moment, and from there at a steady pace.
+
+    Setting the machine's clock forward or back changes nothing. What that clock was wrong by at first stays.
+    """
+
+    def __init__(self, steady: Callable[[], float], wall: Callable[[], float] | None = None) -> None:
+        self._steady = steady
+        self._ahead_s = (wall or time.time)() - steady()
+
+    def __call__(self) -> float:
+        """The time now."""
+        return self._steady() + self._ahead_s

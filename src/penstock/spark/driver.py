@@ -17,13 +17,14 @@ from penstock.aws.kinesis import KinesisClient
 from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.wire import Wire, WireSettings
 from penstock.errors import OptionError
+from penstock.runtime.clock import SteadyClock, SteadyEpoch
 from penstock.runtime.loop_thread import LoopThread
 from penstock.spark import grouping
 from penstock.spark.leases import LeaseMirror
 from penstock.spark.offsets import StreamOffset, is_initial
 from penstock.spark.options import LeaseOptions, ReadOptions
 from penstock.spark.planner import Planner, PlanSettings
-from penstock.spark.probing import latest_ms
+from penstock.spark.probing import latest_ms, patience
 from penstock.spark.ranges import ReadSettings, ShardPartition
 from penstock.spark.shards import describe
 
@@ -55,6 +56,7 @@ class Driver:
 
     def __init__(self, options: ReadOptions, settings: ReadSettings, *, all_at_first: bool = False) -> None:
         self._options = options
+        self._now_s = SteadyEpoch(SteadyClock(self._loop.loop))
         self._read_settings = settings
         self._loop = LoopThread("penstock-driver")
         self._planner: Planner | None = None
@@ -130,7 +132,7 @@ class Driver:
 
     async def _begun(self, stored: StreamOffset | None) -> Planner:
         if self._planner is None:
-            self._wire = Wire(wire_settings(self._options, "driver"))
+            self._wire = self._new_wire()
             planner = Planner(
                 KinesisClient(self._wire),
                 self._options.stream,
@@ -138,6 +140,7 @@ class Driver:
                 PlanSettings(
                     caps=self._options.caps,
                     tasks_max=self._options.tasks_max,
+                    outage_s=self._options.outage_s,
                     fail_on_data_loss=self._options.fail_on_data_loss,
                     poll_interval_s=self._options.poll_interval_s,
                 ),
@@ -151,6 +154,10 @@ class Driver:
                 self._leases.compare(stored, planner.lineage)
             self._check_start(planner)
             self._planner = planner
+    def _new_wire(self) -> Wire:
+        """By a clock that does not jump: positions are judged by the service's time, which is counted from it."""
+        return Wire(wire_settings(self._options, "driver"), now=self._now_s)
+
         return self._planner
 
     async def _open_leases(self, options: LeaseOptions) -> LeaseMirror:
@@ -188,6 +195,7 @@ class Driver:
             planner = await self._begun(stored)
         until_ms = planner.service_ms_upper() if self._all_next else self._target_ms
         self._all_next = False
+        before, began_s = planner.offset, time.monotonic()
         if until_ms is not None:
             await self._until(planner, until_ms)
         offset = await planner.plan(until_ms=until_ms, capped=capped)
@@ -199,9 +207,9 @@ class Driver:
         if self._planner is not None:
             self._target_ms = self._planner.service_ms_upper()
             return
-        async with Wire(wire_settings(self._options, "driver")) as wire:
-            await describe(KinesisClient(wire), self._options.stream)
-            self._target_ms = latest_ms(wire.clock, time.time())
+        async with self._new_wire() as wire:
+            await describe(KinesisClient(wire), self._options.stream, patience(self._options.outage_s))
+            self._target_ms = latest_ms(wire.clock, wire.now())
 
     async def _until(self, planner: Planner, moment_ms: int) -> None:
         """Waits until the service's clock has surely passed a moment: its answers tell the time to about a second."""

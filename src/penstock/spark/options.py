@@ -214,6 +214,14 @@ READ_OPTIONS = (
         batch=False,
     ),
     Option(
+        "outageTimeoutMs",
+        "milliseconds",
+        "120000",
+        "For how long the driver, and each task, waits while the service cannot be reached, refuses, fails, or gives "
+        "nothing new of what is to be read. Then the query ends with the last error.",
+        whole(1000),
+    ),
+    Option(
         "applicationName",
         "string",
         "-",
@@ -300,6 +308,7 @@ class ReadOptions:
     sts_endpoint_url: str | None = None
     tasks_max: int = 100
     poll_interval_s: float = 1.0
+    outage_s: float = 120.0
     leases: LeaseOptions | None = None
 
 
@@ -327,6 +336,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         sts_endpoint_url=values.get("stsEndpointUrl"),
         tasks_max=values.get("maxPartitions", 100),
         poll_interval_s=values.get("pollIntervalMs", 1000) / 1000,
+        outage_s=values.get("outageTimeoutMs", 120_000) / 1000,
         leases=leases,
     )
 

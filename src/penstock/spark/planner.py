@@ -32,7 +32,7 @@ from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
 from penstock.spark.loss import LossPolicy
 from penstock.spark.offsets import RangeStart, StreamOffset
 from penstock.spark.positions import Kind, ShardPosition
-from penstock.spark.probing import Probes, together
+from penstock.spark.probing import OUTAGE_S, Probes, patience, together
 from penstock.spark.ranges import EndKind, ShardRange
 from penstock.spark.shards import ShardBook, ShardState
 
@@ -69,6 +69,8 @@ class PlanSettings:
 @dataclass(slots=True)
 class _End:
     """Where a shard's range ends in the batch that is being planned, and what is known behind it."""
+    outage_s: float = OUTAGE_S
+    """For how long a call is repeated before the plan fails."""
 
     bound: Bound
     behind: Lookahead
@@ -89,7 +91,13 @@ class Planner:
         self._settings = settings
         self._monotonic = monotonic
         self.losses = LossPolicy(stream, fail=settings.fail_on_data_loss)
-        probes = Probes(client, stream, asyncio.Semaphore(settings.calls_max), monotonic=monotonic)
+        probes = Probes(
+            client,
+            stream,
+            asyncio.Semaphore(settings.calls_max),
+            monotonic=monotonic,
+            retry=patience(settings.outage_s),
+        )
         self._probes = probes
         self._book = ShardBook(probes, start, self.losses, settings.listing_interval_s)
         self._offset: StreamOffset | None = None
@@ -208,8 +216,13 @@ class Planner:
     async def _look(self, state: ShardState) -> None:
         if state.look is None:
             state.look = await self._book.open(state, LOOK_RECORDS)
-        else:
-            state.look = await state.probe.extend(state.look, state.stored_form(), LOOK_RECORDS)
+            return
+        more = await state.probe.extend(state.look, state.stored_form(), LOOK_RECORDS)
+        if self._book.overtaken(state):
+            # The answer says how late it is: this machine stood still, and what was trimmed meanwhile is not in it.
+            state.position, state.stored, state.look = state.stored_form(), True, None
+            more = await self._book.open(state, LOOK_RECORDS)
+        state.look = more
 
     def _sample_records(self, caps: Caps, shards: int) -> int:
         if caps.none:

@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from penstock.aws.kinesis import GetRecordsPage, IteratorAt, KinesisClient
@@ -38,7 +38,15 @@ TAIL_PAGE_BYTES = 512 * 1024
 OPENINGS_MAX = 8
 """How often an iterator is asked for that expires before it is used: the clock jumped (a laptop that slept), or the
 service is short of capacity (AWS API reference, GetShardIterator)."""
-CALL_RETRY = RetryPolicy(attempts_max=12, base_s=0.1, cap_s=3.0, deadline_s=90.0)
+OUTAGE_S = 120.0
+"""For how long a call is repeated while the service cannot be reached, refuses or fails, unless said otherwise."""
+ATTEMPTS_MAX = 100_000
+"""More than there is time for: how long a call is repeated is decided by the time alone."""
+
+
+def patience(outage_s: float = OUTAGE_S) -> RetryPolicy:
+    """How the driver repeats its calls: for so long, and at most every 3 s."""
+    return RetryPolicy(attempts_max=ATTEMPTS_MAX, base_s=0.1, cap_s=3.0, deadline_s=outage_s)
 
 
 def earliest_ms(clock: ServiceClock, now_s: float) -> int:
@@ -61,14 +69,15 @@ class Probes:
     sample_bytes_max: int = 64 * 1024
     """How much one look should bring at most, once the size of the shard's records is known."""
     monotonic: Callable[[], float] = time.monotonic
+    retry: RetryPolicy = field(default_factory=patience)
 
     def service_ms(self) -> int:
         """The service's time, at least; epoch milliseconds."""
-        return earliest_ms(self.client.clock, time.time())
+        return earliest_ms(self.client.clock, self.client.wire.now())
 
     def service_ms_upper(self) -> int:
         """The service's time, at most; epoch milliseconds."""
-        return latest_ms(self.client.clock, time.time())
+        return latest_ms(self.client.clock, self.client.wire.now())
 
 
 class ShardProbe:
@@ -175,7 +184,7 @@ class ShardProbe:
         await self._paced(self._iterators)
         shared = self._shared
         async with shared.concurrency:
-            return await shared.client.get_shard_iterator(shared.stream, self.shard_id, at, retry=CALL_RETRY)
+            return await shared.client.get_shard_iterator(shared.stream, self.shard_id, at, retry=shared.retry)
 
     async def _fill(
         self, look: Lookahead, records_max: int, *, floor: int | None, empty_pages_max: int = EMPTY_PAGES_MAX
@@ -187,9 +196,9 @@ class ShardProbe:
             await self._paced(self._calls)
             shared = self._shared
             async with shared.concurrency:
-                asked_s = time.time()
+                asked_s = shared.client.wire.now()
                 page = await shared.client.get_records(
-                    look.iterator, limit=limit, stream=shared.stream, retry=CALL_RETRY
+                    look.iterator, limit=limit, stream=shared.stream, retry=shared.retry
                 )
             look.asked_s = shared.monotonic()
             # By the clock as the answer has put it right: the machine's may have been set forward meanwhile.

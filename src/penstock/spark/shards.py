@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.aws.kinesis import KinesisClient, StreamSummary
+from penstock.aws.retry import RetryPolicy
 from penstock.core.leases.row import LeaseRow
 from penstock.core.lineage import Lineage
 from penstock.errors import NotFoundError, OptionError, PenstockError
@@ -17,7 +18,7 @@ from penstock.spark.lookahead import Beyond, Lookahead
 from penstock.spark.loss import RISK_MARGIN_MS, Loss, LossPolicy, at_risk, loss_at
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.positions import Kind, ShardPosition
-from penstock.spark.probing import CALL_RETRY, Probes, ShardProbe, together
+from penstock.spark.probing import Probes, ShardProbe, together
 from penstock.spark.ranges import ShardRange
 
 log = logging.getLogger("penstock.spark")
@@ -64,10 +65,10 @@ class ShardState:
         return self.position.seen_idle(look.tip_seen_ms) if look.beyond is Beyond.TIP else self.position
 
 
-async def describe(client: KinesisClient, stream: StreamName) -> StreamSummary:
+async def describe(client: KinesisClient, stream: StreamName, retry: RetryPolicy) -> StreamSummary:
     """What the service says of the stream; PenstockError when there is none."""
     try:
-        return await client.describe_stream_summary(stream, retry=CALL_RETRY)
+        return await client.describe_stream_summary(stream, retry=retry)
     except NotFoundError as error:
         raise PenstockError(
             f"there is no stream {stream} in region {client.wire.region} for these credentials: check streamName, "
@@ -157,7 +158,7 @@ class ShardBook:
         """Waits while the stream is being made: it has no shards yet."""
         stream = self._probes.stream
         for _ in range(CREATING_POLLS_MAX):
-            self.summary = await describe(self._probes.client, stream)
+            self.summary = await describe(self._probes.client, stream, self._probes.retry)
             if self.summary.stream_status != "CREATING":
                 return
             await asyncio.sleep(CREATING_POLL_S)
@@ -167,7 +168,7 @@ class ShardBook:
         )
 
     async def _list(self) -> None:
-        shards = await self._probes.client.list_shards(self._probes.stream, retry=CALL_RETRY)
+        shards = await self._probes.client.list_shards(self._probes.stream, retry=self._probes.retry)
         self._listed_at_s = self._probes.monotonic()
         self.lineage = Lineage(shards)
         for shard in shards:
@@ -284,14 +285,18 @@ class ShardBook:
         """Has those shards opened and checked anew that the retention has caught up with since they were looked at: a
         batch took that long, or the machine slept. An iterator at a trimmed record would find nothing for ever.
         """
-        horizon_ms = self.horizon_ms()
         for state in self.startable():
-            if state.look is None or state.look.exhausted:
-                continue
-            position = state.stored_form()
-            pinned = position.kind in (Kind.NEXT, Kind.AFTER) or state.look.beyond is Beyond.TIP
-            if pinned and position.witness_ms < horizon_ms:
-                state.position, state.stored, state.look = position, True, None
+            if self.overtaken(state):
+                state.position, state.stored, state.look = state.stored_form(), True, None
+
+    def overtaken(self, state: ShardState) -> bool:
+        """True when a shard was looked at, and the retention may have taken since what comes next in it."""
+        look = state.look
+        if look is None or look.exhausted:
+            return False
+        position = state.stored_form()
+        pinned = position.kind in (Kind.NEXT, Kind.AFTER) or look.beyond is Beyond.TIP
+        return pinned and position.witness_ms < self.horizon_ms()
 
     # --- opening ---------------------------------------------------------------------------------------------------
 

@@ -361,4 +361,5 @@ def _read_settings(options: ReadOptions, schema: StructType) -> ReadSettings:
         columns_not_null=not_null,
         aggregates_outside=options.aggregates_outside,
         fail_on_data_loss=options.fail_on_data_loss,
+        no_progress_s=options.outage_s,
     )
