@@ -3,11 +3,17 @@
 Cutting every shard at one time keeps a replayed backlog in step, so that Spark's event-time watermark does not run
 ahead of a shard that is read more slowly. No count of rows comes back from the tasks, so the number of rows before a
 time is estimated from samples: exact for the records that were seen, at the sampled rate beyond them.
+
+What was not seen may be anything that the service lets be written: a burst behind a quiet stretch is in no sample of
+that stretch. So a batch reaches beyond the samples only as far as it keeps within ``WORST`` times its caps at the
+fastest that shards can be written.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from penstock.spark.lookahead import Beyond, Lookahead
@@ -15,6 +21,11 @@ from penstock.spark.lookahead import Beyond, Lookahead
 SHARD_ROWS_PER_MS = 1.0
 SHARD_BYTES_PER_MS = 1024 * 1024 / 1000
 """What a shard takes at most (1,000 records and 1 MiB a second): assumed where nothing better is known."""
+
+BURST_MS = 1000
+"""What a shard takes in a second may come in one moment."""
+WORST = 3.0
+"""A batch is at most this many times its cap, however unevenly the shards were written."""
 
 OVERSHOOT = 1.25
 """A batch estimated above its cap by more than this is cut again, earlier."""
@@ -42,25 +53,55 @@ UNCAPPED = Caps()
 """No cap at all."""
 
 
+class Profile:
+    """What was seen of a shard, by arrival time: how much of it lies before a cut, and what may lie beyond it."""
+
+    __slots__ = ("_last_ms", "_open", "_rate", "_rows", "_rows_per_ms_max", "_sizes", "_times")
+
+    def __init__(self, lookahead: Lookahead) -> None:
+        seen = sorted(lookahead.records, key=lambda one: one.arrival_ms)
+        self._times = [one.arrival_ms for one in seen]
+        self._rows = list(accumulate((one.rows for one in seen), initial=0))
+        self._sizes = list(accumulate((one.size for one in seen), initial=0))
+        self._last_ms = self._times[-1] if seen else 0
+        self._open = bool(seen) and lookahead.beyond is Beyond.UNKNOWN
+        self._rate = lookahead.rate()
+        rows, size = self._rows[-1], self._sizes[-1]
+        aggregated = rows > len(seen)
+        self._rows_per_ms_max = max(SHARD_ROWS_PER_MS, SHARD_BYTES_PER_MS * rows / max(size, 1) if aggregated else 0.0)
+
+    def expected(self, cut_ms: int, after: tuple[float, float] | None = None) -> tuple[float, float]:
+        """(rows, bytes) before the cut: at the sampled rate beyond what was seen, or the mean of it and ``after``."""
+        rows, size = self._before(cut_ms)
+        if self._open and cut_ms > self._last_ms:
+            rates = [rate for rate in (self._rate, after) if rate] or [(SHARD_ROWS_PER_MS, SHARD_BYTES_PER_MS)]
+            span_ms = cut_ms - self._last_ms
+            rows += span_ms * sum(rate[0] for rate in rates) / len(rates)
+            size += span_ms * sum(rate[1] for rate in rates) / len(rates)
+        return rows, size
+
+    def worst(self, cut_ms: int) -> tuple[float, float]:
+        """(rows, bytes) before the cut at most: beyond what was seen, all that a shard can be written in that time.
+
+        Where aggregates were seen, all of it is taken for aggregates with as many rows a byte.
+        """
+        rows, size = self._before(cut_ms)
+        if self._open and cut_ms > self._last_ms:
+            span_ms = cut_ms - self._last_ms + BURST_MS
+            rows, size = rows + span_ms * self._rows_per_ms_max, size + span_ms * SHARD_BYTES_PER_MS
+        return rows, size
+
+    def _before(self, cut_ms: int) -> tuple[float, float]:
+        count = bisect_left(self._times, cut_ms)
+        return float(self._rows[count]), float(self._sizes[count])
+
+
 def expected(lookahead: Lookahead, cut_ms: int, after: Lookahead | None = None) -> tuple[float, float]:
     """(rows, bytes) that one shard is expected to hold before the cut.
 
     ``after`` is what was sampled at the cut, if it was: then the stretch between has the mean of both rates.
     """
-    rows = size = 0.0
-    last_ms = 0
-    for seen in lookahead.records:
-        if seen.arrival_ms < cut_ms:
-            rows += seen.rows
-            size += seen.size
-        last_ms = max(last_ms, seen.arrival_ms)
-    if lookahead.beyond is Beyond.UNKNOWN and lookahead.records and cut_ms > last_ms:
-        rates = [rate for rate in (lookahead.rate(), after.rate() if after else None) if rate]
-        if not rates:
-            rates = [(SHARD_ROWS_PER_MS, SHARD_BYTES_PER_MS)]
-        rows += (cut_ms - last_ms) * sum(rate[0] for rate in rates) / len(rates)
-        size += (cut_ms - last_ms) * sum(rate[1] for rate in rates) / len(rates)
-    return rows, size
+    return Profile(lookahead).expected(cut_ms, after.rate() if after else None)
 
 
 def total_share(caps: Caps, estimates: Sequence[tuple[float, float]]) -> float:
@@ -70,8 +111,17 @@ def total_share(caps: Caps, estimates: Sequence[tuple[float, float]]) -> float:
 
 def latest_cut_within(caps: Caps, lookaheads: Sequence[Lookahead], earliest_ms: int, latest_ms: int) -> int:
     """The latest cut at which the shards are expected to keep within the caps; at least ``earliest_ms``."""
+    profiles = [Profile(one) for one in lookaheads]
     return _latest(
-        lambda cut_ms: total_share(caps, [expected(one, cut_ms) for one in lookaheads]) <= 1.0, earliest_ms, latest_ms
+        lambda cut_ms: total_share(caps, [one.expected(cut_ms) for one in profiles]) <= 1.0, earliest_ms, latest_ms
+    )
+
+
+def latest_sure_cut(caps: Caps, lookaheads: Sequence[Lookahead], earliest_ms: int, latest_ms: int) -> int:
+    """The latest cut at which the shards surely keep within ``WORST`` times the caps; at least ``earliest_ms``."""
+    profiles = [Profile(one) for one in lookaheads]
+    return _latest(
+        lambda cut_ms: total_share(caps, [one.worst(cut_ms) for one in profiles]) <= WORST, earliest_ms, latest_ms
     )
 
 
@@ -101,6 +151,10 @@ class CutSearch:
         self._high_ms = latest_ms
         self._start_ms = earliest_ms
         self._tries = 0
+
+    def keep_below(self, sure_ms: int) -> None:
+        """No later cut than this is worth a try."""
+        self._high_ms = min(self._high_ms, sure_ms)
 
     def next_cut(self, cut_ms: int, share: float, next_ms: int) -> int | None:
         """The cut to probe instead, or None to take this one.

@@ -23,15 +23,13 @@ from penstock.spark import grouping
 from penstock.spark.leases import LeaseMirror
 from penstock.spark.offsets import StreamOffset, is_initial
 from penstock.spark.options import LeaseOptions, ReadOptions
+from penstock.spark.pace import BUSY_INTERVAL_S, Pace
 from penstock.spark.planner import Planner, PlanSettings
 from penstock.spark.probing import latest_ms, patience
 from penstock.spark.ranges import ReadSettings, ShardPartition
 from penstock.spark.shards import describe
 
 CLOCK_WAIT_S = 0.1
-POLL_SLACK = 1.05
-"""Idle looks are this much further apart than asked: with the listing of shards now and then, the driver still makes
-at most one call per shard and second."""
 
 
 def wire_settings(options: ReadOptions, tag: str) -> WireSettings:
@@ -56,12 +54,12 @@ class Driver:
 
     def __init__(self, options: ReadOptions, settings: ReadSettings, *, all_at_first: bool = False) -> None:
         self._options = options
-        self._now_s = SteadyEpoch(SteadyClock(self._loop.loop))
         self._read_settings = settings
         self._loop = LoopThread("penstock-driver")
+        self._now_s = SteadyEpoch(SteadyClock(self._loop.loop))
         self._planner: Planner | None = None
         self._wire: Wire | None = None
-        self._next_plan_s = 0.0
+        self._pace = Pace()
         self._answer: dict[str, Any] | None = None
         """The newest offset as Spark got it: with 10,000 shards, making it anew 70 times a second is a core's work."""
         self._target_ms: int | None = None
@@ -78,7 +76,7 @@ class Driver:
         if self._planned is not None:
             # Spark runs one batch at a time, and asks for the next end when the last one is in its commit log.
             self._loop.run(self._committed(self._planned))
-        if self._answer is None or time.monotonic() >= self._next_plan_s:
+        if self._answer is None or self._pace.due(time.monotonic()):
             self._answer = self._loop.run(self._latest(start, capped))
         return self._answer
 
@@ -140,9 +138,9 @@ class Driver:
                 PlanSettings(
                     caps=self._options.caps,
                     tasks_max=self._options.tasks_max,
-                    outage_s=self._options.outage_s,
                     fail_on_data_loss=self._options.fail_on_data_loss,
                     poll_interval_s=self._options.poll_interval_s,
+                    outage_s=self._options.outage_s,
                 ),
             )
             leases = self._options.leases
@@ -154,11 +152,11 @@ class Driver:
                 self._leases.compare(stored, planner.lineage)
             self._check_start(planner)
             self._planner = planner
+        return self._planner
+
     def _new_wire(self) -> Wire:
         """By a clock that does not jump: positions are judged by the service's time, which is counted from it."""
         return Wire(wire_settings(self._options, "driver"), now=self._now_s)
-
-        return self._planner
 
     async def _open_leases(self, options: LeaseOptions) -> LeaseMirror:
         settings = msgspec.structs.replace(wire_settings(self._options, "driver"), endpoint_url=options.endpoint_url)
@@ -195,12 +193,14 @@ class Driver:
             planner = await self._begun(stored)
         until_ms = planner.service_ms_upper() if self._all_next else self._target_ms
         self._all_next = False
-        before, began_s = planner.offset, time.monotonic()
         if until_ms is not None:
             await self._until(planner, until_ms)
+        before, began_s = planner.offset, time.monotonic()
         offset = await planner.plan(until_ms=until_ms, capped=capped)
         if not planner.more and self._target_ms is None:
-            self._next_plan_s = time.monotonic() + self._options.poll_interval_s * POLL_SLACK
+            has_data = offset is not before or planner.is_waiting
+            idle_s = self._options.poll_interval_s
+            self._pace.looked(began_s, min(BUSY_INTERVAL_S, idle_s) if has_data else idle_s)
         return offset.to_dict()
 
     async def _freeze(self) -> None:

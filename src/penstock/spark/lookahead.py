@@ -54,6 +54,8 @@ class Lookahead:
     """When the service was last asked, by the driver's monotonic clock."""
     tip_seen_ms: int = 0
     """The service's time (at least) when the tip was last seen."""
+    quiet: bool = False
+    """The last answer was an empty page at the tip: nothing comes for now."""
 
     @property
     def first(self) -> Seen | None:

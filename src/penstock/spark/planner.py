@@ -26,6 +26,7 @@ from penstock.spark.admission import (
     CutSearch,
     expected,
     latest_cut_within,
+    latest_sure_cut,
     total_share,
 )
 from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
@@ -46,6 +47,12 @@ SAMPLE_BYTES_MAX = 8 * 2**20
 """About how much the samples of all shards may bring together."""
 SAMPLE_SHARDS = 512
 """With more shards than this the samples get no smaller."""
+SAMPLE_ROUNDS_MAX = 4
+"""How often more is looked at than the first samples, each time twice as much."""
+LOOK_RECORDS_MAX = 10_000
+"""What one call gives at most (AWS API reference, GetRecords)."""
+ENOUGH = 0.75
+"""A batch that is expected to have this part of its cap is not worth more samples."""
 SAMPLE_SHARE = 0.5
 """The samples of all shards are at most this part of a capped batch, where that is fewer records."""
 
@@ -62,6 +69,8 @@ class PlanSettings:
     fail_on_data_loss: bool = True
     poll_interval_s: float = 1.0
     listing_interval_s: float = 60.0
+    outage_s: float = OUTAGE_S
+    """For how long a call is repeated before the plan fails."""
     calls_max: int = 64
     """Calls that are under way at the same time."""
 
@@ -69,8 +78,6 @@ class PlanSettings:
 @dataclass(slots=True)
 class _End:
     """Where a shard's range ends in the batch that is being planned, and what is known behind it."""
-    outage_s: float = OUTAGE_S
-    """For how long a call is repeated before the plan fails."""
 
     bound: Bound
     behind: Lookahead
@@ -102,6 +109,8 @@ class Planner:
         self._book = ShardBook(probes, start, self.losses, settings.listing_interval_s)
         self._offset: StreamOffset | None = None
         self._until_ms: int | None = None
+        self._began_s = 0.0
+        """When the newest plan began: all shards that it looks at are due together."""
         self.more = False
         """The newest batch was cut before all that could be read: the next one need not wait."""
 
@@ -127,6 +136,11 @@ class Planner:
     def service_ms_upper(self) -> int:
         """The service's time, at most; epoch milliseconds."""
         return self._probes.service_ms_upper()
+
+    @property
+    def is_waiting(self) -> bool:
+        """True when a record was seen that no batch has taken yet."""
+        return any(state.look is not None and state.look.first is not None for state in self._book.states.values())
 
     async def begin(self, stored: StreamOffset | None, leases: Mapping[str, LeaseRow] = _NO_LEASES) -> None:
         """Learns of the stream and takes its place in it: where a stored offset says, else leases, else at the start.
@@ -156,7 +170,7 @@ class Planner:
             return await self._plan(until_ms, caps)
 
     async def _plan(self, until_ms: int | None, caps: Caps) -> StreamOffset:
-        self.more = False
+        self.more, self._began_s = False, self._monotonic()
         self._book.doubt_old()
         await self._look_around()
         latest_ms = until_ms if until_ms is not None else self.service_ms() - CUT_LAG_MS
@@ -211,9 +225,10 @@ class Planner:
             return look.beyond is Beyond.UNKNOWN and not look.records
         if state.probe.closed:  # it was open when its tip was seen
             return True
-        return self._monotonic() - look.asked_s >= self._settings.poll_interval_s
+        return not look.quiet or state.pace.due(self._began_s)
 
     async def _look(self, state: ShardState) -> None:
+        state.pace.looked(self._began_s, self._settings.poll_interval_s)
         if state.look is None:
             state.look = await self._book.open(state, LOOK_RECORDS)
             return
@@ -241,19 +256,47 @@ class Planner:
             return latest_ms, await self._ends(unread, latest_ms, records_max)
         await together(self._sample(state, records_max) for state in unread)
         first_ms = min(_first(state).arrival_ms for state in unread)
-        search = CutSearch(first_ms, latest_ms)
-        cut_ms = latest_cut_within(caps, [_look(state) for state in unread], first_ms + 1, latest_ms)
+        cut_ms, sure_ms = await self._sure_cut(unread, first_ms + 1, latest_ms, caps, records_max)
+        search = CutSearch(first_ms, sure_ms)
         while True:
             ends = await self._ends(unread, cut_ms, records_max)
-            estimates = [
-                expected(_look(self._book.states[shard_id]), cut_ms, end.behind) for shard_id, end in ends.items()
-            ]
-            share = total_share(caps, estimates)
+            looks = {shard_id: _look(self._book.states[shard_id]) for shard_id in ends}
+            sure_ms = latest_sure_cut(caps, list(looks.values()), first_ms + 1, cut_ms)
+            if sure_ms < cut_ms:  # for children that begin in it: they were not known before
+                search.keep_below(sure_ms)
+                cut_ms = sure_ms
+                continue
+            share = total_share(caps, [expected(looks[one], cut_ms, end.behind) for one, end in ends.items()])
             next_ms = min((end.behind.first.arrival_ms for end in ends.values() if end.behind.first), default=latest_ms)
             better_ms = search.next_cut(cut_ms, share, next_ms) if cut_ms < latest_ms or share > 1 else None
             if better_ms is None:
                 return cut_ms, ends
             cut_ms = better_ms
+
+    async def _sure_cut(
+        self, unread: list[ShardState], earliest_ms: int, latest_ms: int, caps: Caps, records_max: int
+    ) -> tuple[int, int]:
+        """(a cut at which the batch is expected to be full, the latest one at which it surely keeps within its bound).
+
+        Where the bound alone would leave the batch small, more is looked at, since what was seen needs no bound.
+        """
+        for more in range(SAMPLE_ROUNDS_MAX + 1):
+            looks = [_look(state) for state in unread]
+            wanted_ms = latest_cut_within(caps, looks, earliest_ms, latest_ms)
+            sure_ms = latest_sure_cut(caps, looks, earliest_ms, latest_ms)
+            if wanted_ms <= sure_ms or more == SAMPLE_ROUNDS_MAX:
+                break
+            share = total_share(caps, [expected(look, sure_ms) for look in looks])
+            seen = [seen for look in looks for seen in look.records]
+            known = sum(one.size + grouping.ROW_COST_BYTES for one in seen)
+            if share >= ENOUGH or known >= SAMPLE_BYTES_MAX:
+                break
+            short = [state for state in unread if _unseen_before(state, wanted_ms)]
+            await together(self._look_further(state, records_max << more) for state in short)
+        return min(wanted_ms, sure_ms), sure_ms
+
+    async def _look_further(self, state: ShardState, records_max: int) -> None:
+        state.look = await state.probe.extend(_look(state), state.position, min(records_max, LOOK_RECORDS_MAX))
 
     async def _sample(self, state: ShardState, records_max: int) -> None:
         look = _look(state)
@@ -442,6 +485,12 @@ def _nothing_came(state: ShardState) -> StalledError:
 
 def _unread_before(state: ShardState, cut_ms: int) -> bool:
     return state.look is not None and state.look.first is not None and state.look.first.arrival_ms < cut_ms
+
+
+def _unseen_before(state: ShardState, cut_ms: int) -> bool:
+    """True when there may be records before the cut that were not seen."""
+    look = _look(state)
+    return look.beyond is Beyond.UNKNOWN and max(seen.arrival_ms for seen in look.records) < cut_ms
 
 
 def _position_at(bound: Bound) -> ShardPosition:

@@ -219,6 +219,7 @@ class ShardProbe:
         if page.records:
             self._record_size = size / len(page.records) or 1.0
         look.iterator = page.next_shard_iterator
+        look.quiet = not page.records and page.millis_behind_latest == 0
         if page.next_shard_iterator is None:
             look.beyond = Beyond.END
         elif page.millis_behind_latest == 0 and not self.closed:

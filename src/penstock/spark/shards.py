@@ -17,6 +17,7 @@ from penstock.spark.lease_starts import LeaseStarts
 from penstock.spark.lookahead import Beyond, Lookahead
 from penstock.spark.loss import RISK_MARGIN_MS, Loss, LossPolicy, at_risk, loss_at
 from penstock.spark.offsets import StreamOffset
+from penstock.spark.pace import Pace
 from penstock.spark.positions import Kind, ShardPosition
 from penstock.spark.probing import Probes, ShardProbe, together
 from penstock.spark.ranges import ShardRange
@@ -47,6 +48,8 @@ class ShardState:
     orphan: bool = False
     """The shard appeared while the query was away, and so did its parents: how long it had been written is unknown."""
     look: Lookahead | None = None
+    pace: Pace = field(default_factory=Pace)
+    """Of looks while nothing comes."""
 
     @property
     def shard_id(self) -> str:

@@ -1,0 +1,77 @@
+"""How often the driver looks: with the trigger while there is data, and at most once a second while there is none."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from planning import World
+
+from penstock.core.hashkeys import hash_key
+from penstock.local.faults import Fault
+from penstock.model import StartAt
+from penstock.spark.pace import BUSY_INTERVAL_S, Pace
+from penstock.spark.planner import Planner, PlanSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECONDS = 200
+
+
+def ticks(every_s: float, seed: int) -> Iterator[float]:
+    """A trigger's times: each a little late, as a machine is."""
+    rng = random.Random(seed)
+    for number in range(int(SECONDS / every_s)):
+        yield 1000.0 + number * every_s + rng.uniform(0.0, 0.1 * every_s)
+
+
+def looks(times: Iterator[float], interval_s: float) -> list[float]:
+    pace, found = Pace(), []
+    for now_s in times:
+        if pace.due(now_s):
+            pace.looked(now_s, interval_s)
+            found.append(now_s)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("every_s", [BUSY_INTERVAL_S, 1.0, 1.5, 10.0])
+def test_a_trigger_sets_the_pace_while_there_is_data(every_s: float, seed: int) -> None:
+    assert looks(ticks(every_s, seed), BUSY_INTERVAL_S) == list(ticks(every_s, seed))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("every_s", "interval_s"), [(0.014, 0.5), (0.3, 0.5), (0.014, 1.0), (0.5, 1.0), (1.0, 1.0)])
+def test_no_more_than_the_interval_allows(every_s: float, interval_s: float, seed: int) -> None:
+    found = looks(ticks(every_s, seed), interval_s)
+    assert len(found) <= SECONDS / interval_s + 1
+    assert len(found) >= SECONDS / max(interval_s, every_s) / 1.5
+
+
+async def test_a_busy_shard_is_asked_with_each_plan_and_a_quiet_one_once_a_second(world: World) -> None:
+    await world.create(2)
+    now_s = 0.0
+    planner = Planner(world.client, world.stream, StartAt.TRIM_HORIZON, PlanSettings(), monotonic=lambda: now_s)
+    await planner.begin(None)
+    await planner.plan()
+    world.local.clock.advance(600)
+    now_s += 10
+    await planner.plan()
+    hot = hash_key("hot")
+    quiet, busy = (  # what delays a call counts it
+        world.local.faults.add(Fault(how="delay", delay_s=0.001, operation="GetRecords", shard=shard.shard_id))
+        for shard in sorted(planner.lineage.shards.values(), key=lambda s: s.first_hash_key <= hot <= s.last_hash_key)
+    )
+    batches = 0
+    for _ in range(40):
+        await world.put(3, key="hot")
+        world.local.clock.advance(1)
+        await world.client.describe_stream_summary(world.stream)
+        now_s += 0.5
+        before = planner.offset
+        batches += await planner.plan() is not before
+    assert batches >= 39  # the first time both were quiet, and not due
+    assert quiet.hits <= 20 + 1  # in 20 seconds
+    assert batches <= busy.hits <= batches + 2
