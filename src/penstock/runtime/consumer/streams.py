@@ -11,7 +11,7 @@ from penstock.core.feeding.user_records import ShardView
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.keys import StreamKey
 from penstock.core.leases.row import LeaseRow
-from penstock.errors import OptionError, PenstockError
+from penstock.errors import OptionError, PenstockError, ThrottledError
 from penstock.model import HASH_KEY_MAX
 from penstock.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, SubscriptionGate
 from penstock.runtime.shard.window_reading import WindowRead
@@ -56,6 +56,8 @@ class OpenStream:
         self._consumer_arn: str | None = None
         self._consumer = ""
         self._finding: asyncio.Task[str | None] | None = None
+        self._refused: ThrottledError | None = None  # it has as many consumers as it may
+        self._register_at_s = float("-inf")
         self._described_s = float("-inf")
         self._describing: asyncio.Task[None] | None = None
 
@@ -71,11 +73,15 @@ class OpenStream:
         return self._facts
 
     async def open(self, consumer: str) -> None:
-        """Ask what it is; with fan-out, register under this name. Raises what says that it cannot be read."""
+        """Ask what it is; with fan-out, register under this name. Raises what says that it cannot be read.
+
+        A stream that has as many consumers as it may is polled, until there is room for this one.
+        """
         await self._describe()
         self._consumer = consumer
         if self._settings.fan_out is not None:
-            self._consumer_arn = await self.source.register(consumer)
+            with contextlib.suppress(ThrottledError):
+                await self._register()
 
     def part(self, *, of_several: bool) -> StreamPart:
         """For the worker. ``of_several``: lease keys name the stream, as the KCL's do in its multi-stream mode."""
@@ -154,7 +160,7 @@ class OpenStream:
 
     def promote(self, feed: PollingFeed) -> PollingFeed | FanOutFeed:
         """Go on by subscription, where that is wanted, from where a feed that polls has come to."""
-        if self._consumer_arn is None:
+        if self._settings.fan_out is None:
             return feed
         return FanOutFeed(
             self.source,
@@ -171,12 +177,29 @@ class OpenStream:
         )
 
     async def _find_consumer(self) -> str | None:
-        """Asked for by all shards in one moment, once for all of them."""
+        """Asked for by all shards in one moment, once for all of them. Raises ThrottledError while there is no room."""
         if self._finding is None or self._finding.done():
-            self._finding = asyncio.create_task(self.source.registered(self._consumer))
+            asked = self._register() if self._consumer_arn is None else self.source.registered(self._consumer)
+            self._finding = asyncio.create_task(asked)
+            # Whoever waits hears of an error; all of them may be gone by then.
+            self._finding.add_done_callback(lambda task: None if task.cancelled() else task.exception())
         found = await asyncio.shield(self._finding)
         self._consumer_arn = found or self._consumer_arn
         return found
+
+    async def _register(self) -> str:
+        """Not more often than a shard returns: there may be a thousand of them."""
+        assert self._settings.fan_out is not None
+        now_s = asyncio.get_running_loop().time()
+        if self._refused is not None and now_s < self._register_at_s:
+            raise self._refused
+        self._register_at_s = now_s + self._settings.fan_out.return_after_s
+        try:
+            self._consumer_arn = await self.source.register(self._consumer)
+        except ThrottledError as error:
+            self._refused = error
+            raise
+        return self._consumer_arn
 
     def _horizon_s(self) -> float | None:
         """The oldest arrival time that the retention covers."""

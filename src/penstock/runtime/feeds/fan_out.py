@@ -109,7 +109,7 @@ class FanOutFeed:
     def __init__(
         self,
         source: RecordSource,
-        consumer_arn: str,
+        consumer_arn: str | None,
         cursor: FeedCursor,
         *,
         gate: SubscriptionGate,
@@ -121,8 +121,9 @@ class FanOutFeed:
         find_consumer: Callable[[], Awaitable[str | None]] | None = None,
         room: FetchRoom | None = None,
     ) -> None:
-        """``room``: as with `PollingFeed`; a subscription is not read on while there is none. ``find_consumer``: the
-        ARN that is registered under the name by now, asked for when the consumer is gone.
+        """``consumer_arn`` None: none could be registered. ``room``: as with `PollingFeed`; a subscription is not read on
+        while there is none. ``find_consumer``: the ARN that is registered under the name by now, asked for when there
+        was none, or the consumer is gone; it may raise ThrottledError, where the stream has as many as it may.
         """
         self.times = times or FanOutTimes()
         self._source = source
@@ -212,7 +213,7 @@ class FanOutFeed:
         loop = asyncio.get_running_loop()
         if self._is_over or (self._subscription is not None and self._renew_at_s <= loop.time()):
             await self._unsubscribe()  # what it still holds comes again from the next one
-        if self._consumer_is_gone:
+        if self._consumer_is_gone or self._consumer_arn is None:
             await self._look_for_consumer()
         if self._subscription is None and not self._subscribe():
             return None
@@ -244,10 +245,19 @@ class FanOutFeed:
         return page
 
     async def _look_for_consumer(self) -> None:
-        """Somebody has deregistered it, and may have registered it again since: then it has another ARN."""
-        found = None if self._find_consumer is None else await self._find_consumer()
+        """It was deregistered, and may be registered again since: then it has another ARN. Or there was no room for it.
+
+        Raises NotFoundError while there is none at all: the shard is polled for a while.
+        """
+        code, message = "ConsumerNotRegistered", "no consumer is registered under this name"
+        try:
+            found = None if self._find_consumer is None else await self._find_consumer()
+        except ThrottledError as error:
+            found, code, message = None, error.code, error.service_message
         self._consumer_arn = found or self._consumer_arn
         self._consumer_is_gone = False
+        if self._consumer_arn is None:
+            raise NotFoundError(code, message, operation="RegisterStreamConsumer")
 
     def _subscribe(self) -> bool:
         """Begin a subscription, unless it is too soon for that."""
@@ -262,6 +272,7 @@ class FanOutFeed:
         self._polling.forget_iterator()
         self._subscribed_s = now_s
         self._renew_at_s = now_s + times.renew_after_s - self._rng.uniform(0, times.renew_jitter_s)
+        assert self._consumer_arn is not None
         self._subscription = self._source.subscribe(self._consumer_arn, self.shard_id, at)
         return True
 

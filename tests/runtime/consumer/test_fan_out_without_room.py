@@ -1,0 +1,54 @@
+"""A stream has room for 20 applications that read by fan-out: the next one polls, until there is room for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+
+from penstock import FanOutTimes, MemoryLeaseTable
+from penstock.events import FanOutLeft, FanOutReturned
+from penstock.local import LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.timeout(DEADLINE_S)
+ROOM = 20
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: 3}) as service:
+        yield service
+
+
+async def test_the_application_without_room_polls_and_subscribes_once_there_is_some(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    arn = kinesis.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamARN"]
+    for number in range(ROOM):
+        kinesis.register_stream_consumer(StreamARN=arn, ConsumerName=f"other-{number}")
+    wanted, got, events = set(put(kinesis, range(30))), set[bytes](), list[Any]()
+    times = FanOutTimes(return_after_s=0.2)
+
+    async def read() -> None:
+        async for batch in consumer:
+            async with batch:
+                got.update(record.data for record in batch)
+
+    async with consumer_of(local, MemoryLeaseTable(), fan_out=times, on_event=events.append) as consumer:
+        reading = asyncio.create_task(read())
+        await until(lambda: got == wanted)
+        left = [event for event in events if isinstance(event, FanOutLeft)]
+        assert {event.reason for event in left} == {"LimitExceededException"}
+        kinesis.deregister_stream_consumer(StreamARN=arn, ConsumerName="other-7")
+        await until(lambda: len({one.shard_id for one in events if isinstance(one, FanOutReturned)}) == 3)
+        wanted |= set(put(kinesis, range(30, 60)))
+        await until(lambda: got == wanted)
+        await consumer.close()
+        await reading
+    names = [one["ConsumerName"] for one in kinesis.list_stream_consumers(StreamARN=arn)["Consumers"]]
+    assert "billing" in names
