@@ -122,8 +122,8 @@ class FanOutFeed:
         room: FetchRoom | None = None,
     ) -> None:
         """``consumer_arn`` None: none could be registered. ``room``: as with `PollingFeed`; a subscription is not read
-        on while there is none. ``find_consumer``: the ARN that is registered under the name by now, asked for when there
-        was none, or the consumer is gone; it may raise ThrottledError, where the stream has as many as it may.
+        on while there is none. ``find_consumer``: the ARN that is registered under the name by now, asked for when
+        there was none, or the consumer is gone; it may raise ThrottledError, where the stream has as many as it may.
         """
         self.times = times or FanOutTimes()
         self._source = source
