@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -122,3 +123,35 @@ def test_streams_are_names_with_or_without_a_number() -> None:
     for wrong in (":4", "orders:x", "orders:-1"):
         with pytest.raises(OptionError, match="NAME:SHARDS"):
             _streams([wrong], 1)
+
+
+def test_streams_settle_as_slowly_as_is_wanted(start: Callable[..., Any]) -> None:
+    """CREATING, UPDATING and DELETING, as a program meets them at AWS; and pages that may call are named."""
+    process = start("local", "--port", "0", "--settle", "3600", "--origin", "http://localhost:3000", "--json")
+    said = json.loads(process.stdout.readline())
+    client = boto3.client("kinesis", endpoint_url=said["endpoint_url"], region_name="us-east-1")
+
+    def status() -> str:
+        return client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamStatus"]
+
+    def pass_time() -> None:
+        advance = urllib.request.Request(f"{said['endpoint_url']}/_penstock/clock", b'{"advance_s": 3601}')
+        with urllib.request.urlopen(advance) as answer:
+            assert answer.status == 200
+
+    client.create_stream(StreamName="orders", ShardCount=1)
+    assert status() == "CREATING"
+    pass_time()
+    assert status() == "ACTIVE"
+    client.increase_stream_retention_period(StreamName="orders", RetentionPeriodHours=48)
+    assert status() == "UPDATING"
+    pass_time()
+    client.delete_stream(StreamName="orders")
+    assert status() == "DELETING"
+    client.close()
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
+def test_a_time_that_is_none(run: Callable[..., Any], seconds: str) -> None:
+    done = run("local", "--port", "0", "--settle", seconds)
+    assert (done.status, done.stderr.startswith("penstock: stream_settle_s")) == (1, True)

@@ -8,7 +8,7 @@ import boto3
 from botocore.config import Config
 
 
-def client_of(endpoint_url: str, service: str = "kinesis", **settings: Any) -> Any:
+def client_of(endpoint_url: str, service: str = "kinesis", region: str = "us-east-1", **settings: Any) -> Any:
     """A boto3 client that repeats nothing."""
     config = Config(
         retries={"total_max_attempts": 1}, read_timeout=60, user_agent_extra=settings.pop("user_agent", None)
@@ -16,7 +16,7 @@ def client_of(endpoint_url: str, service: str = "kinesis", **settings: Any) -> A
     return boto3.client(
         service,
         endpoint_url=endpoint_url,
-        region_name="us-east-1",
+        region_name=region,
         aws_access_key_id="local",
         aws_secret_access_key="local",
         config=config,

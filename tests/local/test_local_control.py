@@ -199,3 +199,39 @@ def runs(pid: int) -> bool:
         return False
     except FileNotFoundError:  # ended in between, or a system without /proc
         return not Path("/proc").exists()
+
+
+# --- web pages ----------------------------------------------------------------------------------------
+
+
+CALLS = [
+    call_bytes("ListStreams", {}, Origin="https://evil.example"),
+    call_bytes("PutRecord", {"StreamName": "orders", "Data": "eA==", "PartitionKey": "k"}, Origin="null"),
+    call_bytes("ListStreams", {}, Origin="http://rebound.example:4567", Host="rebound.example:4567"),
+    request_bytes(
+        method="OPTIONS", headers={"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    ),
+    request_bytes(b"{}", headers={"Origin": "https://evil.example", "X-Amz-Target": "DynamoDB_20120810.ListTables"}),
+]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=range(len(CALLS)))
+def test_a_foreign_page_may_call_nothing(local: LocalKinesis, call: bytes) -> None:
+    """Kinesis itself, its neighbours and a browser's question whether it may: each is refused, and nothing is done."""
+    with Wire(int(local.endpoint_url.rpartition(":")[2])) as http:
+        reply = http.call(call)
+    assert reply.status == 403
+    assert "access-control-allow-origin" not in {name.lower() for name in reply.headers}
+    assert b"web pages may not call" in reply.body
+    assert local.stats().operations == {}
+
+
+@pytest.mark.parametrize("origins", [["http://localhost:3000"], ["*"]])
+def test_a_page_that_was_named_may(origins: list[str]) -> None:
+    with LocalKinesis(origins=origins) as local, Wire(int(local.endpoint_url.rpartition(":")[2])) as http:
+        reply = http.call(call_bytes("ListStreams", {}, Origin="http://localhost:3000"))
+        assert (reply.status, reply.json()["StreamNames"]) == (200, [])
+        assert http.call(call_bytes("ListStreams", {}, Origin="https://evil.example")).status == (
+            200 if origins == ["*"] else 403
+        )
+        assert http.call(request_bytes(method="GET", path="/_penstock/stats", headers={"Origin": "null"})).status == 403

@@ -57,7 +57,9 @@ def test_an_error_is_aws_shaped(kinesis: Any) -> None:
 
 def test_streams_of_the_settings_are_there() -> None:
     with LocalKinesis(streams={"orders": 3}, region="eu-west-1") as local, Wire(port_of(local)) as wire:
-        answer = wire.call(call_bytes("DescribeStreamSummary", {"StreamName": "orders"})).json()
+        signed = SIGNED["Authorization"].replace("us-east-1", "eu-west-1")
+        call = call_bytes("DescribeStreamSummary", {"StreamName": "orders"}, Authorization=signed)
+        answer = wire.call(call).json()
     summary = answer["StreamDescriptionSummary"]
     assert summary["OpenShardCount"] == 3
     assert summary["StreamARN"] == "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"

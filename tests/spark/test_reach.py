@@ -16,7 +16,7 @@ SINK = StructType().add("partition_key", "string").add("data", "binary")
 
 
 def test_region_and_endpoint_of_the_driver_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", "http://127.0.0.1:4567")
     source = PenstockDataSource({"streamName": "orders"})
     made = [
@@ -32,7 +32,7 @@ def test_region_and_endpoint_of_the_driver_go_along(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_given_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:4567")
     given = WireSettings(region="us-west-2", endpoint_url="http://127.0.0.1:9")
     assert as_the_driver_finds_it(given) == given

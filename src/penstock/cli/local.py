@@ -13,19 +13,31 @@ from penstock.errors import OptionError
 if TYPE_CHECKING:
     from penstock.local.server import LocalServer
 
+Region = Annotated[
+    str, typer.Option(help="Region of the streams made at the start; calls signed for another one have its own.")
+]
+Settle = Annotated[
+    float, typer.Option(help="Seconds that a stream stays CREATING, UPDATING and DELETING.", metavar="S")
+]
+Origin = Annotated[
+    list[str] | None,
+    typer.Option(help="Web page that may call it, as http://localhost:3000; * for any.", metavar="ORIGIN"),
+]
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def command(
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 4567,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    region: Annotated[str, typer.Option(help="Region of the ARNs.")] = "us-east-1",
+    region: Region = "us-east-1",
     stream: Annotated[
         list[str] | None,
         typer.Option(help="Stream to make at the start, NAME or NAME:SHARDS.", metavar="NAME[:SHARDS]"),
     ] = None,
     shards: Annotated[int, typer.Option(help="Shards of the streams given without a number.")] = 1,
     limits: Annotated[bool, typer.Option(help="Enforce AWS's limits on shards and calls.")] = False,
+    settle: Settle = 0.0,
+    origin: Origin = None,
     data: Annotated[Path | None, typer.Option(help="Folder that keeps the data across restarts.")] = None,
     fsync: Annotated[bool, typer.Option(help="With --data: every change is on the disk first.")] = False,
     tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS with a certificate made now.")] = False,
@@ -52,6 +64,8 @@ def command(
         region=region,
         streams=_streams(stream or [], shards),
         limits=limits,
+        stream_settle_s=settle,
+        origins=tuple(origin or ()),
         data=_text(data),
         fsync=fsync,
         tls=tls,

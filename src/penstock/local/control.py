@@ -87,6 +87,7 @@ class Control:
             "endpoint_url": server.endpoint_url,
             "region": server.settings.region,
             "streams": len(server.model.state.streams),
+            "regions": {region.name: len(region.model.state.streams) for region in server.regions},
             "neighbours": server.neighbours.describe(),
         }
 

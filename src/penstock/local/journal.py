@@ -2,7 +2,8 @@
 
 The file is a line that names its format, then entries: length and CRC-32 of the content and a check of
 these two (32 bits each, most significant byte first), and the content, a MessagePack list. ``["clock",
-seconds]`` is a move of the service's clock, anything else a change of the service model. An entry is handed
+seconds]`` is a move of the service's clock, ``["region", name, ...]`` a change of the service model in another region
+than the service's own, anything else one in its own. An entry is handed
 to the operating system before its call is answered, so a process that is killed loses nothing that it
 answered; a machine that fails may, unless ``fsync`` is set. An entry that a kill cut off is dropped at the
 next start. Records that cannot be read any more (trimmed, or their stream is deleted) are thrown out at a
@@ -28,9 +29,14 @@ if TYPE_CHECKING:
     from penstock.local.model import KinesisModel
 
 FORMAT = b"penstock local journal 1\n"
+OWNER_ONLY = 0o600
+"""It holds records."""
 WASTE_BYTES_MIN = 1024 * 1024
 """A journal with less than this to throw out is left as it is."""
 WASTE_SHARE = 0.25
+
+REGION = "region"
+"""Begins an entry of another region: ``["region", name, ...]`` and the change."""
 
 _HEAD = struct.Struct(">III")
 _CHECK = 0x5A17C0DE
@@ -50,40 +56,55 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "journal"
         self._fsync = fsync
-        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, OWNER_ONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as fault:
             os.close(self._lock)
             raise JournalError(f"{folder} is in use by another local service") from fault
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, OWNER_ONLY)
+        os.fchmod(self._file, OWNER_ONLY)  # version 0.1 let others read it once records were thrown out
         self._clock_s = 0.0
 
-    def load(self, model: KinesisModel, advance: Callable[[float], object]) -> int:
-        """Make all changes again, in a model that is new; returns their number. Raises JournalError."""
+    def load(
+        self,
+        model: KinesisModel,
+        advance: Callable[[float], object],
+        elsewhere: Callable[[str], KinesisModel] | None = None,
+    ) -> int:
+        """Make all changes again, in a model that is new; returns their number. Raises JournalError.
+
+        ``elsewhere`` gives the model of another region, by its name; each is new.
+        """
+        models = _Models(model, elsewhere)
         if os.fstat(self._file).st_size < len(FORMAT):  # new, or cut off in its first line
             self._begin()
             return 0
         changes = 0
-        puts: list[tuple[int, int, int]] = []
+        puts: list[tuple[str | None, int, int, int]] = []
         with self._path.open("rb") as file:
             for content in _entries(file, self._cut_off):
                 if content[0] == "clock":
                     self._clock_s += content[1]
                     advance(content[1])
                     continue
-                model.apply(tuple(content))
+                region, change = _of_region(content)
+                models.of(region).apply(tuple(change))
                 changes += 1
-                if content[0] == "put":
-                    puts.append((content[1], content[2], _text_bytes(content)))
-        waste = sum(size for uid, arrival_ms, size in puts if _is_unreadable(model, uid, arrival_ms))
+                if change[0] == "put":
+                    puts.append((region, change[1], change[2], _text_bytes(change)))
+        waste = sum(size for region, uid, at_ms, size in puts if _is_unreadable(models.of(region), uid, at_ms))
         if waste >= max(WASTE_BYTES_MIN, os.fstat(self._file).st_size * WASTE_SHARE):
-            self._compact(model)
+            self._compact(models)
         return changes
 
     def record(self, change: tuple[Any, ...]) -> None:
         """Append a change that was made."""
         self._write(_entry(change))
+
+    def recording(self, region: str) -> Callable[[tuple[Any, ...]], None]:
+        """What appends the changes of another region than the service's own."""
+        return lambda change: self.record((REGION, region, *change))
 
     def record_clock(self, seconds: float) -> None:
         """Append a move of the clock."""
@@ -117,19 +138,49 @@ class Journal:
 
     # --- throwing out -------------------------------------------------------------------------------------
 
-    def _compact(self, model: KinesisModel) -> None:
+    def _compact(self, models: _Models) -> None:
         fresh = self._path.with_suffix(".new")
-        with self._path.open("rb") as file, fresh.open("wb") as out:
+        fresh.unlink(missing_ok=True)  # of a start that was killed
+        with self._path.open("rb") as file, open(fresh, "xb", opener=_for_owner_only) as out:
             out.write(FORMAT)
             for content in _entries(file, self._cut_off):
-                kept = _kept(content, model)
+                region, change = _of_region(content)
+                kept = _kept(change, models.of(region))
                 if kept is not None:
-                    out.write(_entry(kept))
+                    out.write(_entry(kept if region is None else [REGION, region, *kept]))
             out.flush()
             os.fsync(out.fileno())
         fresh.replace(self._path)
         os.close(self._file)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND)
+
+
+class _Models:
+    """The models of a service's regions."""
+
+    def __init__(self, home: KinesisModel, elsewhere: Callable[[str], KinesisModel] | None) -> None:
+        self._home = home
+        self._elsewhere = elsewhere
+        self._others: dict[str, KinesisModel] = {}
+
+    def of(self, region: str | None) -> KinesisModel:
+        """The model of a region; None is the service's own. Raises JournalError where no other is known."""
+        if region is None:
+            return self._home
+        if region not in self._others:
+            if self._elsewhere is None:
+                raise JournalError(f"the journal has changes of the region {region}, and there is none here")
+            self._others[region] = self._elsewhere(region)
+        return self._others[region]
+
+
+def _of_region(content: list[Any]) -> tuple[str | None, list[Any]]:
+    """The region of an entry (None: the service's own), and the change."""
+    return (content[1], content[2:]) if content[0] == REGION else (None, content)
+
+
+def _for_owner_only(path: str, flags: int) -> int:
+    return os.open(path, flags, OWNER_ONLY)
 
 
 def _entry(change: Sequence[Any]) -> bytes:

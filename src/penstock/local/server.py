@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,25 +15,30 @@ from penstock.local.answers import Answers
 from penstock.local.clock import VirtualClock
 from penstock.local.control import PREFIX, Control
 from penstock.local.faults import FaultPlan
-from penstock.local.faulty import FaultyKinesis
 from penstock.local.gate import TARGET_PREFIX
 from penstock.local.http import Answer, HttpConnection, Request, Served
-from penstock.local.kinesis import KinesisFace
-from penstock.local.model import KinesisModel, Limits, ModelError
+from penstock.local.model import Limits, ModelError
 from penstock.local.neighbour_face import NeighbourFace
 from penstock.local.neighbours import Neighbours, service_of
-from penstock.local.signatures import Verifier
+from penstock.local.regions import Regions, Shared
 from penstock.local.stats import Counters
-from penstock.local.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from penstock.local.journal import Journal
+    from penstock.local.model import KinesisModel
     from penstock.local.settings import LocalSettings
     from penstock.local.tls import Tls
 
 LISTEN_BACKLOG = 512
+_FOREIGN = msgspec.json.encode(
+    {
+        "__type": "AccessDeniedException",
+        "message": "web pages may not call this local service: name its origin at the "
+        "start (--origin, LocalSettings.origins) if it is one of yours",
+    }
+)
 
 
 class LocalServer:
@@ -47,13 +51,8 @@ class LocalServer:
         """Shared with the model: what is set here holds from the next call on."""
         self.faults = FaultPlan()
         self.counters = Counters()
-        self.model = self._new_model()
-        answers = Answers(self.clock.now)
-        self._subscriptions = Subscriptions(answers)
-        verifier = Verifier(settings.credentials, settings.region, self.clock.now) if settings.credentials else None
-        self._kinesis = KinesisFace(self.model, answers, self.counters, self._subscriptions, verifier)
-        self._faulty = FaultyKinesis(self._kinesis, self.faults)
-        self._subscriptions.spoil = self._faulty.spoil_event
+        answers = self._answers = Answers(self.clock.now)
+        self.regions = Regions(Shared(settings, self.clock, self.limits, answers, self.counters, self.faults))
         self.neighbours = Neighbours(settings, answers)
         self._neighbour_face = NeighbourFace(self.neighbours, answers, self.faults, self.counters)
         self._control = Control(self, answers)
@@ -63,16 +62,10 @@ class LocalServer:
         self._tls: Tls | None = None
         self.port = 0
 
-    def _new_model(self) -> KinesisModel:
-        return KinesisModel(
-            clock=self.clock,
-            rng=random.Random(self.settings.seed),
-            region=self.settings.region,
-            account_id=self.settings.account_id,
-            limits=self.limits,
-            shard_quota=self.settings.shard_quota,
-            stream_settle_s=self.settings.stream_settle_s,
-        )
+    @property
+    def model(self) -> KinesisModel:
+        """Kinesis in the home region."""
+        return self.regions.home.model
 
     @property
     def endpoint_url(self) -> str:
@@ -118,9 +111,13 @@ class LocalServer:
             return
         from penstock.local.journal import Journal
 
-        self._journal = Journal(Path(self.settings.data), fsync=self.settings.fsync)
-        self._journal.load(self.model, self.clock.advance)
-        self.model.on_change = self._journal.record
+        journal = self._journal = Journal(Path(self.settings.data), fsync=self.settings.fsync)
+        journal.load(self.model, self.clock.advance, lambda name: self.regions.named(name).model)
+        self.model.on_change = journal.record
+        self.regions.on_change = journal.recording
+        for region in self.regions:
+            if region is not self.regions.home:
+                region.model.on_change = journal.recording(region.name)
 
     def _create_streams(self) -> None:
         for name, shards in self.settings.streams.items():
@@ -133,18 +130,29 @@ class LocalServer:
                 raise OptionError(f"stream {name} with {shards} shards: {fault.message}") from fault
 
     def _clock_moved(self, seconds: float) -> None:
-        self._subscriptions.wake_all()
+        for region in self.regions:
+            region.subscriptions.wake_all()
         if self._journal is not None:
             self._journal.record_clock(seconds)
 
     def _answer(self, request: Request) -> Answer | Awaitable[Answer]:
+        if b"origin" in request.headers and self._is_foreign(request):
+            return self._answers.raw(403, _FOREIGN, b"Content-Type: application/json\r\n")
         if not request.headers.get(b"x-amz-target", b"").startswith(TARGET_PREFIX):
             if request.target.startswith(PREFIX):
                 return self._control(request)
             service = service_of(request)
             if service is not None:
                 return self._neighbour_face.answer(service, request)
-        return self._faulty(request) if self.faults.active else self._kinesis(request)
+        region = self.regions.of(request)
+        return region.faulty(request) if self.faults.active else region.kinesis(request)
+
+    def _is_foreign(self, request: Request) -> bool:
+        """True for a request of a web page that may not call. The controls answer to none (`Control`)."""
+        if request.target.startswith(PREFIX):
+            return False
+        origin = request.headers[b"origin"].decode("latin-1")
+        return origin not in self.settings.origins and "*" not in self.settings.origins
 
     def change_limits(self, changes: dict[str, Any]) -> None:
         """Switch limits on or off, or set their numbers. Raises ``ValueError`` on an unknown name or a wrong value."""
@@ -158,12 +166,9 @@ class LocalServer:
 
     def reset(self) -> None:
         """As new: no streams but those of the settings, no faults, no counts. The clock and the limits stay."""
-        self._subscriptions.end_all()
         if self._journal is not None:
             self._journal.clear()
-        on_change = self.model.on_change
-        self.model = self._kinesis.model = self._new_model()
-        self.model.on_change = on_change
+        self.regions.reset()
         self.faults.clear()
         self.counters.reset()
         self._create_streams()

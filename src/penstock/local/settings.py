@@ -19,12 +19,20 @@ HTTP2_STREAMS_MAX = 128
 """Requests at a time on one HTTP/2 connection. AWS documents no number; RFC 9113 asks for 100 or more."""
 
 
+def is_region(name: str) -> bool:
+    """True for a name that a region may have."""
+    return len(name) <= 63 and re.fullmatch(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", name, re.ASCII) is not None
+
+
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a local service is started with. ``port`` 0 lets the system choose one."""
 
     host: str = "127.0.0.1"
     port: int = 0
     region: str = DEFAULT_REGION
+    """Where ``streams`` are made, and what a call without a region is for. Calls that are signed for another region
+    find that one's streams.
+    """
     account_id: str = DEFAULT_ACCOUNT_ID
     limits: bool = False
     """Enforce AWS's limits per shard (reads, writes) and per operation. Switchable later."""
@@ -56,6 +64,9 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Where DynamoDB, CloudWatch and STS are answered; None: by moto, started at the first use."""
     dynamodb_endpoint: str | None = None
     """Where DynamoDB alone is answered (moto makes some 460 conditional writes/s)."""
+    origins: tuple[str, ...] = ()
+    """Web pages that may call it, by origin (``http://localhost:3000``); ``*``: any. Without, none may: a page of any
+    site that is open in a browser on this machine could else read and write all of it."""
     credentials: dict[str, str] = {}
     """Access keys and their secrets: with any, only they are accepted, and signature, region and date of each Kinesis
     call are verified. Without, any credentials will do."""
@@ -66,7 +77,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             faults.append(f"port {self.port}: a port is 1 to {PORT_MAX}, or 0 for a free one")
         if not re.fullmatch(r"[0-9]{12}", self.account_id, re.ASCII):
             faults.append("account_id: an account is twelve digits")
-        if not re.fullmatch(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", self.region, re.ASCII):
+        if not is_region(self.region):
             faults.append(f"region {self.region!r}: no AWS region is written so (they look like eu-west-1)")
         if not 0 <= self.stream_settle_s < float("inf"):
             faults.append(f"stream_settle_s {self.stream_settle_s}: a time is wanted, from 0 on")

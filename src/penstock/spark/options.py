@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from penstock.aws.settings import region_fault, url_fault
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartAt, StreamName
 from penstock.spark.admission import UNCAPPED, Caps
@@ -37,14 +38,14 @@ def any_text(text: str) -> str:
 
 
 def _url(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
-        raise ValueError("must begin with http:// or https://")
+    if fault := url_fault(text):
+        raise ValueError(fault)
     return text.rstrip("/")
 
 
 def _region(text: str) -> str:
     region = text.strip()
-    if not all(part.isalnum() for part in region.split("-")):
+    if region_fault(region):
         raise ValueError(f"must look like eu-west-1, not {text!r}")
     return region
 

@@ -104,9 +104,7 @@ def _why_java_ended(version: int | None, packages: list[str]) -> str:
     """What is known of a JVM that ended while it started. It wrote the reason to standard error itself."""
     if version is None or version < JAVA_MIN:
         found = "none runs here" if version is None else f"here it is Java {version}"
-        return (
-            f"Spark cannot start its Java: it needs Java {JAVA_MIN} or newer, on PATH or where JAVA_HOME says; {found}"
-        )
+        return f"Spark cannot start its Java: it needs Java 17 or newer, on PATH or where JAVA_HOME says; {found}"
     if packages:
         return (
             f"Spark's Java ended while it started; what it said stands above. Java {version} is there, so look at the "

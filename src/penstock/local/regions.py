@@ -1,0 +1,151 @@
+"""The regions of one service: each has streams of its own, as at AWS. A call is for the one that it is signed for."""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import zlib
+from typing import TYPE_CHECKING
+
+from penstock.errors import OptionError
+from penstock.local.faulty import FaultyKinesis
+from penstock.local.kinesis import KinesisFace
+from penstock.local.model import KinesisModel
+from penstock.local.settings import is_region
+from penstock.local.signatures import Verifier
+from penstock.local.subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.local.answers import Answers
+    from penstock.local.clock import VirtualClock
+    from penstock.local.faults import FaultPlan
+    from penstock.local.http import Request
+    from penstock.local.model import Limits
+    from penstock.local.settings import LocalSettings
+    from penstock.local.stats import Counters
+
+log = logging.getLogger("penstock.local")
+
+REGIONS_MAX = 64
+"""AWS has fewer. Each costs little; but any client may name one."""
+
+_SCOPE = re.compile(rb"Credential(?:=|%3D)[^/,\s&]+?(?:/|%2F)[0-9]+(?:/|%2F)([A-Za-z0-9-]+)(?:/|%2F)", re.IGNORECASE)
+
+
+class Shared:
+    """What all regions of a service have in common."""
+
+    def __init__(
+        self,
+        settings: LocalSettings,
+        clock: VirtualClock,
+        limits: Limits,
+        answers: Answers,
+        counters: Counters,
+        faults: FaultPlan,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.limits = limits
+        self.answers = answers
+        self.counters = counters
+        self.faults = faults
+
+
+class Region:
+    """Kinesis in one region: its model, and the faces before it."""
+
+    def __init__(self, name: str, shared: Shared) -> None:
+        self.name = name
+        self._shared = shared
+        settings, answers = shared.settings, shared.answers
+        self.subscriptions = Subscriptions(answers)
+        verifier = Verifier(settings.credentials, name, shared.clock.now) if settings.credentials else None
+        self.model = self._new_model()
+        self.kinesis = KinesisFace(self.model, answers, shared.counters, self.subscriptions, verifier)
+        self.faulty = FaultyKinesis(self.kinesis, shared.faults)
+        self.subscriptions.spoil = self.faulty.spoil_event
+
+    def reset(self) -> None:
+        """As new; the model that is forgotten tells no journal any more."""
+        self.subscriptions.end_all()
+        on_change, self.model.on_change = self.model.on_change, None
+        self.model = self.kinesis.model = self._new_model()
+        self.model.on_change = on_change
+
+    def _new_model(self) -> KinesisModel:
+        settings = self._shared.settings
+        model = KinesisModel(
+            clock=self._shared.clock,
+            rng=random.Random(settings.seed),
+            region=self.name,
+            account_id=settings.account_id,
+            limits=self._shared.limits,
+            shard_quota=settings.shard_quota,
+            stream_settle_s=settings.stream_settle_s,
+        )
+        if self.name != settings.region:
+            # An iterator holds its stream's number: so none of one region is taken for a stream's of another.
+            model.state.next_uid = (zlib.crc32(self.name.encode()) << 24) + 1
+        return model
+
+
+class Regions:
+    """All regions that were called so far; the home region, which the settings name, is always there."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.home = Region(shared.settings.region, shared)
+        self._by_name = {self.home.name: self.home}
+        self.on_change: Callable[[str], Callable[[tuple[object, ...]], None]] | None = None
+        """Gives what hears of the changes of a region that is opened."""
+
+    def __iter__(self) -> Iterator[Region]:
+        return iter(list(self._by_name.values()))
+
+    def of(self, request: Request) -> Region:
+        """The region that a request is signed for; the home region for a request that names none, and where signatures
+        are verified: there a call for another region is refused.
+        """
+        if self._shared.settings.credentials:
+            return self.home
+        found = _SCOPE.search(request.headers.get(b"authorization", b""))
+        if found is None:
+            found = _SCOPE.search(request.target)
+            if found is None:
+                return self.home
+        name = found[1].decode("latin-1")
+        return self._by_name.get(name) or self._opened(name)
+
+    def named(self, name: str) -> Region:
+        """The region of this name, opened if need be. Raises OptionError where it is none, or there are too many."""
+        region = self._by_name.get(name)
+        if region is not None:
+            return region
+        if not is_region(name) or len(self._by_name) >= REGIONS_MAX:
+            raise OptionError(f"{name!r} is no region, or there are {REGIONS_MAX} of them already")
+        region = self._by_name[name] = Region(name, self._shared)
+        if self.on_change is not None:
+            region.model.on_change = self.on_change(name)
+        return region
+
+    def reset(self) -> None:
+        """As new, all of them."""
+        for region in self:
+            region.reset()
+
+    def _opened(self, name: str) -> Region:
+        try:
+            region = self.named(name)
+        except OptionError:
+            return self.home  # as a service that knows no region: there is none to ask
+        if self.home.model.state.streams:
+            log.warning(
+                "a client calls the region %s, which has no streams yet: those that were made at the start are in %s",
+                name,
+                self.home.name,
+            )
+        return region
