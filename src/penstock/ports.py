@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class RecordSink(Protocol):
-    """Where a producer's records go: a Kinesis stream. Used on one event loop."""
+    """Where a producer's records go: a Kinesis stream. Used on one event loop.
+
+    A sink may have an attribute ``record_bytes_max``: what its stream takes as a record, for messages.
+    """
 
     @property
     def stream(self) -> str:

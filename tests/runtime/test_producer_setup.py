@@ -493,3 +493,28 @@ async def test_a_stream_that_answers_a_wrong_shard_id(ordered: bool) -> None:
         copies.update([data] if aggregate is None else [record.data for record in aggregate])
     assert set(copies) == {b"%d" % n for n in range(1_000)}
     assert max(copies.values()) <= 1 + STRAYS_MAX + 1
+
+
+async def test_what_is_refused_names_the_stream_and_its_region(local: LocalKinesis) -> None:
+    producer = Producer[OutRecord]("nowhere", wire=wire_of(local), options=quick())
+    with pytest.raises(RecordRefusedError, match=rf"nowhere in {local.region}: .*ResourceNotFoundException"):
+        await producer.put(RECORD)
+    await producer.close()
+    with pytest.raises(NotFoundError, match=rf"nowhere.*{local.region}"):
+        async with Producer("nowhere", wire=wire_of(local), options=quick()):
+            pass
+
+
+@pytest.mark.parametrize("aggregation", [False, True])
+async def test_a_record_that_is_too_large_is_told_its_size_and_the_limit(
+    local: LocalKinesis, aggregation: bool
+) -> None:
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation)) as producer:
+        with pytest.raises(RecordRefusedError, match=r"of 1100003 bytes .* the stream takes at most 1048576"):
+            await producer.put(OutRecord(bytes(1_100_000), "key"))
+        with pytest.raises(InvalidRecordError, match=r"of 10485761 bytes .* record_bytes_max, 10485760"):
+            await producer.put(OutRecord(bytes(10_485_758), "key"))
+    local.faults.add(Fault(how="error", code="UnknownOperationException", operation="DescribeStreamSummary"))
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation)) as producer:
+        with pytest.raises(RecordRefusedError, match=r"of 1100003 bytes .* a stream takes by default at most 1048576"):
+            await producer.put(OutRecord(bytes(1_100_000), "key"))

@@ -24,6 +24,8 @@ class KinesisSink:
         self._stream = stream
         self._client = KinesisClient(Wire(settings))
         self.entry = PutEntry
+        self.record_bytes_max: int | None = None
+        """What the stream takes as a record, data and partition key, once it was asked for its shards."""
 
     @property
     def stream(self) -> str:
@@ -50,4 +52,6 @@ class KinesisSink:
         except (AccessDeniedError, InvalidArgumentError):
             # Not allowed to ask, or an endpoint that does not know the call: such a stream is the exception.
             return False
+        if summary.max_record_size_kib is not None:
+            self.record_bytes_max = summary.max_record_size_kib * 1024
         return summary.ignores_keys

@@ -143,6 +143,7 @@ def result_of(chunk: Chunk, index: int) -> PutResult:
 
 def settled(chunk: Chunk, index: int) -> asyncio.Future[None]:
     """A future that is done when the record (with ``ALL``: every one) has its outcome."""
+    _check_process(chunk)
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     future: asyncio.Future[None] = loop.create_future()
 
@@ -164,7 +165,13 @@ def wait_settled(chunk: Chunk, index: int, timeout_s: float | None) -> None:
     """Wait in a thread. Raises TimeoutError."""
     if chunk.is_settled(index):
         return
+    _check_process(chunk)
     told = threading.Event()
     chunk.when_settled(index, told.set)
     if not told.wait(timeout_s):
         raise TimeoutError("there is no outcome yet")
+
+
+def _check_process(chunk: Chunk) -> None:
+    if chunk.owner is not None:
+        chunk.owner.check_process()

@@ -8,6 +8,7 @@ loop has it.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,17 @@ class Intake:
         chunk.number = self.number
         self.queue += (chunk,)
         self.open = fresh
+
+    def records(self) -> int:
+        """How many records are here."""
+        return len(self.open.pairs) // 2 + sum([len(chunk.keys) for chunk in list(self.queue)])
+
+    def start_over(self) -> None:
+        """Forget all records: they are those of the process that this one was forked off."""
+        self.queue.clear()
+        self.open = self._new()
+        if not isinstance(self.lock, contextlib.nullcontext):
+            self.lock = threading.Lock()  # a thread that is not here may hold the other one
 
     def _new(self) -> Chunk:
         return Chunk(0, put_at_s=0.0, expires_at_s=0.0, owner=self.owner)

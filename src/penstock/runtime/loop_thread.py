@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,10 +28,11 @@ class LoopThread:
     """Runs coroutines for synchronous callers, from any thread. The thread is a daemon: it never keeps a
     process alive.
 
-    Not usable across ``fork``: make one after it.
+    Not usable across ``fork``: make one after it. In the process that was forked off, `run` raises RuntimeError.
     """
 
     def __init__(self, name: str = "penstock-loop") -> None:
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._changing = threading.Lock()
         self._closed = False
@@ -60,6 +62,9 @@ class LoopThread:
         if self.is_current():
             work.close()
             raise RuntimeError("run() was called on the loop's own thread: it would wait for itself")
+        if os.getpid() != self._process:
+            work.close()
+            raise RuntimeError("the loop thread stayed in the process that this one was forked off: make one here")
         with self._changing:
             # Under the lock: what is handed over before the loop is stopped is run, or cancelled, by it.
             if self._closed:
@@ -80,6 +85,8 @@ class LoopThread:
 
     def close(self) -> None:
         """Cancel what still runs, end the thread, close the loop. May be called again."""
+        if os.getpid() != self._process:
+            return  # the thread is not here
         with self._changing:
             if self._closed:
                 return

@@ -207,6 +207,10 @@ class Producer(Generic[T]):
         """See Puts.withdraw."""
         return self._sends.withdraw(places)
 
+    def check_process(self) -> None:
+        """Raises ProducerClosedError in a process that was forked off since the producer was first used."""
+        self._sends.check_process()
+
     def serve_threads(self, lock: threading.Lock, loop: asyncio.AbstractEventLoop, owner: Any) -> None:
         """Puts come from threads from now on, each with ``lock`` held; the loop runs in another one."""
         self._handle = SyncPutHandle

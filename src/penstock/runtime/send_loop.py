@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from penstock.errors import (
 )
 from penstock.events import AggregationOff, PaceChanged, ProducerMetrics, PutRecordsDone
 from penstock.model import OutRecord
+from penstock.runtime.inherited import watch
 from penstock.runtime.intake import Intake
 from penstock.runtime.producer_metrics import ProducerMeter
 from penstock.runtime.producer_watch import ProducerWatch
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from penstock.options import ProducerOptions
     from penstock.ports import RecordSink
     from penstock.runtime.producer_metrics import ProducerSnapshot
+
+log = logging.getLogger("penstock.producer")
 
 EXPIRY_CHECK_S = 0.1
 """How exactly times-to-live are kept."""
@@ -88,6 +92,7 @@ class SendLoop:
             rng=rng,
             watch=ProducerWatch(self.stream, self._meter, self.emit),
         )
+        self.batcher.settling.place = self.stream
         self.intake = Intake(
             buffer_bytes_max=options.buffer_bytes_max,
             time_to_live_s=options.record_time_to_live_s,
@@ -103,9 +108,8 @@ class SendLoop:
         self._next_metrics_s = self._now() + options.metrics_interval_s
         self._timer: asyncio.TimerHandle | None = None
         self._awake = False
-        self._closed = False  # nothing is taken any more
-        self._ended = False  # nothing is sent any more
-        self._finished = False  # and every record has its outcome
+        self._closed = self._ended = self._finished = False
+        # nothing is taken any more; nothing is sent any more; and every record has its outcome
         self._aggregating = options.aggregation
         self._broken = False  # a step was broken off in the middle
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -113,6 +117,11 @@ class SendLoop:
         self._threaded = False
         self._ending: asyncio.Task[None] | None = None
         self._shares_told: dict[str, float] = {}
+        self._forked = False
+        watch(self)
+
+    def __del__(self) -> None:
+        self.warn_of_loss()
 
     # --- for the producer -----------------------------------------------------------------------
 
@@ -137,8 +146,38 @@ class SendLoop:
 
     def check_open(self) -> None:
         """Raises ProducerClosedError once it is closing."""
+        self.check_process()
         if self._closed:
             raise ProducerClosedError(f"{self.stream}: the producer is closed and takes no more records")
+
+    def check_process(self) -> None:
+        """Raises ProducerClosedError in a process that was forked off since the producer was first used."""
+        if self._forked:
+            raise ProducerClosedError(
+                f"{self.stream}: the producer was made before this process was forked, and what sends stayed in the "
+                "other process: make a producer in each process"
+            )
+
+    def after_fork(self) -> None:
+        """See Inheritable. What was put before is the other process's."""
+        if self._loop is None and not self._threaded:
+            return  # it was not used yet
+        self._forked = self._closed = self._ended = self._finished = True
+        self.intake.start_over()
+
+    def warn_of_loss(self) -> None:
+        """See Inheritable."""
+        if getattr(self, "_finished", True):  # it may not have been made to its end
+            return
+        lost = self.intake.records() + sum([chunk.unsettled for chunk in self._live.values()])
+        self._finished = True
+        if lost:
+            log.warning(
+                "%s: the producer was not closed: %d records that it had taken have no outcome, and are lost unless "
+                "they are written already. Close it, or use it in a with statement",
+                self.stream,
+                lost,
+            )
 
     async def start(self) -> None:
         """List the shards. Raises what that raises."""
@@ -148,6 +187,7 @@ class SendLoop:
 
     async def flush(self, deadline_s: float | None) -> None:
         """See Producer.flush."""
+        self.check_process()
         self._begin()
         self._take_in()
         if not self._live:
@@ -173,6 +213,8 @@ class SendLoop:
 
     async def close(self, deadline_s: float | None) -> None:
         """See Producer.close. A further call hurries the first one up, if its deadline is earlier."""
+        if self._forked:
+            return
         if not self._closed:
             self._closed = True
             with self.intake.lock:
@@ -299,6 +341,7 @@ class SendLoop:
                 raise TransportError(f"{len(results)} results came for {len(request.entries)} entries")
         except (PenstockError, TimeoutError) as error:
             failure, error_code = classify(error)
+            self._follower.note_place(error)
             with self._whole():
                 self.batcher.failed(request, failure, error_code, self._now())
         except BaseException as error:
@@ -338,8 +381,8 @@ class SendLoop:
         self.pump()
 
     def _tell_strays(self) -> None:
-        if self._aggregating and not self.batcher.aggregating:
-            self._aggregating = False
+        before, self._aggregating = self._aggregating, self.batcher.aggregating
+        if before and not self._aggregating:
             reason = "the stream answers other shard ids than its list of shards has for the same keys"
             self.emit(AggregationOff(self.stream, reason))
 

@@ -74,6 +74,11 @@ class ShardFollower:
             self._hurried.set()
         await asyncio.shield(self._listing)
 
+    def note_place(self, error: Exception) -> None:
+        """An error of the service tells its region, which messages to the records name beside the stream."""
+        if isinstance(error, ServiceError) and error.where:
+            self._batcher.settling.place = f"{self._sink.stream} in {error.where}"
+
     def refresh(self) -> None:
         """The shards have changed: list them soon."""
         self._asked.set()
@@ -105,6 +110,7 @@ class ShardFollower:
             await asyncio.sleep(max(0.0, self._listed_at_s + REFRESH_MIN_S - self._now()))
 
     async def _failed(self, error: Exception) -> None:
+        self.note_place(error)
         wait_s = max(REFRESH_MIN_S, self._backoff.next_s())
         reason = error.code if isinstance(error, ServiceError) else str(error)
         if not getattr(error, "retryable", False) and (not self._batcher.lanes.known or isinstance(error, OptionError)):
@@ -139,6 +145,7 @@ class ShardFollower:
             self._go_without("the stream ignores partition keys (RecordDistributionStrategy AUTO)")
             return
         self._without = False
+        self._batcher.settling.record_bytes_max = getattr(self._sink, "record_bytes_max", None)
         try:
             came, went = self._batcher.set_shards(shards, self._now())
         except ValueError as error:

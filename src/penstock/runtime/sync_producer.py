@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
 from penstock.runtime.handles import SyncPutHandle, SyncPuts
+from penstock.runtime.inherited import watch
 from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.producer import Producer
 from penstock.runtime.room import Claim
@@ -40,8 +41,8 @@ class SyncProducer(Generic[T]):
             handle = producer.put_nowait(OutRecord(b"...", "customer-17"))
             result = handle.result()
 
-    Arguments, errors and guarantees are those of `Producer`; ``on_event`` is called on the loop's thread. Not usable
-    across ``fork``: make one after it.
+    Arguments, errors and guarantees are those of `Producer`; ``on_event`` is called on the loop's thread. In a process
+    that was forked off since, it raises ProducerClosedError: make one there.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class SyncProducer(Generic[T]):
         self._closed = False
         self._ended = threading.Event()
         self._producer.serve_threads(self._lock, self._thread.loop, self)
+        watch(self)
 
     def put(
         self, record: T | OutRecord, *, timeout_s: float | None = None, time_to_live_s: float | None = None
@@ -192,6 +194,19 @@ class SyncProducer(Generic[T]):
 
         return self._run(ask, lambda: 0)
 
+    def check_process(self) -> None:
+        """Raises ProducerClosedError in a process that was forked off since the producer was made."""
+        self._producer.check_process()
+
+    def after_fork(self) -> None:
+        """Called in a process that was forked off: what sends is not here."""
+        self._lock = threading.Lock()
+        self._closed, self._ended = True, threading.Event()
+        self._ended.set()
+
+    def warn_of_loss(self) -> None:
+        """The `Producer` inside does so."""
+
     # --- parts ----------------------------------------------------------------------------------
 
     def _serialized(self, record: T | OutRecord) -> OutRecord:
@@ -236,6 +251,7 @@ class SyncProducer(Generic[T]):
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, R]], ended: Callable[[], R]) -> R:
         """Run it on the loop, or once that has ended, what stands for it then."""
+        self._producer.check_process()
         try:
             if not self._ended.is_set():
                 return self._thread.run(work())

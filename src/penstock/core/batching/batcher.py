@@ -122,6 +122,9 @@ class Batcher:
         """As ``Lanes.set_shards``; then what waited for a fresh map is decided."""
         change = self.lanes.set_shards(shards)
         self.stale = False
+        if any(change):  # what strayed by the former shards says nothing of these
+            self.aggregating = self.limits.aggregate
+            self.settling.strays = self._strays = 0
         if self.settling.decide(now_s):
             self.stale = True
         self._mind_strays(now_s)
@@ -383,7 +386,7 @@ class Batcher:
     def _isolate(self, request: Request, reason: str, now_s: float) -> None:
         """Find out which entry spoils a request, by sending its halves."""
         if len(request.entries) == 1:
-            self.settling.give_up(request.loads[0], reason, now_s)
+            self.settling.give_up(request.loads[0], reason, now_s, invalid=True)
             return
         if request.payload_bytes > REQUEST_BYTES_FORMER:
             self.request_bytes_max = min(self.request_bytes_max, REQUEST_BYTES_FORMER)

@@ -31,6 +31,9 @@ WITHDRAWN_BYTES_MAX = 1024 * 1024
 
 ACROSS_A_RESHARD = "its aggregate landed across a reshard"
 
+RECORD_BYTES_USUAL = 1024 * 1024
+"""What a stream takes as a record unless its MaxRecordSizeInKiB was raised (AWS API reference, UpdateMaxRecordSize)."""
+
 CLOSED = "ProducerClosed"
 """The reason of records that a close gave up."""
 
@@ -39,6 +42,10 @@ class Settling:
     """Gives every record its one outcome."""
 
     def __init__(self, lanes: Lanes, watch: Watch, on_room: Callable[[int], None], *, ordered: bool) -> None:
+        self.place = ""
+        """The stream, and once it is known the region, for messages."""
+        self.record_bytes_max: int | None = None
+        """What the stream takes as a record, if it has told."""
         self.strays = 0
         """The most aggregates that one record was in, and that landed in a shard to which the record does not belong:
         more than one or two come of no reshard, but of a stream that answers other shard ids than it lists.
@@ -230,15 +237,21 @@ class Settling:
 
     # --- given up -------------------------------------------------------------------------------
 
-    def give_up(self, load: Load, reason: str, now_s: float) -> None:
-        """A load will never be taken."""
+    def give_up(self, load: Load, reason: str, now_s: float, *, invalid: bool = False) -> None:
+        """A load will never be taken; ``invalid``: for what it is."""
         load.reason = reason
         remember(load, *load.runs)
         for run in load.runs:
             self._watch.failed(run, load.lane.shard_id, reason, now_s)
             if self._ordered:
                 load.lane.release(run.keys)
-        self._fail(load.runs, RecordRefusedError, "the service does not take a record", load.lane.shard_id, reason)
+        message = "the service does not take a record"
+        if invalid:
+            message += f" of {load.payload_bytes} bytes (data and partition key)"
+            if load.payload_bytes > (limit := self.record_bytes_max or RECORD_BYTES_USUAL):
+                known = "the stream takes" if self.record_bytes_max else "a stream takes by default"
+                message += f", and {known} at most {limit} (its MaxRecordSizeInKiB)"
+        self._fail(load.runs, RecordRefusedError, message, load.lane.shard_id, reason)
         self._lanes.came_back(load.lane)
 
     def refuse_unmade(self, lane: Lane, now_s: float) -> None:
@@ -255,7 +268,7 @@ class Settling:
 
     def give_up_waiting(self, reason: str, now_s: float) -> None:
         """Give up all that is not on its way."""
-        message = "records can't be put to the stream"
+        message = "no record can be put to this stream"
         for lane in list(self._lanes):
             runs = lane.clear()
             for run in runs:
@@ -283,7 +296,8 @@ class Settling:
         if chunk.withdrawn is None:
             chunk.withdrawn = set()
         chunk.withdrawn.add(index)
-        outcome = NotWritten(RecordWithdrawnError, "a record was withdrawn before it was sent", 0, False, None, "")
+        message = self._placed("a record was withdrawn before it was sent")
+        outcome = NotWritten(RecordWithdrawnError, message, 0, False, None, "")
         self._watch.withdrawn(1)
         freed_bytes = chunk.settle((index,), outcome)
         self._on_room(freed_bytes)
@@ -350,10 +364,15 @@ class Settling:
         self._fail(expired, RecordExpiredError, "a record's time-to-live passed", lane.shard_id, reason)
         return left
 
+    def _placed(self, message: str) -> str:
+        return f"{self.place}: {message}" if self.place else message
+
     def _fail(self, runs: Iterable[Run], kind: type[PutError], message: str, shard_id: str | None, reason: str) -> None:
         for run in runs:
             run.without_withdrawn()
             rest = run.cut(len(run))
             if rest.indices:
-                outcome = NotWritten(kind, message, run.attempts, run.doubtful, shard_id, run.reason or reason)
+                outcome = NotWritten(
+                    kind, self._placed(message), run.attempts, run.doubtful, shard_id, run.reason or reason
+                )
                 self._on_room(rest.chunk.settle(rest.indices, outcome))

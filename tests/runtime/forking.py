@@ -1,0 +1,76 @@
+"""A program that forks with a producer, and one that ends without closing it: ``python forking.py WHAT ENDPOINT``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from penstock import Producer, SyncProducer, WireSettings
+from penstock.aws.settings import Credentials
+from penstock.errors import PenstockError
+from penstock.model import OutRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RECORD = OutRecord(b"data", "key")
+
+
+def wire() -> WireSettings:
+    return WireSettings(endpoint_url=sys.argv[2], region="us-east-1", credentials=Credentials("local", "local"))
+
+
+def tell(name: str, call: Callable[[], Any]) -> None:
+    try:
+        call()
+        told = "returned"
+    except PenstockError as error:
+        told = f"{type(error).__name__} {error}"
+    print(f"{name}: {told}", flush=True)
+
+
+def fork() -> None:
+    producer = SyncProducer[OutRecord]("orders", wire=wire())
+    producer.put(RECORD)
+    handle = producer.put_nowait(RECORD)
+    unused = Producer[OutRecord]("orders", wire=wire())
+    if child := os.fork():
+        os.waitpid(child, 0)
+        handle.result()
+        producer.close()
+        print("parent: closed", flush=True)
+        return
+    tell("put_nowait", lambda: producer.put_nowait(RECORD))
+    tell("put", lambda: producer.put(RECORD))
+    tell("put_many", lambda: producer.put_many([RECORD]))
+    tell("result", lambda: handle.done() or handle.result())
+    tell("flush", producer.flush)
+    tell("metrics", producer.metrics)
+    tell("close", producer.close)
+
+    async def use() -> None:
+        async with unused:
+            await unused.put(RECORD)
+
+    tell("not used before", lambda: asyncio.run(use()))
+    sys.exit()
+
+
+def end() -> None:
+    producer = SyncProducer[OutRecord]("orders", wire=wire())
+    for _ in range(17):
+        producer.put_nowait(RECORD)
+
+
+def end_loop() -> None:
+    async def use() -> None:
+        producer = Producer[OutRecord]("orders", wire=wire())
+        for _ in range(17):
+            producer.put_nowait(RECORD)
+
+    asyncio.run(use())
+
+
+{"fork": fork, "end": end, "end_loop": end_loop}[sys.argv[1]]()

@@ -1,0 +1,43 @@
+"""A producer in a process that was forked off, and one that is not closed when its process ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from producing import read_sync
+
+from penstock.testing import Fault
+
+if TYPE_CHECKING:
+    from penstock.local import LocalKinesis
+
+PROGRAM = Path(__file__).with_name("forking.py")
+
+
+def run(what: str, local: LocalKinesis) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), what, local.endpoint_url], capture_output=True, text=True, timeout=60, check=True
+    )
+
+
+def test_after_a_fork_it_raises_in_place_of_hanging(local: LocalKinesis) -> None:
+    """What was put before is written by the process that put it; a producer that was not used yet is good."""
+    ran = run("fork", local)
+    told = dict(line.split(": ", 1) for line in ran.stdout.splitlines())
+    for name in ("put_nowait", "put", "put_many", "flush", "metrics"):
+        assert told.pop(name).startswith("ProducerClosedError orders: the producer was made before"), name
+    result = told.pop("result")  # known already, or nobody here will tell
+    assert result == "returned" or result.startswith("ProducerClosedError")
+    assert told == {"close": "returned", "not used before": "returned", "parent": "closed"}
+    assert "lost" not in ran.stderr
+    assert read_sync(local).counts() == {b"data": 3}
+
+
+@pytest.mark.parametrize("what", ["end", "end_loop"])
+def test_a_program_that_does_not_close_it_is_told_of_the_loss(local: LocalKinesis, what: str) -> None:
+    local.faults.add(Fault(how="throttle", operation="PutRecords"))
+    assert "17 records that it had taken have no outcome" in run(what, local).stderr
