@@ -480,7 +480,24 @@ class WorkerIdShared(_OfTable, frozen=True, gc=False):
     worker_id: str
 
 
-WorkerEvent: TypeAlias = FleetChanged | LeaseUpkeepFailed | LeaseTableFailed | WorkerIdShared
+class LeasesBegunAnew(_OfTable, frozen=True, gc=False):
+    """Leases were of another stream, and are begun anew for this one, as the settings say."""
+
+    stream: str
+    leases: int
+
+
+class LeaseUnreadable(_OfTable, frozen=True, gc=False):
+    """A row cannot be read as a lease, so nobody reads its shard. It goes on when the row is mended."""
+
+    key: str
+    """The row's."""
+    reason: str
+
+
+WorkerEvent: TypeAlias = (
+    FleetChanged | LeaseUpkeepFailed | LeaseTableFailed | WorkerIdShared | LeasesBegunAnew | LeaseUnreadable
+)
 """What sharing shards with other workers tells."""
 
 

@@ -144,6 +144,29 @@ def test_a_start_that_says_so_wins_over_the_leases_and_puts_none_back(query: Que
     assert {key: row.checkpoint for key, row in query.rows().items()} == before
 
 
+def test_leases_of_another_stream_are_refused_or_begun_anew(query: Query) -> None:
+    """As after the stream was deleted and made anew; the same where no row says which stream it is of."""
+    query.stream.put(30)
+    other = "arn:aws:kinesis:us-east-1:123456789012:stream/other 1700000000"
+    old = Checkpoint.parse("49590338271490256608559692538361571095921575989136588898")
+    query.put_row(LeaseRow(key="shardId-000000000000", counter=7, checkpoint=old, of_stream=other))
+    query.put_row(LeaseRow(key="shardId-000000000001", counter=3, checkpoint=old))
+    query.put_row(LeaseRow(key="shardId-000000000009", checkpoint=Checkpoint.LATEST, of_stream=other))
+    with pytest.raises(OptionError, match=r"3 leases .* are of .*other .*set continueFromLeases to false"):
+        query.start().batch()
+    query.stop()
+    assert len(query.start(continueFromLeases="false").read(30)) == 30
+    query.until_mirrored()
+    query.stop()
+    rows = query.rows()
+    assert sorted(rows) == ["shardId-000000000000", "shardId-000000000001"]
+    assert all(row.checkpoint.is_position and row.checkpoint > old for row in rows.values())
+    assert {str(row.of_stream).rpartition("/")[2].split()[0] for row in rows.values()} == {query.stream.name.name}
+    assert rows["shardId-000000000000"].counter > 7
+    query.stream.put(5)
+    assert len(query.start().read(5)) == 5
+
+
 def test_reshards_have_rows_and_trimmed_shards_have_none(query: Query) -> None:
     query.stream.local.reset_stats()
     query.stream.put(30)

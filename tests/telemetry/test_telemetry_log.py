@@ -189,6 +189,17 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "time are let go: UpdateItem: AccessDeniedException: no",
     ),
     (
+        events.LeasesBegunAnew("billing", "orders", 4),
+        logging.WARNING,
+        "billing: 4 leases were of another stream, and are begun anew for orders",
+    ),
+    (
+        events.LeaseUnreadable("billing", "shardId-000000000003", "leaseCounter is text"),
+        logging.ERROR,
+        "billing: the row shardId-000000000003 cannot be read as a lease, so nobody reads its shard until the row is "
+        "mended: leaseCounter is text",
+    ),
+    (
         events.WorkerIdShared("billing", "one"),
         logging.ERROR,
         "billing: another process has the worker id one, too: leave worker_id out, or make it unique; the one that "

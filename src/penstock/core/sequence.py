@@ -36,6 +36,13 @@ def shard_number_of(sequence_number: int) -> int | None:
     return (sequence_number >> _SHARD_SHIFT) & _SHARD_MASK
 
 
+def second_of(sequence_number: int) -> int | None:
+    """When its record arrived, in whole epoch seconds of the service's clock; None for a number of an unknown shape."""
+    if version_of(sequence_number) is None:
+        return None
+    return (sequence_number >> _SECOND_SHIFT) & _SECOND_MASK
+
+
 def just_before(sequence_number: int) -> int:
     """A number that stands before this record of a shard and behind all of its earlier ones; no record carries it.
 

@@ -16,6 +16,7 @@ import msgspec
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.wire import Wire, WireSettings
+from penstock.core.leases.belonging import StreamMark
 from penstock.errors import OptionError
 from penstock.runtime.clock import SteadyClock, SteadyEpoch
 from penstock.runtime.loop_thread import LoopThread
@@ -148,6 +149,10 @@ class Driver:
                 self._leases = await self._open_leases(leases)
             rows = self._leases.rows if self._leases is not None and leases is not None and leases.start_there else {}
             await planner.begin(stored, rows)
+            if self._leases is not None and leases is not None:
+                summary, made_again = planner.summary, stored is not None and planner.offset is not stored
+                stream = StreamMark(summary.stream_arn, int(summary.creation_timestamp_s))
+                self._leases.check_stream(stream, begins_anew=made_again or not leases.start_there)
             if self._leases is not None and stored is not None and planner.offset is stored:
                 self._leases.compare(stored, planner.lineage)
             self._check_start(planner)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.assignment.births import births
+from penstock.core.leases.belonging import StreamMark
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.mirror import NOTE, Mark
 from penstock.core.sequence import just_before, shard_id_number
@@ -49,7 +50,7 @@ def checkpoint_of(position: ShardPosition, unread: Checkpoint) -> Checkpoint:
 
 def marks_of(offset: StreamOffset, lineage: Lineage, start: StartAt) -> list[Mark]:
     """How far each shard is read at an offset. Shards that are listed no longer are left out."""
-    marks = []
+    marks, of_stream = [], StreamMark(offset.stream_arn, offset.created_s)
     for shard_id, position in offset.shards.items():
         shard = lineage.shards.get(shard_id)
         if shard is None:
@@ -65,6 +66,7 @@ def marks_of(offset: StreamOffset, lineage: Lineage, start: StartAt) -> list[Mar
                 children=frozenset(lineage.children(shard_id)),
                 hash_range=(shard.first_hash_key, shard.last_hash_key),
                 read_until_ms=read_until_ms(position),
+                of_stream=of_stream,
             )
         )
     return marks

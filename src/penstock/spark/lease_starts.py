@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core.leases.belonging import told
 from penstock.core.sequence import just_before
 from penstock.errors import InvalidArgumentError, OptionError
 from penstock.spark.lease_marks import noted, since, without_lease
@@ -14,6 +15,7 @@ from penstock.spark.probing import ShardProbe, together
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.core.leases.belonging import StreamMark
     from penstock.core.leases.row import LeaseRow
     from penstock.core.lineage import Lineage
     from penstock.model import StartAt
@@ -34,15 +36,15 @@ class LeaseStarts:
         start: StartAt,
         losses: LossPolicy,
         *,
-        created_s: int,
+        stream: StreamMark,
         horizon_ms: int,
     ) -> None:
-        """``created_s``: of the stream. ``horizon_ms``: the oldest arrival time that its retention surely covers."""
+        """``stream``: the one that is read. ``horizon_ms``: the oldest arrival time that its retention covers."""
         self._probes = probes
         self._rows = rows
         self._start = start
         self._losses = losses
-        self._created_s = created_s
+        self._stream = stream
         self._horizon_ms = horizon_ms
 
     async def positions(self, lineage: Lineage) -> dict[str, ShardPosition]:
@@ -50,6 +52,11 @@ class LeaseStarts:
 
         Raises OptionError for leases of another stream.
         """
+        if foreign := [row for row in self._rows.values() if self._stream.disowns(row)]:
+            raise OptionError(
+                f"{told(foreign, self._stream)}: the query can't go on where they say. Give the query an "
+                "applicationName of its own, or set continueFromLeases to false: then they are begun anew"
+            )
         now_ms = self._probes.service_ms()
         held = {key: row.ended for key, row in self._rows.items()}
         listed = [row for key, row in self._rows.items() if key in lineage]
@@ -64,7 +71,7 @@ class LeaseStarts:
 
     async def _position(self, row: LeaseRow, now_ms: int) -> ShardPosition:
         try:
-            position = noted(row, self._created_s)
+            position = noted(row, self._stream.created_s)
             if position is not None:
                 return position
             if row.ended:

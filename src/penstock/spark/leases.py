@@ -12,6 +12,7 @@ import random
 from typing import TYPE_CHECKING
 
 from penstock.core.leases import Done, Outcome, Unknown
+from penstock.core.leases.belonging import told
 from penstock.core.leases.mirror import Create, MirroredRows, Read, Step, release
 from penstock.core.pacing import Backoff
 from penstock.errors import NotFoundError, OptionError, PenstockError
@@ -20,6 +21,7 @@ from penstock.spark.lease_marks import gone_of, marks_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from penstock.core.leases.belonging import StreamMark
     from penstock.core.leases.membership import WorkerRow
     from penstock.core.leases.row import LeaseRow
     from penstock.core.lineage import Lineage
@@ -152,6 +154,21 @@ class LeaseMirror:
             f"{self._where}: the worker {owner} is alive and owns {count} leases: the query and the workers of one "
             "application would both read everything. Stop the workers first, or give the query an applicationName of "
             "its own"
+        )
+
+    def check_stream(self, stream: StreamMark, *, begins_anew: bool) -> None:
+        """Raise OptionError for leases of another stream, or of a former one of this name. ``begins_anew``: they are
+        begun anew with the first commit instead.
+        """
+        foreign = [row for row in self._rows.rows.values() if stream.disowns(row)]
+        if not foreign:
+            return
+        if begins_anew:
+            log.warning("%s: %s: they are begun anew", self._where, told(foreign, stream))
+            return
+        raise OptionError(
+            f"{self._where}: {told(foreign, stream)}: their positions mean nothing here. Give the query an "
+            "applicationName of its own, or set continueFromLeases to false: then they are begun anew"
         )
 
     def compare(self, offset: StreamOffset, lineage: Lineage) -> None:

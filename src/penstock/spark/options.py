@@ -237,7 +237,7 @@ READ_OPTIONS = (
         "boolean",
         "true",
         "false: a query without a Spark checkpoint begins at `startingPosition` whatever the leases say. They are not "
-        "put back.",
+        "put back; those of another stream, or of a former one of this name, are begun anew.",
         boolean,
         batch=False,
     ),

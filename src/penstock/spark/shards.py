@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from penstock.aws.kinesis import KinesisClient, StreamSummary
 from penstock.aws.retry import RetryPolicy
+from penstock.core.leases.belonging import StreamMark
 from penstock.core.leases.row import LeaseRow
 from penstock.core.lineage import Lineage
 from penstock.errors import NotFoundError, OptionError, PenstockError
@@ -128,11 +129,9 @@ class ShardBook:
         if stored is not None:
             self._resume(stored.shards)
         elif leases and not again:
-            created_s = int(self.summary.creation_timestamp_s)
+            stream = StreamMark(self.summary.stream_arn, int(self.summary.creation_timestamp_s))
             horizon_ms = self.horizon_ms()
-            found = LeaseStarts(
-                self._probes, leases, self._start, self._losses, created_s=created_s, horizon_ms=horizon_ms
-            )
+            found = LeaseStarts(self._probes, leases, self._start, self._losses, stream=stream, horizon_ms=horizon_ms)
             self._resume(await found.positions(self.lineage))
         else:
             self._start_all()

@@ -63,6 +63,7 @@ LEASE_COLUMNS: Mapping[str, Column] = MappingProxyType(
         names.ENTITY: Column("entity_type", TEXT),
         names.READ_UNTIL: Column("read_until_ms", NUMBER),
         names.PROCESS: Column("process", TEXT),
+        names.OF_STREAM: Column("of_stream", TEXT),
     }
 )
 WORKER_COLUMNS: Mapping[str, Column] = MappingProxyType(

@@ -164,6 +164,12 @@ LINES: dict[type, Line] = {
         WARNING, "a call to the lease table failed ({call}), and is tried again; shards whose leases are not renewed "
         "in time are let go: {reason}", every_s=30,
     ),
+    events.LeasesBegunAnew: Line(
+        WARNING, "{leases} leases were of another stream, and are begun anew for {stream}"
+    ),
+    events.LeaseUnreadable: Line(
+        ERROR, "the row {key} cannot be read as a lease, so nobody reads its shard until the row is mended: {reason}",
+    ),
     events.WorkerIdShared: Line(
         ERROR, "another process has the worker id {worker_id}, too: leave worker_id out, or make it unique; the one "
         "that came later gets no shards",

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from penstock.core.leases import writes
-from penstock.core.leases.row import CHECKPOINT_OWNER, CHILDREN, OWNER, LeaseRow
+from penstock.core.leases.row import CHECKPOINT_OWNER, CHILDREN, NOTE, OF_STREAM, OWNER, LeaseRow
 from penstock.core.leases.writes import Done, Refused, Unknown, Write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from penstock.core.leases.belonging import StreamMark
     from penstock.core.leases.checkpoint import Checkpoint
 
-NOTE = "penstockPosition"
-"""The attribute with the reader's own words for his position. The KCL leaves alone what it does not know."""
+__all__ = ["NOTE", "Create", "Mark", "MirroredRows", "Read", "Step", "release"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,10 @@ class Mark:
     """Inclusive."""
     read_until_ms: int | None = None
     """All that had arrived by then (epoch milliseconds) is read."""
+    of_stream: StreamMark | None = None
+    """Of which stream the shard is. A lease that this one disowns is begun anew for it: whoever wants that has made
+    sure that it may be.
+    """
 
 
 class Create(NamedTuple):
@@ -98,10 +102,12 @@ class MirroredRows:
                 steps.append(Read(key))
             elif (row := self._rows.get(key)) is None:
                 steps.append(Create(_born(mark)))
+            elif row.actual_owner is None and _is_foreign(row, mark):
+                steps.append(writes.begin_anew(row, _born(mark), note=mark.note))
             elif row.actual_owner is None and not (mark.checkpoint.is_end and self._lacks_children(mark)):
                 write = self._towards(row, mark)
                 steps += [] if write is None else [write]
-        for key in self._gone - self._marks.keys():
+        for key in (self._gone | self._of_others()) - self._marks.keys():
             row = self._rows.get(key)
             if key in self._doubtful:
                 steps.append(Read(key))
@@ -137,7 +143,10 @@ class MirroredRows:
         return [
             mark.shard_id
             for mark in (list(self._marks.values()) if marks is None else marks)
-            if (row := self._rows.get(mark.shard_id)) is None or _ahead(row, mark) or mark.shard_id in self._doubtful
+            if (row := self._rows.get(mark.shard_id)) is None
+            or _ahead(row, mark)
+            or _is_foreign(row, mark)
+            or mark.shard_id in self._doubtful
         ]
 
     def ahead(self, marks: Iterable[Mark]) -> list[str]:
@@ -150,6 +159,11 @@ class MirroredRows:
             and row.checkpoint > mark.checkpoint
         ]
 
+    def _of_others(self) -> set[str]:
+        """Leases of another stream, of shards that this one has not."""
+        mark = next(iter(self._marks.values()), None)
+        return set() if mark is None else {key for key, row in self._rows.items() if _is_foreign(row, mark)}
+
     def _lacks_children(self, mark: Mark) -> bool:
         return any(child in self._marks and child not in self._rows for child in mark.children)
 
@@ -161,6 +175,8 @@ class MirroredRows:
         else:
             return None
         changes = (*write.changes, (NOTE, mark.note))
+        if mark.of_stream is not None and row.of_stream is None:
+            changes = (*changes, (OF_STREAM, mark.of_stream.text))
         if mark.checkpoint.is_end and mark.children:
             changes = (*changes, (CHILDREN, mark.children))
         return replace(write, changes=changes)
@@ -176,6 +192,10 @@ class MirroredRows:
         return note is None or (self._notes and note != mark.note)
 
 
+def _is_foreign(row: LeaseRow, mark: Mark) -> bool:
+    return mark.of_stream is not None and mark.of_stream.disowns(row)
+
+
 def _ahead(row: LeaseRow, mark: Mark) -> bool:
     return mark.checkpoint > row.checkpoint and (mark.checkpoint.is_position or mark.checkpoint.is_end)
 
@@ -189,4 +209,6 @@ def _born(mark: Mark) -> LeaseRow:
         children=mark.children if mark.checkpoint.is_end else frozenset(),
         first_hash_key=first,
         last_hash_key=last,
+        read_until_ms=mark.read_until_ms,
+        of_stream=None if mark.of_stream is None else mark.of_stream.text,
     )

@@ -36,11 +36,14 @@ ENTITY = "entityType"
 LEASE_ENTITY = "LEASE"
 READ_UNTIL = "readUntilMillis"
 PROCESS = "penstockProcess"
-"""Both are ours. The KCL leaves alone what it does not know."""
+OF_STREAM = "penstockStream"
+NOTE = "penstockPosition"
+"""These are ours: the KCL leaves alone what it does not know. In the last one a Spark query has its position."""
 
 ATTRIBUTES = (
     KEY, OWNER, COUNTER, CHECKPOINT, SUB, PENDING, PENDING_SUB, PENDING_STATE, SWITCHES, PARENTS, CHILDREN,
     FIRST_HASH_KEY, LAST_HASH_KEY, STREAM, SHARD_ID, THROUGHPUT, CHECKPOINT_OWNER, ENTITY, READ_UNTIL, PROCESS,
+    OF_STREAM,
 )  # fmt: skip
 """All that a lease's row may hold by the KCL, and what Penstock adds."""
 
@@ -96,6 +99,8 @@ class LeaseRow:
     """Which process of the owner's name took the lease, or is to have it (`process_name`). The KCL does not know it: it
     counts only while it is of the owner's name.
     """
+    of_stream: str | None = None
+    """Of which stream the shard is (`penstock.core.leases.belonging.stream_mark`); None: nobody has written it down."""
     others: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
     """Attributes that nobody here knows. No write touches them."""
 
@@ -151,6 +156,7 @@ class LeaseRow:
             ENTITY: self.entity,
             READ_UNTIL: self.read_until_ms,
             PROCESS: self.process,
+            OF_STREAM: self.of_stream,
         }
         return {name: value for name, value in values.items() if value is not None}
 
@@ -208,6 +214,7 @@ def _lease_row(of: Mapping[str, Any]) -> LeaseRow:
         entity=of.get(ENTITY),
         read_until_ms=None if of.get(READ_UNTIL) is None else int(of[READ_UNTIL]),
         process=of.get(PROCESS),
+        of_stream=of.get(OF_STREAM),
         others=MappingProxyType({name: value for name, value in of.items() if name not in _KNOWN}) or _NOTHING,
     )
 

@@ -20,6 +20,8 @@ from penstock.core.leases.row import (
     FIRST_HASH_KEY,
     KEY,
     LAST_HASH_KEY,
+    NOTE,
+    OF_STREAM,
     OWNER,
     PARENTS,
     PROCESS,
@@ -49,6 +51,7 @@ class Kind(StrEnum):
     FREE = "free"
     ASK_HANDOFF = "ask_handoff"
     METADATA = "metadata"
+    BEGIN_ANEW = "begin_anew"
     DELETE = "delete"
 
 
@@ -167,6 +170,24 @@ def ask_handoff(row: LeaseRow, worker: str) -> Write:
         raise ValueError(f"the lease {row.key} has no owner, or is being handed over")
     expects = ((OWNER, row.owner), (CHECKPOINT_OWNER, None))
     return Write(Kind.ASK_HANDOFF, row.key, expects, ((OWNER, worker), (CHECKPOINT_OWNER, row.owner)))
+
+
+def begin_anew(row: LeaseRow, born: LeaseRow, *, note: str | None = None) -> Write:
+    """Make of a lease of another stream one of this stream, as ``born`` has it. The counter goes on, so that tokens
+    grow. ``note``: a Spark query's.
+    """
+    lost = dict.fromkeys(row.attributes().keys() - row.others.keys() - {KEY, COUNTER})
+    changes = {**lost, **born.attributes(), COUNTER: row.counter + 1}
+    if note is not None or NOTE in row.others:
+        changes[NOTE] = note
+    del changes[KEY]
+    expects = (*_as_seen(row), (OF_STREAM, row.of_stream))
+    return Write(Kind.BEGIN_ANEW, row.key, expects, tuple(changes.items()))
+
+
+def mark_stream(row: LeaseRow, of_stream: str) -> Write:
+    """Write down of which stream a lease is, unless somebody has. No counter moves."""
+    return Write(Kind.METADATA, row.key, ((KEY, row.key), (OF_STREAM, None)), ((OF_STREAM, of_stream),))
 
 
 def metadata(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.feeding.cursor import FeedCursor
 from penstock.core.feeding.user_records import ShardView
+from penstock.core.leases.belonging import StreamMark
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.keys import StreamKey
 from penstock.core.leases.row import LeaseRow
@@ -91,6 +92,7 @@ class OpenStream:
             open_feed=self.open_feed,
             promote=self.promote,
             open_window=self.open_window,
+            mark=None if of_several else StreamMark(self.facts.arn, self.facts.created_s),
             key=self.key if of_several else None,
         )
 

@@ -81,6 +81,11 @@ class WorkerSettings:
     """Where shards are begun that nobody has read; children of shards that were read begin at their start. Also as
     text, ``"TRIM_HORIZON"``, or as an aware datetime.
     """
+    other_stream_begins_anew: bool = False
+    """What follows where the leases are of another stream: of one that the application read before, or of one that was
+    deleted and made anew under its name. False: the consumer ends with an OptionError. True: once none of their owners
+    lives, they are begun anew, where ``start_at`` says.
+    """
     strategy: Strategy | Callable[[Sequence[LeaseView], Sequence[WorkerView]], Mapping[str, str]] = EQUAL_COUNTS
     """Who should read what: EqualCounts(), ByThroughput(), Fixed(), or a function of the leases that may be read now
     and the workers that are present, which returns workers' ids by lease key; the same for all workers.

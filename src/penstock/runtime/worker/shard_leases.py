@@ -16,8 +16,9 @@ from penstock.core.assignment.births import (
 from penstock.core.assignment.rows import shard_view
 from penstock.core.assignment.upkeep import HoleAudit, served
 from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, Unknown, writes
+from penstock.core.leases.belonging import told
 from penstock.core.lineage import Lineage
-from penstock.errors import PenstockError
+from penstock.errors import OptionError, PenstockError
 from penstock.model import Shard
 from penstock.runtime.worker.stream_part import shard_id_of
 
@@ -25,9 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from penstock.core.feeding.pages import ChildShard
+    from penstock.core.leases.belonging import StreamMark
     from penstock.model import StartAt
     from penstock.ports import LeaseTable
     from penstock.runtime.worker.stream_part import StreamPart
+
+
+LOOKS_PER_FAILOVER = 10
+"""At leases of another stream that have owners, before they are begun anew."""
 
 
 class ShardLeases:
@@ -73,6 +79,65 @@ class ShardLeases:
         rows = {row.key: row for row in (await self._table.scan(consistent=True)).rows}
         for part in self._parts.values():
             await self._upkeep(part, _of(part, rows))
+
+    async def claim_stream(self, *, begins_anew: bool, failover_s: float) -> dict[str, int]:
+        """See that the leases are of the streams that are read, and write it down where nobody has. Returns how many
+        were of another stream, by the stream that they are begun anew for.
+
+        Raises OptionError for those that are of another stream, unless ``begins_anew``; then for those whose owners
+        live.
+        """
+        anew = {}
+        for part in self._parts.values():
+            if part.mark is not None and (count := await self._claim(part, part.mark, begins_anew, failover_s)):
+                anew[part.name] = count
+        return anew
+
+    async def _claim(self, part: StreamPart, mark: StreamMark, begins_anew: bool, failover_s: float) -> int:
+        begun = 0
+        while True:
+            rows = [row for row in (await self._table.scan(consistent=True)).rows if row.stream is None]
+            foreign = [row for row in rows if mark.disowns(row)]
+            if not foreign:
+                unmarked = (row for row in rows if row.of_stream is None)
+                await asyncio.gather(*(self._table.write(writes.mark_stream(row, mark.text)) for row in unmarked))
+                return begun
+            if not begins_anew:
+                raise OptionError(
+                    f"application: in the table {self._table.name} {told(foreign, mark)}: their positions mean nothing "
+                    "here, and records would be passed over. Read this stream under another application's name, or let "
+                    "its leases be begun anew: WorkerSettings(other_stream_begins_anew=True)"
+                )
+            await self._watch(mark, foreign, failover_s)
+            begun += await self._begin_anew(part, foreign)
+
+    async def _watch(self, mark: StreamMark, foreign: Iterable[LeaseRow], failover_s: float) -> None:
+        """Wait until it is certain that no owner lives."""
+        owned = {row.key: row for row in foreign if row.actual_owner is not None and not row.ended}
+        failover_s = max([failover_s, *(one.failover_s for one in await self._table.workers(consistent=True))])
+        for _ in range(LOOKS_PER_FAILOVER + 1 if owned else 0):
+            await asyncio.sleep(failover_s / LOOKS_PER_FAILOVER)
+            for row in (await self._table.scan(consistent=True)).rows:
+                before = owned.get(row.key)
+                if before is not None and mark.disowns(row) and row.counter != before.counter:
+                    raise OptionError(
+                        f"application: in the table {self._table.name} the worker {row.actual_owner} lives, and reads "
+                        f"by leases of another stream: {told([row], mark)}. Stop it first, or read this stream under "
+                        "another application's name"
+                    )
+
+    async def _begin_anew(self, part: StreamPart, foreign: Iterable[LeaseRow]) -> int:
+        rows = {row.key: row for row in foreign}
+        born = births(Lineage(await part.list_shards()), {}, self._start_at)
+        here = {row.key: row for row in (self._born(part, one) for one in born)}
+        made = await asyncio.gather(
+            *(
+                self._table.write(writes.begin_anew(row, here[key]) if key in here else writes.delete(row))
+                for key, row in rows.items()
+            )
+        )
+        await self._create(part, born)
+        return sum(isinstance(outcome, Done) for outcome in made)
 
     # --- one stream -----------------------------------------------------------------------------
 
@@ -139,8 +204,14 @@ class ShardLeases:
         return [row for row in rows if row is not None]
 
     async def _create_one(self, part: StreamPart, birth: Birth) -> LeaseRow | None:
+        row = self._born(part, birth)
+        while not isinstance(outcome := await self._table.create(row), Done | Refused):
+            await asyncio.sleep(self._retry_s)
+        return outcome.row
+
+    def _born(self, part: StreamPart, birth: Birth) -> LeaseRow:
         shard = birth.shard
-        row = LeaseRow(
+        return LeaseRow(
             key=part.key_of(shard.shard_id),
             checkpoint=Checkpoint.parse(birth.start),
             parents=frozenset(shard.parents),
@@ -148,10 +219,8 @@ class ShardLeases:
             last_hash_key=shard.last_hash_key,
             stream=part.text,
             shard_id=None if part.key is None else shard.shard_id,
+            of_stream=None if part.mark is None else part.mark.text,
         )
-        while not isinstance(outcome := await self._table.create(row), Done | Refused):
-            await asyncio.sleep(self._retry_s)
-        return outcome.row
 
 
 def _lineage(listed: Iterable[Shard], rows: Iterable[LeaseRow]) -> Lineage:

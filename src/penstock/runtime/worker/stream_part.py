@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from penstock.core.leases import LeaseRow
+    from penstock.core.leases.belonging import StreamMark
     from penstock.core.leases.keys import StreamKey
     from penstock.model import Shard
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
@@ -39,6 +40,8 @@ class StreamPart:
     """Makes of a feed that polls the one that is used while the shard is held."""
     open_window: Callable[[LeaseRow], WindowRead | None] = _none
     """Reads the window of a shard's duplicates again, where they are left out."""
+    mark: StreamMark | None = None
+    """Which stream it is among all that ever had its name; None: it is not known, or lease keys name it."""
     key: StreamKey | None = None
     """As lease keys name it, where the table is for several streams; None: the table is for this one."""
 

@@ -24,7 +24,7 @@ from penstock.core.leases import writes
 from penstock.core.leases.row import process_name
 from penstock.core.leases.tenure import Saw
 from penstock.errors import PenstockError, ServiceError
-from penstock.events import FleetChanged, LeaseUpkeepFailed
+from penstock.events import FleetChanged, LeasesBegunAnew, LeaseUpkeepFailed
 from penstock.ports import SharedWithKcl
 from penstock.runtime.clock import SteadyClock
 from penstock.runtime.dead_letters.destinations import open_letters
@@ -171,6 +171,11 @@ class Worker:
         An error that ends the reading of a shard comes here too, once all other shards are handed over.
         """
         await self._table.ensure()
+        anew = await self._shards.claim_stream(
+            begins_anew=self.settings.other_stream_begins_anew, failover_s=self.settings.failover_s
+        )
+        for stream, count in anew.items():
+            self._on_event(LeasesBegunAnew(self._table.name, stream, count))
         announcing = self._spawn(self._presence.run())
         announcing.add_done_callback(lambda _: self._look_now.set())
         try:
