@@ -18,6 +18,7 @@ import pytest
 from job_running import HEAD, JSON, ONCE, order
 
 from penstock.local import LocalKinesis
+from penstock.local.faults import Fault
 from penstock.pipeline import job
 
 if TYPE_CHECKING:
@@ -160,6 +161,19 @@ def test_signals_end_it_after_the_batch_or_at_once(scene: Scene) -> None:
     events, errors = rest(process)
     assert process.returncode == 0, errors
     assert scene.rows() == scene.count
+
+
+def test_a_stop_during_an_outage_does_not_wait_for_its_end(scene: Scene) -> None:
+    scene.put(5)
+    process = scene.start(HEAD + JSON + SINK + SPARK)
+    until(process, lambda event: event["event"] == "batch")
+    outage = scene.local.faults.add(Fault(how="reset", tag="driver"))
+    while not outage.hits:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    events, errors = rest(process)
+    assert process.returncode == 0, errors  # at the outage's end it would be the stream's exit code
+    assert events[-1]["outcome"] == "stopped by SIGTERM"
 
 
 def can_mount() -> bool:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from penstock.pipeline.job.stopping import Stopping
 
 POLL_S = 0.25
+_PLANNING = "Getting offsets from"
+"""What Spark says while the source looks for the end of the next batch: as long as an outage of the service lasts."""
 _CONTEXT_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j.clientserver")
 
 
@@ -153,7 +155,7 @@ class _Run:
                 self._told_to_stop = True
                 self._show.stopping("stop" if self._stopping.signal is None else self._stopping.signal.name)
             # Spark's own stop would break the batch off. A batch that begins after this refuses itself.
-            if self._stopping.at_once or not (self.batches.busy or query.status["isTriggerActive"]):
+            if self._stopping.at_once or not (self.batches.busy or _in_a_batch(query.status)):
                 return
 
     def _look(self, query: StreamingQuery) -> None:
@@ -183,3 +185,8 @@ class _Run:
         if source_failed(error):
             return StepError(f"source failed: {what}", step="source", code=ExitCode.SOURCE)
         return StepError(f"the query failed: {what}", step="query", code=ExitCode.FAILED)
+
+
+def _in_a_batch(status: dict[str, Any]) -> bool:
+    """True from the moment at which a batch is decided."""
+    return bool(status["isTriggerActive"]) and not str(status["message"]).startswith(_PLANNING)
