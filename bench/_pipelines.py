@@ -75,7 +75,7 @@ def order(number: int) -> dict[str, Any]:
 # --- as a job file ---------------------------------------------------------------------------------------
 
 
-def job_text(scene: Scene, trigger: str, schema: str = SCHEMA) -> str:
+def job_text(scene: Scene, trigger: str, schema: str = SCHEMA, *, exact: bool = False) -> str:
     """The job file."""
     source = "\n".join(f"{name} = {json.dumps(value)}" for name, value in scene.source().items())
     return f"""\
@@ -95,6 +95,7 @@ path = "{scene.folder}/dead"
 [deduplicate]
 keys = ["value.order_id"]
 within = "{WITHIN}"
+exact = {json.dumps(exact)}
 
 [[sinks]]
 format = "parquet"
@@ -117,9 +118,9 @@ def run_as_job(scene: Scene, text: str, stopping: Stopping | None = None) -> lis
     return [event for event in events if event["event"] == "batch"]
 
 
-def job_rows_per_s(scene: Scene) -> float:
+def job_rows_per_s(scene: Scene, *, exact: bool = False) -> float:
     """Read the stream to its end by a job file."""
-    batches = run_as_job(scene, job_text(scene, "available_now = true"))
+    batches = run_as_job(scene, job_text(scene, "available_now = true", exact=exact))
     return steady([(batch["rows"], batch["seconds"]) for batch in batches])
 
 

@@ -101,6 +101,24 @@ def test_several_sinks_dead_letters_and_repeats_from_one_read(world: World) -> N
     assert len(world.rows("dead", "reason")) == 4
 
 
+def test_exact_repeats_and_a_state_of_the_other_kind(world: World) -> None:
+    """Rows further apart than ``within`` stay with ``exact``, in one batch too; neither knows the other's state."""
+    for _ in range(3):
+        world.put(order(1), order(1))  # then three seconds pass
+    parts = '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "2 seconds"\n'
+    default, exact = HEAD + JSON + parts + PARQUET + ONCE, HEAD + JSON + parts + "exact = true\n" + PARQUET + ONCE
+    ended = world.run(exact)
+    assert (ended.code, ended.errors) == (ExitCode.DONE, "")
+    assert world.rows("orders", "order_id") == [("order-1",)] * 3
+    assert ended.summary["repeats"] == 3
+    world.put(order(1), order(2))
+    again = world.run(default)
+    assert again.code is ExitCode.WRONG_JOB
+    assert "the checkpoint directory has the state of another de-duplication" in again.message
+    assert world.run(exact).code is ExitCode.DONE
+    assert len(world.rows("orders", "order_id")) == 5
+
+
 def test_one_folder_that_only_spark_knows_for_one_is_refused_before_anything_is_read(world: World) -> None:
     """A path without a scheme is of the file system that Spark's settings say."""
     world.put(order(1))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.pipeline.metrics import stream_metrics
-from penstock.pipeline.repeats import late_rows
+from penstock.pipeline.repeats import EXACT_REPEATS, late_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,7 +100,8 @@ def cut_ms(progress: Mapping[str, Any]) -> int | None:
 
 
 def _repeats(progress: Mapping[str, Any]) -> int:
-    return sum(
-        int(operator.get("customMetrics", {}).get("numDroppedDuplicateRows", 0))
-        for operator in progress["stateOperators"]
+    by_spark = (operator.get("customMetrics", {}) for operator in progress["stateOperators"])
+    exact = (row.asDict() for row in (progress["observedMetrics"] or {}).values())
+    return sum(int(one.get("numDroppedDuplicateRows", 0)) for one in by_spark) + sum(
+        int(one.get(EXACT_REPEATS) or 0) for one in exact
     )

@@ -65,11 +65,17 @@ class Deduplicate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ]
     within: Annotated[
         Span,
-        Meta(description='How far apart in time repeats may lie, such as "10 minutes": Spark keeps keys that long.'),
+        Meta(description='How far behind the row that stays repeats are removed, such as "10 minutes".'),
     ]
     time: Annotated[Text, Meta(description="The TIMESTAMP column that time is taken from.")] = (
         "approximate_arrival_timestamp"
     )
+    exact: Annotated[
+        bool,
+        Meta(
+            description="true: rows further apart than `within` are never removed, which takes longer. Else some are."
+        ),
+    ] = False
 
 
 class Transform(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -56,6 +56,7 @@ _OURS = re.compile(r"penstock\.(?:[\w.]+\.)?(\w+Error): ([^\n]*)")
 _SOURCE_SAYS = re.compile(
     rf"PYTHON_DATA_SOURCE_ERROR|PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR|penstock\.spark\.reading|{READING} "
 )
+_OTHER_STATE = re.compile(r"STREAMING_STATEFUL_OPERATOR_NOT_MATCH|STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
 _JAVA_CLASS = re.compile(r"^(?:(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error|Throwable)?: ?)+")
 _TASK_FAILED = re.compile(r"most recent failure: Lost task [^:]*: (.*)", re.DOTALL)
 _PYTHON_TRACE = re.compile(r"Traceback \(most recent call last\):.*?\n(?=\S)([^\n]*)", re.DOTALL)
@@ -74,6 +75,11 @@ MESSAGE_CHARS_MAX = 2_000
 def source_failed(error: BaseException) -> bool:
     """True when it was reading the stream that failed, wherever Spark noticed it."""
     return _SOURCE_SAYS.search(_whole(error)) is not None
+
+
+def state_is_of_another_kind(error: BaseException) -> bool:
+    """True when the checkpoint directory has the state of another way to de-duplicate than the query's."""
+    return _OTHER_STATE.search(_whole(error)) is not None
 
 
 def by_the_data(error: BaseException) -> bool:

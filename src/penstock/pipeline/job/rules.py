@@ -256,9 +256,10 @@ def place_faults(job: Job, same: Callable[[str], str] = identity) -> list[Fault]
     if job.dead_letters is not None and job.dead_letters.path is not None:
         places.append((("dead_letters", "path"), same(job.dead_letters.path)))
     for path, place in places:
-        before = next((taken[one] for one in taken if collide(place, one)), None)
+        before = next((one for one in taken if collide(place, one)), None)
         if before is not None:
-            faults.append(Fault(path, f"is the same as {before}: each needs a place of its own"))
+            how = "is the same as" if before == place else "overlaps with the partitions of"
+            faults.append(Fault(path, f"{how} {taken[before]}: each needs a place of its own"))
         taken.setdefault(place, Fault(path, "").place)
     return faults
 

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from penstock.pipeline.job import steps
 from penstock.pipeline.job.account import Totals, batch_report, cut_ms, was_a_batch
 from penstock.pipeline.job.batches import Batches
-from penstock.pipeline.job.outcome import ExitCode, StepError, message_of, source_failed
+from penstock.pipeline.job.outcome import ExitCode, StepError, message_of, source_failed, state_is_of_another_kind
 from penstock.pipeline.job.rehearsal import rehearse
 from penstock.pipeline.job.unfinished import clear_unfinished_start
 from penstock.pipeline.metrics import MetricsListener
@@ -184,6 +184,14 @@ class _Run:
         what = self._file.secrets.hide(message_of(error))
         if source_failed(error):
             return StepError(f"source failed: {what}", step="source", code=ExitCode.SOURCE)
+        if state_is_of_another_kind(error):
+            what = (
+                "the checkpoint directory has the state of another de-duplication: one with or without exact, by other "
+                "keys, or none. Nothing was read. Put the job file back as it was; or give the job a new checkpoint "
+                "directory, and a startingPosition where it ended: keys that came before that are not known then. "
+                f"Spark says: {what}"
+            )
+            return StepError(what, step="deduplicate", code=ExitCode.WRONG_JOB)
         return StepError(f"the query failed: {what}", step="query", code=ExitCode.FAILED)
 
 

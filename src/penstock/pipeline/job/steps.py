@@ -78,7 +78,8 @@ def without_repeats(rows: DataFrame, job: Job) -> DataFrame:
     """Each key once within the window, if the job asks for it."""
     if job.deduplicate is None:
         return rows
-    return deduplicate(rows, job.deduplicate.keys, within=job.deduplicate.within, time=job.deduplicate.time)
+    asked = job.deduplicate
+    return deduplicate(rows, asked.keys, within=asked.within, time=asked.time, exact=asked.exact)
 
 
 def transformed(good: DataFrame, job: Job, folder: Path) -> DataFrame:
