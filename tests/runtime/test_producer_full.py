@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -276,3 +279,34 @@ async def test_a_time_to_live_that_is_none(local: LocalKinesis, time_to_live_s: 
         await producer.flush()
         assert producer.metrics().user_records_accepted == 2
         assert producer.metrics().buffer_bytes == 0
+
+
+@pytest.mark.parametrize("style", ["one by one", "time to live", "many of one", "wide keys"])
+async def test_what_is_kept_is_not_more_than_the_bound(local: LocalKinesis, style: str) -> None:
+    """Also where each record is a chunk of its own, and where a key takes eight bytes for a character."""
+    stall(local)
+    options = quick(raise_when_full=True, record_bytes_max=4 * KIB, buffer_bytes_max=1024 * KIB, pacing=False)
+    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=options)
+    await producer.start()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        number = 0
+        with contextlib.suppress(BufferFullError):
+            while True:
+                number += 1
+                data, key = b"%100d" % number, f"key-{number}"
+                if style == "many of one":
+                    await producer.put_many([(key, data)])
+                elif style == "wide keys":
+                    producer.put_nowait(OutRecord(data, key + "\N{GRINNING FACE}" * 240))
+                else:
+                    producer.put_nowait(OutRecord(data, key), time_to_live_s=60 if style == "time to live" else None)
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert kept < 1.25 * 1024 * KIB
+    with pytest.raises(FlushTimeoutError):
+        await producer.close(0)

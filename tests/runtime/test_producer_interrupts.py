@@ -7,10 +7,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from interrupting import InterruptedAt, InterruptedByTestError, MemorySink
+from interrupting import ROOT, InterruptedAt, InterruptedByTestError, MemorySink
 
 from penstock.errors import BufferFullError
 from penstock.model import OutRecord, PutResult
@@ -19,6 +20,8 @@ from penstock.runtime.producer import Producer
 from penstock.runtime.sync_producer import SyncProducer
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from penstock.core.batching import Chunk
 
 WAIT_S = 20.0
@@ -193,6 +196,82 @@ def test_a_loop_that_is_interrupted_at_any_moment(
             break
         at += step
     assert at > 1_000
+
+
+class Alarm:
+    """A real signal after a random while, whose handler raises once; on a loop only out of the package's own code, as
+    an exception out of the loop's makes Python forget a callback.
+    """
+
+    def __init__(self, *, own_code: bool) -> None:
+        self._own_code = own_code
+        self._armed = False
+        self.raised = 0
+
+    def __enter__(self) -> Alarm:
+        self._before = signal.signal(signal.SIGALRM, self._raise)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disarm()
+        signal.signal(signal.SIGALRM, self._before)
+
+    def arm(self, after_s: float) -> None:
+        self._armed = True
+        signal.setitimer(signal.ITIMER_REAL, after_s, 0.0002)
+
+    def disarm(self) -> None:
+        self._armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        if self._armed and frame is not None and (not self._own_code or frame.f_code.co_filename.startswith(ROOT)):
+            self.disarm()
+            self.raised += 1
+            raise InterruptedByTestError(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+
+
+ROUNDS = pytest.mark.parametrize("rounds", [40, pytest.param(4_000, marks=pytest.mark.slow)], ids=["short", "long"])
+
+
+@QUIET
+@ROUNDS
+def test_random_signals_to_a_thread(rounds: int) -> None:
+    """Every round prints its seed; moments differ from run to run, as the machine's times do."""
+    with Alarm(own_code=False) as alarm:
+        for seed in range(rounds):
+            rng = random.Random(seed)
+            scene = Threads(small=rng.random() < 0.5, aggregation=rng.random() < 0.5)
+            where = f"seed {seed}"
+            alarm.arm(rng.uniform(0.00002, 0.02))
+            try:
+                scene.work()
+            except InterruptedByTestError as error:
+                where += f", in {error}"
+            finally:
+                alarm.disarm()
+            print(where)
+            scene.end(where)
+    assert alarm.raised > rounds // 10
+
+
+@QUIET
+@ROUNDS
+def test_random_signals_to_a_loop(rounds: int) -> None:
+    with Alarm(own_code=True) as alarm:
+        for seed in range(rounds):
+            rng = random.Random(seed)
+            scene = Loop(aggregation=rng.random() < 0.5, ordered_by_key=rng.random() < 0.3)
+            alarm.arm(rng.uniform(0.0005, 0.02))
+            with contextlib.suppress(InterruptedByTestError):
+                scene.run()
+            alarm.disarm()
+            where = f"seed {seed}"
+            print(where)
+            if hasattr(scene, "watched"):
+                scene.watched.check(scene.sink, where)
+                outcomes_of(scene.handles, scene.sink, where)
+    assert alarm.raised > rounds // 10
 
 
 @pytest.mark.parametrize("aggregation", [False, True])
