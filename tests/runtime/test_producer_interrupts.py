@@ -150,6 +150,7 @@ class Loop:
         self.producer = producer = Producer[OutRecord](self.sink, options=self.options, rng=random.Random(1))
         self.watched = Watched(producer)
         try:
+            self.handles += [(number, producer.put_nowait(record(number))) for number in range(40, 43)]
             await producer.start()
             for number in range(8):
                 self.handles.append((number, producer.put_nowait(record(number))))

@@ -111,7 +111,6 @@ class SendLoop:
         self._closed = self._ended = self._finished = False
         # nothing is taken any more; nothing is sent any more; and every record has its outcome
         self._aggregating = options.aggregation
-        self._broken = False  # a step was broken off in the middle
         self._loop: asyncio.AbstractEventLoop | None = None
         self._call_soon: Callable[..., Any] | None = None
         self._threaded = False
@@ -303,7 +302,7 @@ class SendLoop:
             self._pump(self._loop)
         except BaseException:
             # A signal handler raised in the middle, or there is a fault in here. The loop tells of it.
-            self._broken = True
+            self.batcher.broken = True
             self._timer = self._loop.call_later(EXPIRY_CHECK_S, self.pump)
             raise
 
@@ -390,7 +389,7 @@ class SendLoop:
         """The task of a request has ended."""
         self._sending.pop(request, None)
         if request in self.batcher.in_flight and not self._ended:  # it was broken off before it could tell
-            self._broken = True
+            self.batcher.broken = True
             self.pump()
 
     def _may_send(self) -> bool:
@@ -419,7 +418,7 @@ class SendLoop:
         """Take in what was put. What was broken off before is mended first."""
         with self.intake.lock:
             self.intake.close_chunk()
-        if self._broken:
+        if self.batcher.broken:
             self._mend()
         queue = self.intake.queue
         if not queue:
@@ -448,7 +447,7 @@ class SendLoop:
         try:
             yield
         except BaseException:
-            self._broken = True
+            self.batcher.broken = True
             raise
 
     def _mend(self) -> None:
@@ -467,7 +466,7 @@ class SendLoop:
             room.free = room.bytes_max - room.claimed - held
             room.give_back(0)
         self._tell_flushes()
-        self._broken = False
+        self.batcher.broken = False
         if live:
             self._next_expiry_s = min(self._next_expiry_s, self._now() + EXPIRY_CHECK_S)
 

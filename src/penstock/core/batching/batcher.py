@@ -86,6 +86,8 @@ class Batcher:
         self.in_flight: dict[Request, None] = {}
         self.making: Request | None = None
         """The request that is put together just now."""
+        self.broken = False
+        """True when a step was broken off in the middle: `mending.mend` is due."""
         self.salvage: dict[Chunk, dict[int, Any]] | None = None
         """What `mending.mend` has found, until all of it is queued again."""
         self.settling = Settling(self.lanes, watch, on_room, ordered=limits.ordered_by_key)
@@ -120,6 +122,13 @@ class Batcher:
 
     def set_shards(self, shards: Sequence[Shard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """As ``Lanes.set_shards``; then what waited for a fresh map is decided."""
+        try:
+            return self._set_shards(shards, now_s)
+        except BaseException:
+            self.broken = True
+            raise
+
+    def _set_shards(self, shards: Sequence[Shard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         change = self.lanes.set_shards(shards)
         self.stale = False
         if any(change):  # what strayed by the former shards says nothing of these
