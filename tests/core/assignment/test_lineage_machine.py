@@ -33,7 +33,9 @@ class LineageMachine(RuleBasedStateMachine):
         self.read: set[str] = set()
         """Read to the end, and stored so."""
         self.lost: set[str] = set()
-        """Their rows were taken away by a foreign hand: they may be read again."""
+        """Their rows were taken away by a foreign hand, or the only one that told that they are read: they may be read
+    again.
+    """
 
     @initialize(count=st.integers(1, 3))
     def begin(self, count: int) -> None:
@@ -114,6 +116,9 @@ class LineageMachine(RuleBasedStateMachine):
         key = self._pick(self._losable(), place)
         del self.rows[key]
         self.lost.add(key)
+        # That its ancestors are read was told by this row alone, once theirs had served: they may be read again, too.
+        told = set().union(*(self._ancestors(other) for other in self.rows)) | self.rows.keys()
+        self.lost |= self._ancestors(key) - told
 
     # --- what holds at any time -----------------------------------------------------------------
 
@@ -164,6 +169,10 @@ class LineageMachine(RuleBasedStateMachine):
             for key, row in self.rows.items()
             if not row.ended and not lineage.descendants([key]) & self.rows.keys() and not self._has_read_child(key)
         ]
+
+    def _ancestors(self, key: str) -> set[str]:
+        parents = self.parents[key]
+        return set(parents).union(*(self._ancestors(parent) for parent in parents))
 
     def _has_read_child(self, key: str) -> bool:
         return any(key in parents for child, parents in self.parents.items() if child in self.read)
