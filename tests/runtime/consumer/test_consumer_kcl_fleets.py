@@ -15,6 +15,7 @@ from penstock.core.leases.tenure import Loss
 from penstock.core.leases.writes import Kind
 from penstock.events import FleetChanged
 from penstock.local import LocalKinesis
+from penstock.runtime.shard.origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -83,13 +84,36 @@ async def test_beside_a_kcl_2x_worker_it_steals_its_share_and_takes_over_when_th
         async with kcl2(table) as other:
             await fleet.until(lambda: len(other.held) == SHARDS)
             fleet.start("ours")
-            await fleet.until(lambda: len(fleet.held()["ours"]) == SHARDS // 2)
+            both: set[str] = set()
+
+            def has_half() -> bool:
+                both.update(fleet.held()["ours"] & other.held.keys())
+                return len(fleet.held()["ours"]) == SHARDS // 2
+
+            await fleet.until(has_half)
+            assert both == set(), "the victim reads on until its next renewal fails: nothing is delivered before that"
+            assert {held.reader.origin for held in fleet.workers["ours"].held.values()} == {Origin.TAKEN}
             await fleet.until(lambda: len(other.held) == SHARDS // 2)
             assert fleets(fleet) == ["kcl 2.x"]
             assert len(other.lost) == SHARDS // 2, "one at a time, and no more than its share"
         await fleet.until(lambda: len(fleet.held()["ours"]) == SHARDS)
         await fleet.until(lambda: fleets(fleet)[-1] == "alone")
         assert table.names() == set(KEYS), "a row without a counter breaks every scan of such a worker"
+
+
+async def test_who_leaves_while_the_victim_of_a_steal_is_waited_for_delivers_nothing_of_it(
+    local: LocalKinesis, kinesis: Any, table: KclTable
+) -> None:
+    put(kinesis, 0, 40)
+    async with fleet_of(local, table, kcl_steal_wait_s=100 * F) as fleet, kcl2(table) as other:
+        await fleet.until(lambda: len(other.held) == SHARDS)
+        fleet.start("ours")
+        await fleet.until(lambda: len(other.lost) == 1)
+        assert fleet.held()["ours"] == set()
+        assert list(table.owners().values()).count("ours") == 1, "one at a time"
+        await fleet.stop("ours")
+        assert fleet.account.got == []
+        assert "ours" not in table.owners().values()
 
 
 @pytest.mark.slow
@@ -151,11 +175,29 @@ async def test_in_a_kcl_3x_fleet_it_shows_itself_takes_nothing_and_reads_what_th
         for key in KEYS[:2]:
             table.add(table.row(key) | {"leaseOwner": "ours", "leaseCounter": 7})
         await fleet.until(lambda: fleet.held()["ours"] == set(KEYS[:2]))
+        assert {held.reader.origin for held in fleet.workers["ours"].held.values()} == {Origin.NEW}
         assert set(table.owners().values()) == {"ours", None}
         await fleet.stop("ours")
         assert set(table.owners().values()) == {None}
         assert "ours" not in table.names(), "the leader would assign to it for another minute"
         assert table.row("kcl")["entityType"] == "WORKER_METRIC_STATS"
+
+
+async def test_what_the_leader_assigns_of_a_worker_that_was_killed_is_taken_not_handed_over(
+    local: LocalKinesis, table: KclTable
+) -> None:
+    table.mode("CLIENT_VERSION_3X")
+    table.metrics_of("kcl")
+    for key in KEYS:
+        table.add(table.row(key) | {"leaseOwner": "kcl", "leaseCounter": 7})
+    async with fleet_of(local, table) as fleet:
+        fleet.start("ours")
+        await fleet.until(lambda: "ours" in table.names())
+        ours = fleet.workers["ours"]
+        await fleet.until(lambda: any(lease.unmoved_s > F for lease in ours._sight.views().values()))
+        table.add(table.row(KEYS[0]) | {"leaseOwner": "ours", "leaseCounter": 8})
+        await fleet.until(lambda: fleet.held()["ours"] == {KEYS[0]})
+        assert ours.held[KEYS[0]].reader.origin is Origin.TAKEN
 
 
 async def test_the_leader_has_a_shard_handed_over_to_a_kcl_worker(

@@ -15,6 +15,6 @@ class Origin(Enum):
     HANDED_OVER = "handed over"
     """From a consumer that lives: it delivered until now."""
     TAKEN = "taken"
-    """From one that fell silent: what that one had not stored comes again."""
+    """From one that fell silent, or a KCL worker that had too many: what that one had not stored comes again."""
     KEPT = "kept"
     """It was about to go, or its lease was in doubt, and it stays."""

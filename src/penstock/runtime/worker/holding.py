@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment.fleet import Fleet
 from penstock.core.handoff.sides import OwnerSide
-from penstock.core.leases.tenure import Loss, Lost
+from penstock.core.leases.tenure import End, Loss, Lost
 from penstock.runtime.shard.admitting import Admission
 from penstock.runtime.shard.choices import ReaderChoices
 from penstock.runtime.shard.origin import Origin
@@ -66,6 +66,8 @@ class Holding:
         """Leases on their way to be held."""
         self.heirs: set[str] = set()
         """Leases of the children of what has ended here: taken at once, and evened out afterwards."""
+        self.stolen: set[str] = set()
+        """Of the claims: what a KCL worker has to notice first that it is no longer its own."""
         self.retreats_until_s = float("-inf")
         """A lease was lost because no write was confirmed: until then others are to have it."""
         self.receiving: Receiving
@@ -123,6 +125,8 @@ class Holding:
 
         keeper = TenureKeeper(self._table, begun, heard, clock=self._clock)
         self.claims[key] = keeper
+        if self.sight.is_robbed(self.sight.leases[key]):
+            self.stolen.add(key)
         self._spawn(self._hold(side, keeper, held, early, self._origin(side)))
 
     def _origin(self, side: ReceiverSide) -> Origin:
@@ -131,7 +135,11 @@ class Holding:
         if row.actual_owner not in (None, self.id):
             return Origin.TAKEN
         if row.actual_owner == self.id:
-            return Origin.HANDED_OVER
+            if self.sight.fleet is not Fleet.KCL3:
+                return Origin.HANDED_OVER
+            lived = self.sight.came_from_living(side.key)  # a leader assigns also what was a dead worker's, or nobody's
+            if lived is not None:
+                return Origin.HANDED_OVER if lived else Origin.TAKEN
         return Origin.CONTINUED if row.checkpoint.is_position else Origin.NEW
 
     async def _hold(
@@ -155,6 +163,11 @@ class Holding:
                 keeper.abandon()
                 await self.receiving.discard(key)
                 return
+            if key in self.stolen and not await self._victim_has_heard(keeper):
+                await self.receiving.discard(key)
+                await asyncio.wait((keeping,))
+                return
+            self.stolen.discard(key)
             one = await self._deliver(key, keeper, origin)
             held.append(one)
             for command in early:
@@ -175,6 +188,7 @@ class Holding:
                 await asyncio.wait((keeping,))
         finally:
             self.claims.pop(key, None)
+            self.stolen.discard(key)
             self.receiving.over(side)
             if (gone := self.held.pop(key, None)) is not None:
                 gone.close()
@@ -185,6 +199,22 @@ class Holding:
                 self.sight.forget_scan()
             keeping.cancel()
             self._changed()
+
+    async def _victim_has_heard(self, keeper: TenureKeeper) -> bool:
+        """A KCL worker from which a lease was stolen reads on until its next renewal: wait for as long, and read ahead
+        meanwhile. False: this worker leaves, or the lease is lost, before anything was delivered.
+        """
+        self.receiving.read_ahead(keeper.row)
+        over = self._spawn(keeper.over())
+        until_s = self._clock() + self._settings.steal_wait_s
+        while (left_s := until_s - self._clock()) > 0 and not over.done():
+            if self.presence.leaving:
+                keeper.tell(End(None))
+                await over
+            await asyncio.wait((over,), timeout=min(left_s, self._settings.look_interval_s))
+        lost = over.done()
+        over.cancel()
+        return not lost
 
     async def _deliver(self, key: str, keeper: TenureKeeper, origin: Origin) -> HeldShard:
         warming = self.receiving.warming.pop(key, None)

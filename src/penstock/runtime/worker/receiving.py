@@ -197,6 +197,11 @@ class Receiving:
         if row.key not in self.warming and row.key not in self.sides and not row.ended:
             self._read_ahead(row, lambda: None)
 
+    def read_ahead(self, row: LeaseRow) -> None:
+        """Of a lease that is this worker's, and whose delivery waits for a while."""
+        if row.key not in self.warming:
+            self._read_ahead(row, lambda: None)
+
     def _read_ahead(self, row: LeaseRow, warm: Callable[[], None]) -> None:
         window = self._open_window(row)
         self.warming[row.key] = WarmUp(self._open_feed(row), self._settings.warm_bytes_max, warm, window)

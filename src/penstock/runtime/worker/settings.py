@@ -33,14 +33,15 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 _WHOLE = ("leases_max", "warm_bytes_max", "dead_letters_at_once_max", "parts_max", "batch_records_max")
+KCL_RENEWALS_PER_FAILOVER = 3
 _NUMBERS = (
     "failover_s", "renew_interval_s", "margin_s", "retry_s", "unconfirmed_max_s", "warm_deadline_s", "drain_deadline_s",
     "look_interval_s", "wait_interval_s", "scan_interval_s", "close_grace_s", "kcl_report_interval_s",
-    "kcl_look_interval_s", "upkeep_interval_s", "dead_letter_timeout_s", "subscriptions_per_s",
+    "kcl_look_interval_s", "kcl_steal_wait_s", "upkeep_interval_s", "dead_letter_timeout_s", "subscriptions_per_s",
 )  # fmt: skip
 _NONE = (
     "leases_max", "renew_interval_s", "margin_s", "retry_s", "unconfirmed_max_s", "scan_interval_s", "dead_letters",
-    "deduplicate", "fan_out", "fan_out_consumer",
+    "deduplicate", "fan_out", "fan_out_consumer", "kcl_steal_wait_s",
 )  # fmt: skip
 _KINDS: dict[str, tuple[type | str, ...]] = {
     "start_at": (StartAt,),
@@ -122,6 +123,12 @@ class WorkerSettings:
     """
     kcl_look_interval_s: float = 60.0
     """How often it is looked at the tables that a KCL 3.x fleet has beside the leases."""
+    kcl_steal_wait_s: float | None = None
+    """After a shard was stolen from a KCL 2.x worker that lives, until it is delivered: that worker reads on until its
+    next renewal fails. One is stolen at a time. None: a third of ``failover_s``, in which the KCL renews, and
+    ``margin_s``. 0: at once. What remains: records that it had handed to its processor by then, and a renewal of
+    its own that comes late.
+    """
     upkeep_interval_s: float = 60.0
     """How often leases that have served are deleted, and holes looked for, by one of the workers. A hole is repaired
     when it was there three times in a row. What failed is tried again after ``failover_s``, if that is sooner.
@@ -205,6 +212,8 @@ class WorkerSettings:
             )
             if not (value := getattr(self, name)) > 0
         ]
+        if self.kcl_steal_wait_s is not None and self.kcl_steal_wait_s < 0:
+            faults.append(f"kcl_steal_wait_s must be at least 0, not {self.kcl_steal_wait_s}")
         if self.warm_deadline_s < 0:
             faults.append(f"warm_deadline_s must be at least 0, not {self.warm_deadline_s}")
         if self.look_interval_s > self.failover_s / 5:
@@ -250,6 +259,12 @@ class WorkerSettings:
     def assignment(self) -> Strategy:
         """The strategy; a function's answers are checked."""
         return Custom(self.strategy) if inspect.isroutine(self.strategy) else cast("Strategy", self.strategy)
+
+    @property
+    def steal_wait_s(self) -> float:
+        """See ``kcl_steal_wait_s``."""
+        chosen = self.kcl_steal_wait_s
+        return self.failover_s / KCL_RENEWALS_PER_FAILOVER + self.times.margin_s if chosen is None else chosen
 
     @property
     def times(self) -> LeaseTimes:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 SCANS_PER_FAILOVER = 2
 SCANS_PER_FAILOVER_BESIDE_KCL = 5
 """By default; the second where only the leases' counters tell who lives, or a leader may have assigned something."""
+MOVING_FAILOVERS = 2 / 3
+"""A counter that has not been seen to move for longer is that of a worker that may be gone: KCL workers renew a lease
+three times in a failover time, and their leader assigns it anew when that is over.
+"""
 FAILOVERS_PER_SCAN_BELOW_LEADER = 2
 """Between scans of all leases, where an index tells which are this worker's."""
 
@@ -56,6 +60,7 @@ class Sight:
         self.members = Members(worker_id, failover_s)
         self._former: set[str] | None = None  # leases that had this worker's name when it came
         self._saw_s: dict[str, float] = {}
+        self._came_from: dict[str, tuple[str, bool]] = {}
         self._held = held
         self._kcl = kcl
         self._glanced_s = float("-inf")
@@ -146,6 +151,9 @@ class Sight:
                 found[key] = row
         self._saw_s.clear()
         ours = list(found.values())
+        self._came_from = {key: one for key, one in self._came_from.items() if key in found}
+        for row in ours:
+            self._note_former(row)
         self._observed.look_at_leases(ours, self.scanned_s)
         self.leases = found
         mine = {row.key for row in ours if row.actual_owner == self.id}
@@ -163,9 +171,28 @@ class Sight:
 
     def saw(self, row: LeaseRow) -> None:
         """A lease was read by itself."""
+        self._note_former(row)
         self.leases[row.key] = row
         self._saw_s[row.key] = self._clock()
         self._observed.look(row.key, row.counter, self._clock(), owner=row.owner)
+
+    def _note_former(self, row: LeaseRow) -> None:
+        """Of a lease that has this worker's name by now: who had it before, and whether its counter moved then."""
+        before = self.leases.get(row.key)
+        if row.actual_owner == self.id and before is not None and before.actual_owner not in (None, self.id):
+            moved = self._observed.unmoved_s(row.key, self._clock()) <= MOVING_FAILOVERS * self._failover_s
+            self._came_from[row.key] = before.actual_owner, moved
+
+    def came_from_living(self, key: str) -> bool | None:
+        """Whether the former owner of a lease that was given to this worker lived then. None: there was none."""
+        owner, moved = self._came_from.get(key, (None, False))
+        return None if owner is None else moved or owner in self.members.rows
+
+    def is_robbed(self, row: LeaseRow) -> bool:
+        """True when a take of this lease is a steal from a KCL worker that renews it, and hears of it later."""
+        owner = row.actual_owner
+        strange = owner is not None and owner != self.id and owner not in self.members.rows
+        return strange and self.fleet is Fleet.KCL2 and self.view(row).unmoved_s <= self._failover_s
 
     def view(self, row: LeaseRow) -> LeaseView:
         """A lease as decisions look at it. What another process of this worker's name has is a stranger's: only silence

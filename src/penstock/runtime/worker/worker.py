@@ -266,6 +266,7 @@ class Worker:
             strategy=settings.assignment,
             rng=self._rng,
             failover_s=settings.failover_s,
+            steal_max=0 if self._holding.stolen else 1,
         )
         self._keep_up(workers)
         self._give(part, workers)

@@ -1,0 +1,65 @@
+"""What a worker knows of whom a lease came from, by what it saw before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock import MemoryLeaseTable
+from penstock.core.leases import Checkpoint, LeaseRow
+from penstock.core.leases.membership import WorkerRow
+from penstock.runtime.worker.sight import MOVING_FAILOVERS, Sight
+
+F = 10.0
+
+
+class Eyes:
+    """A worker's sight, with a clock that is set."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.table = MemoryLeaseTable()
+        self.sight = Sight(
+            "ours", self.table, failover_s=F, streams={None}, held=(), clock=lambda: self.now_s, kcl=None, process="1"
+        )
+
+    def saw(self, owner: str | None, counter: int, **more: str) -> None:
+        self.sight.saw(LeaseRow(key="s", checkpoint=Checkpoint.TRIM_HORIZON, owner=owner, counter=counter, **more))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("waited_s", "lived"), [(0.3 * F, True), (F * (MOVING_FAILOVERS + 0.1), False)])
+def test_whether_the_former_owner_lived_is_told_by_its_counter(waited_s: float, lived: bool) -> None:
+    eyes = Eyes()
+    eyes.saw("kcl", 7)
+    eyes.now_s += 5 * F
+    eyes.saw("kcl", 8)
+    eyes.now_s += waited_s
+    eyes.saw("ours", 9)
+    assert eyes.sight.came_from_living("s") is lived
+
+
+def test_one_that_hands_over_while_the_leader_has_named_this_worker_lived() -> None:
+    eyes = Eyes()
+    eyes.saw("kcl", 7)
+    eyes.now_s += 0.9 * F
+    eyes.saw("ours", 8, checkpoint_owner="kcl")  # still read by its owner, who renews it
+    eyes.now_s += 0.2 * F
+    eyes.saw("ours", 9)
+    assert eyes.sight.came_from_living("s") is True
+
+
+def test_a_lease_that_was_nobodys_came_from_nobody() -> None:
+    eyes = Eyes()
+    eyes.saw(None, 0)
+    eyes.saw("ours", 7)
+    assert eyes.sight.came_from_living("s") is None
+
+
+def test_a_penstock_worker_that_shows_itself_lived() -> None:
+    eyes = Eyes()
+    eyes.saw("theirs", 7)
+    eyes.sight.members.look([replace(WorkerRow(worker_id="theirs", failover_s=F), counter=1)], 0.0)
+    eyes.now_s += 3 * F
+    eyes.saw("ours", 8)
+    assert eyes.sight.came_from_living("s") is True
