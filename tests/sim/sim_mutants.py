@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.assignment import views
+from penstock.core.assignment.births import Birth
 from penstock.core.feeding.cursor import FeedCursor
 from penstock.core.leases import Done, Unknown, lease_row, writes
 from penstock.core.leases import steps as machine
@@ -15,6 +17,7 @@ from penstock.core.leases.membership import Members
 from penstock.core.leases.tenure import State, Tenure
 from penstock.core.ledger import page
 from penstock.core.ledger.by_key import KeyQueue
+from penstock.core.ledger.chain import Chain
 from penstock.core.ledger.dedupe import Rebuild
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import Retry
@@ -22,12 +25,13 @@ from penstock.model import Position
 from penstock.runtime.dead_letters.burying import Burying
 from penstock.runtime.feeds import PollingFeed
 from penstock.runtime.shard import fetching, two_phase
+from penstock.runtime.shard.asking import Asking
 from penstock.runtime.shard.batch import Batch
 from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.runtime.shard.two_phase import PendingChoice
 from penstock.runtime.shard.window_reading import WindowRead
-from penstock.runtime.worker import worker
+from penstock.runtime.worker import shard_leases, worker
 from penstock.runtime.worker.presence import Presence
 from penstock.runtime.worker.stream_part import StreamPart
 from penstock.testing.sim import simulator
@@ -245,6 +249,93 @@ STUCK = {"no progress after healing"}
 OUT_OF_ORDER = {"a key out of order", "a key side by side", "a batch of several keys"}
 
 
+def the_last_write_of_a_tenure_stores_nothing(patch: pytest.MonkeyPatch) -> None:
+    real = machine._storable
+    patch.setattr(machine, "_storable", lambda tenure: None if tenure.state is State.ENDING else real(tenure))
+
+
+def an_owner_that_renews_is_taken_for_one_that_let_go(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(views, "ABANDONED_FAILOVERS", 0.3)
+
+
+def only_who_asks_at_this_moment_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Asking, "__bool__", lambda asking: False)
+
+
+def what_failed_of_a_key_comes_behind_what_is_new(patch: pytest.MonkeyPatch) -> None:
+    real = KeyQueue._next_of
+
+    def fresh_first(queue: Any, lane: Any, records_max: int) -> Any:
+        again, lane.again = lane.again, None if lane.fresh else lane.again
+        try:
+            return real(queue, lane, records_max)
+        finally:
+            lane.again = again
+
+    patch.setattr(KeyQueue, "_next_of", fresh_first)
+
+
+def an_aggregate_is_settled_by_one_of_its_records(patch: pytest.MonkeyPatch) -> None:
+    real = Chain.safe.fget  # type: ignore[attr-defined]
+
+    def whole(chain: Any) -> Checkpoint:
+        safe: Checkpoint = real(chain)
+        return Checkpoint.at(Position(safe.position.sequence_number, 10_000)) if safe.is_position else safe
+
+    patch.setattr(Chain, "safe", property(whole))
+
+
+def the_last_record_of_a_page_settles_it(patch: pytest.MonkeyPatch) -> None:
+    real = page.Page.mark
+
+    def mark(one: Any, place: int) -> bool:
+        done = real(one, place)
+        if done and place == one.count - 1 and one.left:
+            one.mark_all(one.places, one.left)
+        return done
+
+    patch.setattr(page.Page, "mark", mark)
+
+
+def a_position_is_reopened_at_the_tip(patch: pytest.MonkeyPatch) -> None:
+    real = FeedCursor.start
+
+    def start(feed: Any, service_now_s: float, **known: Any) -> Any:
+        at = real(feed, service_now_s, **known)
+        return at if at.sequence_number is None else at._replace(type="LATEST", sequence_number=None)
+
+    patch.setattr(FeedCursor, "start", start)
+
+
+def the_last_record_of_an_answer_is_overlooked(patch: pytest.MonkeyPatch) -> None:
+    real = FeedCursor.take
+
+    def shorter(feed: Any, given: Any, **known: Any) -> Any:
+        fewer = given.records[:-1] if len(given.records) > 1 else given.records
+        return real(feed, given._replace(records=fewer), **known)
+
+    patch.setattr(FeedCursor, "take", shorter)
+
+
+def each_worker_plans_to_have_all(patch: pytest.MonkeyPatch) -> None:
+    deciding = sys.modules["penstock.core.assignment.decide"]
+    real = deciding.plan  # type: ignore[attr-defined]
+
+    def selfish(leases: Any, workers: Any, me: str, strategy: Any, **times: Any) -> Any:
+        return real(leases, [one for one in workers if one.id == me], me, strategy, **times)
+
+    patch.setattr(deciding, "plan", selfish)
+
+
+def children_begin_with_what_comes_from_now_on(patch: pytest.MonkeyPatch) -> None:
+    real = shard_leases.births_at_end
+
+    def late(children: Any, held: Any) -> list[Birth]:
+        return [Birth(one.shard, "LATEST") for one in real(children, held)]
+
+    patch.setattr(shard_leases, "births_at_end", late)
+
+
 def any_plan(plan: FaultPlan) -> bool:
     return True
 
@@ -324,6 +415,18 @@ def several_streams(plan: FaultPlan) -> bool:
     return plan.streams > 1
 
 
+def aggregates(plan: FaultPlan) -> bool:
+    return plan.aggregates
+
+
+def side_by_side(plan: FaultPlan) -> bool:
+    return plan.program in ("any_order", "by_key", "unordered")
+
+
+def reshards(plan: FaultPlan) -> bool:
+    return any(isinstance(fault, Split | Merge) for fault in plan.faults)
+
+
 def outages(plan: FaultPlan) -> bool:
     return any(isinstance(one, Outage) and one.hours > 24 for one in plan.faults) and plan.records_per_s > 5
 
@@ -372,5 +475,15 @@ MUTANTS = [
     (streams_share_their_leases, STUCK | {"a worker ends"}, several_streams),
     (what_was_trimmed_counts_as_silence, {"a loss that nobody tells"}, outages),
     (a_trimmed_shard_is_an_error, {"a worker ends"}, reshards_before_outages),
+    (the_last_write_of_a_tenure_stores_nothing, AGAIN | {"settled and not stored"}, calm_moves),
+    (an_owner_that_renews_is_taken_for_one_that_let_go, TWO_READERS, any_plan),
+    (only_who_asks_at_this_moment_is_waited_for, AGAIN, split_and_moved),
+    (what_failed_of_a_key_comes_behind_what_is_new, OUT_OF_ORDER, by_key),
+    (an_aggregate_is_settled_by_one_of_its_records, AHEAD, aggregates),
+    (the_last_record_of_a_page_settles_it, AHEAD, side_by_side),
+    (a_position_is_reopened_at_the_tip, {"a gap"} | AHEAD | STUCK, moves),
+    (the_last_record_of_an_answer_is_overlooked, {"a gap"} | AHEAD, any_plan),
+    (each_worker_plans_to_have_all, STUCK, moves),
+    (children_begin_with_what_comes_from_now_on, {"a gap"} | AHEAD | STUCK, reshards),
 ]
 """What is done, the rules of which one must be found broken, and the plans in which that can happen."""
