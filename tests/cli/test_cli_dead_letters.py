@@ -52,8 +52,11 @@ def datas(kinesis: Any, stream: str) -> list[tuple[str, bytes]]:
         iterator = kinesis.get_shard_iterator(
             StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
         )["ShardIterator"]
-        records = kinesis.get_records(ShardIterator=iterator)["Records"]
-        found += [(record["PartitionKey"], record["Data"]) for record in records]
+        behind = True
+        while behind:
+            page = kinesis.get_records(ShardIterator=iterator)
+            found += [(record["PartitionKey"], record["Data"]) for record in page["Records"]]
+            iterator, behind = page.get("NextShardIterator"), page["MillisBehindLatest"]
     return sorted(found)
 
 

@@ -76,10 +76,13 @@ class World:
         """The data from there to the shard's present end."""
         iterator: str | None = self.iterator(kind, shard, stream, **more)
         found: list[bytes] = []
+        behind_ms = float("inf")
         while iterator is not None:
             page = self.get(iterator)
             found += [base64.b64decode(record["Data"]) for record in page["Records"]]
-            iterator = page.get("NextShardIterator") if page["Records"] else None
+            nearer = page["Records"] or 0 < page["MillisBehindLatest"] < behind_ms  # not at a trimmed number
+            behind_ms = page["MillisBehindLatest"]
+            iterator = page.get("NextShardIterator") if nearer else None
         return found
 
     def shards(self, stream: str = "s", **more: Any) -> list[Any]:

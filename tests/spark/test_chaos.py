@@ -36,7 +36,8 @@ async def history(seed: int) -> None:
         listing_interval_s=rng.choice([0.0, 60.0]),
     )
     with LocalKinesis(seed=seed) as local:
-        local.set_limits(per_shard=True, put_records_per_s=1e9, put_bytes_per_s=1e12)
+        span_s = random.Random(f"pages {seed}").choice([3_600, 1_800, 900])  # of the log: empty pages over a silence
+        local.set_limits(per_shard=True, put_records_per_s=1e9, put_bytes_per_s=1e12, page_span_s=span_s)
 
         def wire(tag: str) -> Wire:
             return Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag=tag))

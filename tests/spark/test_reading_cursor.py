@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from penstock.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
 from penstock.aws.settings import WireSettings
+from penstock.core.feeding.silence import BARREN_PAGES_MAX
 from penstock.errors import DataLossError, StalledError, TransportError
-from penstock.spark.cursor import EMPTY_PAGES_MAX, EMPTY_PAUSE_S, RangeCursor
+from penstock.spark.cursor import EMPTY_PAUSE_S, RangeCursor
 from penstock.spark.ranges import EndKind, ReadSettings, ShardRange
 
 BASE = 49590338271490256608559692538361571095921575989136588898
@@ -40,7 +41,7 @@ def take(reading: RangeCursor, answer: GetRecordsPage, spent_s: float = 0.1) -> 
     return [int(record.sequence_number) - BASE for record in reading.take(answer, spent_s)]
 
 
-EMPTY = page()
+EMPTY = page(behind_ms=86_400_000)
 TIP = page(behind_ms=0)
 
 
@@ -187,7 +188,7 @@ def test_a_trimmed_inclusive_end_is_a_loss() -> None:
 
 def test_a_trimmed_sequence_number_is_tried_by_time_after_some_empty_pages() -> None:
     reading = cursor(shard_range(3, EndKind.EXCLUSIVE, 9), fail=False)
-    for _ in range(EMPTY_PAGES_MAX):
+    for _ in range(BARREN_PAGES_MAX):
         assert take(reading, EMPTY) == []
         assert reading.pause_s == EMPTY_PAUSE_S
     assert reading.iterator is None
@@ -198,10 +199,10 @@ def test_a_trimmed_sequence_number_is_tried_by_time_after_some_empty_pages() -> 
 
 def test_empty_pages_before_the_first_record_are_no_loss() -> None:
     reading = cursor(shard_range(3, EndKind.EXCLUSIVE, 9))
-    for _ in range(EMPTY_PAGES_MAX):
+    for _ in range(BARREN_PAGES_MAX):
         take(reading, EMPTY)
     assert reading.start() == IteratorAt.at_timestamp(BORN_S + 3)
-    for _ in range(EMPTY_PAGES_MAX):
+    for _ in range(BARREN_PAGES_MAX):
         take(reading, EMPTY)
     assert reading.iterator == "next"
     assert take(reading, page(1, 2, 3, 4)) == [3, 4]
@@ -214,7 +215,7 @@ def test_what_was_trimmed_after_the_last_record_read_is_noticed() -> None:
     take(reading, page(3, 5))
     reading.iterator = None
     reading.start()
-    for _ in range(EMPTY_PAGES_MAX):
+    for _ in range(BARREN_PAGES_MAX):
         take(reading, EMPTY)
     assert reading.start() == IteratorAt.at_timestamp(BORN_S + 5)
     with pytest.raises(DataLossError, match=f"record {BASE + 5} .* is trimmed; the oldest record left is {BASE + 8}"):
@@ -282,7 +283,7 @@ def test_the_tip_before_the_end_is_an_error_in_the_end(kind: EndKind) -> None:
     end = None if kind is EndKind.SHARD_END else 9
     reading = cursor(shard_range(3, kind, end), fail=False, no_progress_s=10.0)
     take(reading, page(3, 4))
-    for _ in range(EMPTY_PAGES_MAX + 5):
+    for _ in range(BARREN_PAGES_MAX + 5):
         assert take(reading, TIP, 1.0) == []
     with pytest.raises(StalledError) as caught:
         take(reading, TIP, 1.0)
@@ -294,7 +295,7 @@ def test_the_tip_before_the_end_is_an_error_in_the_end(kind: EndKind) -> None:
 def test_coming_back_to_the_last_record_is_no_progress() -> None:
     reading = cursor(shard_range(3, EndKind.EXCLUSIVE, 9), fail=False, no_progress_s=10.0)
     take(reading, page(3, 4))
-    for _ in range(EMPTY_PAGES_MAX):
+    for _ in range(BARREN_PAGES_MAX):
         take(reading, TIP, 1.0)
     assert reading.start() == IteratorAt.at_timestamp(BORN_S + 4)
     assert take(reading, page(4), 1.0) == []
@@ -318,3 +319,23 @@ def test_a_call_that_keeps_failing_is_told_as_the_cause() -> None:
     with pytest.raises(StalledError, match="connection reset") as caught:
         reading.check_time(10.0, failure)
     assert caught.value.__cause__ is failure
+
+
+@pytest.mark.parametrize("end", [9, None])
+def test_a_silence_that_is_crossed_is_progress_however_long_it_takes(end: int | None) -> None:
+    reading = cursor(shard_range(3, EndKind.SHARD_END if end is None else EndKind.EXCLUSIVE, end), no_progress_s=10.0)
+    assert take(reading, page(3, behind_ms=90_000_000)) == [3]
+    for hour in range(24, 0, -1):
+        assert take(reading, page(behind_ms=hour * 3_600_000), 9.0) == []
+        assert reading.iterator == "next", "it is not asked for anew"
+    assert take(reading, page(8, 9)) == ([8, 9] if end is None else [8])
+    assert not reading.lost
+
+
+def test_an_iterator_that_comes_no_nearer_is_no_progress() -> None:
+    reading = cursor(shard_range(3, EndKind.EXCLUSIVE, 9, at_risk=True), no_progress_s=30.0)
+    for hour in range(24, 20, -1):
+        take(reading, page(behind_ms=hour * 3_600_000), 9.0)
+    with pytest.raises(StalledError, match="an empty page 75600000 ms behind the tip"):
+        for _ in range(5):
+            take(reading, page(behind_ms=75_600_000), 9.0)

@@ -38,6 +38,9 @@ def command(
     limits: Annotated[bool, typer.Option(help="Enforce AWS's limits on shards and calls.")] = False,
     settle: Settle = 0.0,
     origin: Origin = None,
+    page_span: Annotated[
+        float, typer.Option(help="Seconds of a shard's log that one GetRecords crosses: silence gives empty pages.")
+    ] = 3600.0,
     data: Annotated[Path | None, typer.Option(help="Folder that keeps the data across restarts.")] = None,
     fsync: Annotated[bool, typer.Option(help="With --data: every change is on the disk first.")] = False,
     tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS with a certificate made now.")] = False,
@@ -66,6 +69,7 @@ def command(
         limits=limits,
         stream_settle_s=settle,
         origins=tuple(origin or ()),
+        page_span_s=page_span,
         data=_text(data),
         fsync=fsync,
         tls=tls,

@@ -47,7 +47,7 @@ class LocalServer:
     def __init__(self, settings: LocalSettings) -> None:
         self.settings = settings
         self.clock = VirtualClock(settings.clock_start_s, running=settings.clock_running)
-        self.limits = Limits(per_shard=settings.limits, api=settings.limits)
+        self.limits = Limits(per_shard=settings.limits, api=settings.limits, page_span_s=settings.page_span_s)
         """Shared with the model: what is set here holds from the next call on."""
         self.faults = FaultPlan()
         self.counters = Counters()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 import msgspec
 
 from penstock.errors import OptionError
+from penstock.local.model.limits import PAGE_SPAN_S
 
 DEFAULT_PORT = 4567
 PORT_MAX = 65_535
@@ -36,6 +38,9 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     account_id: str = DEFAULT_ACCOUNT_ID
     limits: bool = False
     """Enforce AWS's limits per shard (reads, writes) and per operation. Switchable later."""
+    page_span_s: Annotated[float, msgspec.Meta(gt=0)] = PAGE_SPAN_S
+    """One GetRecords crosses at most so much of a shard's log, in the time of its arrivals: silence is answered by
+    empty pages that are behind, as AWS does. Switchable later (``set_limits``)."""
     shard_quota: int = 1000
     stream_settle_s: float = 0.0
     """How long a stream stays CREATING, UPDATING or DELETING, in the service's time."""

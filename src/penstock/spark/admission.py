@@ -63,7 +63,8 @@ class Profile:
         self._times = [one.arrival_ms for one in seen]
         self._rows = list(accumulate((one.rows for one in seen), initial=0))
         self._sizes = list(accumulate((one.size for one in seen), initial=0))
-        self._last_ms = self._times[-1] if seen else 0
+        # Nothing came in a silence that is crossed.
+        self._last_ms = max(self._times[-1], lookahead.reached_ms) if seen else 0
         self._open = bool(seen) and lookahead.beyond is Beyond.UNKNOWN
         self._rate = lookahead.rate()
         rows, size = self._rows[-1], self._sizes[-1]

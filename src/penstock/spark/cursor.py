@@ -7,9 +7,10 @@ A range is bounded by records that the driver saw, so each answer of the service
 - an end that was seen must come too. If the log goes on without it, it was trimmed meanwhile, and what lay
   before it may be gone as well;
 - a shard that ends, or a tip that is reached, before the range's end: an error, never the end of the range;
-- at a *trimmed* sequence number AWS answers with empty pages for ever. So after a few of them the range is
-  started again at the arrival time of the last record that was known to exist: from a trimmed time the log
-  starts at its oldest record.
+- empty pages that come nearer to the tip cross a silence: they are progress, however many;
+- at a *trimmed* sequence number AWS answers with empty pages that come no nearer, for ever. So after a few of them
+  the range is started again at the arrival time of the last record that was known to exist: from a trimmed time the
+  log starts at its oldest record.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from penstock.aws.kinesis import IteratorAt
+from penstock.core.feeding.silence import Meaning, Silence
 from penstock.errors import DataLossError, StalledError
 from penstock.spark.ranges import EndKind
 
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("penstock.spark")
 
-EMPTY_PAGES_MAX = 4
-"""After so many empty pages in a row, a read that started at a sequence number starts again by time."""
 EMPTY_PAUSE_S = 0.25
 """Before the next call after an empty page: within the 5 calls a second that all readers of a shard share."""
 TRIMMED_WAIT_SHARE = 0.1
@@ -61,7 +61,7 @@ class RangeCursor:
         self._anchor_is_read = False
         self._anchor_is_met = False
         self._by_time = range_.at_risk
-        self._empty_pages = 0
+        self._silence = Silence()
 
     def start(self) -> IteratorAt:
         """Where to ask for an iterator when there is none: at the first record, or at the last one read.
@@ -70,6 +70,7 @@ class RangeCursor:
         trimmed behind it.
         """
         self._anchor_is_met = False
+        self._silence.begin()
         return IteratorAt.at_timestamp(self._anchor_s) if self._by_time else IteratorAt.at_sequence(self._anchor)
 
     def take(self, page: GetRecordsPage, spent_s: float) -> list[WireRecord]:
@@ -82,6 +83,7 @@ class RangeCursor:
         taken: list[WireRecord] = []
         if page.records:
             taken = self._within(page.records)
+            self._silence.records(page.millis_behind_latest)
             self.pause_s = 0.0
         if taken:
             self._progressed(taken[-1])
@@ -179,7 +181,6 @@ class RangeCursor:
         self._anchor_s = int(last.approximate_arrival_timestamp)
         self._anchor_is_read = True
         self._by_time = False
-        self._empty_pages = 0
         self.waited_s = 0.0
 
     def _shard_ended(self) -> None:
@@ -192,11 +193,16 @@ class RangeCursor:
         self.done = True
 
     def _nothing_came(self, page: GetRecordsPage) -> None:
-        """An empty page: normal while behind; at the tip the service may lag; at a trimmed record it never ends."""
-        self._empty_pages += 1
+        """An empty page: over a silence it is progress; at the tip the service may lag; at a trimmed record there is no
+        end of them.
+        """
+        meaning = self._silence.empty(page.millis_behind_latest, is_last=False, asked_s=None)
         self.pause_s = EMPTY_PAUSE_S
-        at_tip = page.millis_behind_latest == 0
-        if not self._by_time and self._empty_pages >= EMPTY_PAGES_MAX:
+        if meaning is Meaning.CROSSING:
+            self.waited_s = 0.0
+            return
+        at_tip = meaning is Meaning.TIP
+        if not self._by_time and self._silence.leads_nowhere:
             self._start_by_time()
             return
         if at_tip and self._by_time and self.range.at_risk and not self._anchor_is_met:
@@ -209,7 +215,6 @@ class RangeCursor:
 
     def _start_by_time(self) -> None:
         self._by_time = True
-        self._empty_pages = 0
         self.iterator = None
 
     def _lose(self, what: str) -> None:

@@ -112,8 +112,10 @@ class Driver:
             **shown,
             "cutMs": planner.offset.cut_ms,
             "lagMs": planner.lag_ms(),
+            "leftOutShards": len(planner.waits.left_out),
             "possibleLosses": planner.losses.count,
             "shards": len(planner.offset.shards),
+            "silentShards": len(planner.waits.shards),
             "unreadShards": len(planner.offset.unread()),
         }
 
@@ -196,12 +198,12 @@ class Driver:
         if planner is None:
             stored = None if is_initial(start) or start is None else StreamOffset.from_dict(start)
             planner = await self._begun(stored)
-        until_ms = planner.service_ms_upper() if self._all_next else self._target_ms
-        self._all_next = False
+        at_once, self._all_next = self._all_next, False
+        until_ms = planner.service_ms_upper() if at_once else self._target_ms
         if until_ms is not None:
             await self._until(planner, until_ms)
         before, began_s = planner.offset, time.monotonic()
-        offset = await planner.plan(until_ms=until_ms, capped=capped)
+        offset = await planner.plan(until_ms=until_ms, capped=capped, at_once=at_once)
         if not planner.more and self._target_ms is None:
             has_data = offset is not before or planner.is_waiting
             idle_s = self._options.poll_interval_s

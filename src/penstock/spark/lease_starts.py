@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from penstock.spark.loss import LossPolicy
     from penstock.spark.probing import Probes
 
-EMPTY_PAGES_MAX = 10
-"""So many empty pages where a certain record should come first: it is trimmed."""
-
 
 class LeaseStarts:
     """Finds the position of each shard from the leases, and from the stream where they do not tell enough."""
@@ -92,9 +89,7 @@ class LeaseStarts:
         """Behind the record that the checkpoint names. It is looked at: its time tells what may be lost."""
         done = row.checkpoint.position
         asked = ShardPosition(Kind.NEXT, 0, done.sequence_number)
-        look = await ShardProbe(self._probes, row.key).open(
-            asked, by_time=False, records_max=1, empty_pages_max=EMPTY_PAGES_MAX
-        )
+        look = await ShardProbe(self._probes, row.key).open(asked, by_time=False, records_max=1)
         first = look.first
         if first is not None and first.sequence_number == done.sequence_number:
             whole = done.sub_sequence_number >= first.rows - 1

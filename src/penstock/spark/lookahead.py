@@ -56,11 +56,21 @@ class Lookahead:
     """The service's time (at least) when the tip was last seen."""
     quiet: bool = False
     """The last answer was an empty page at the tip: nothing comes for now."""
+    reached_ms: int = 0
+    """Up to this time (of the service) nothing arrived behind the last record seen, or behind the position: so much
+    silence the iterator has crossed. 0: none."""
+    stands: bool = False
+    """The last pages were empty and came no nearer to the tip."""
 
     @property
     def first(self) -> Seen | None:
         """The next record to read, if it was seen."""
         return self.records[0] if self.records else None
+
+    @property
+    def crossing(self) -> bool:
+        """True when the iterator is somewhere in a silence: no record, no tip and no end was found yet."""
+        return self.beyond is Beyond.UNKNOWN and not self.records
 
     @property
     def exhausted(self) -> bool:
@@ -75,7 +85,7 @@ class Lookahead:
         for seen in self.records[1:]:
             if seen.arrival_ms >= cut_ms:
                 return Bound(EndKind.EXCLUSIVE, seen.sequence_number, seen.arrival_ms)
-        if self.beyond is Beyond.TIP:
+        if self.beyond is Beyond.TIP or (self.beyond is Beyond.UNKNOWN and self.reached_ms >= cut_ms):
             last = self.records[-1]
             return Bound(EndKind.INCLUSIVE, last.sequence_number, last.arrival_ms)
         if self.beyond is Beyond.END:
@@ -96,7 +106,7 @@ class Lookahead:
         assert bound.sequence_number is not None
         first_left = bound.sequence_number + (bound.kind is EndKind.INCLUSIVE)
         left = [seen for seen in self.records if seen.sequence_number >= first_left]
-        return Lookahead(left, self.beyond, self.iterator, self.asked_s, self.tip_seen_ms)
+        return Lookahead(left, self.beyond, self.iterator, self.asked_s, self.tip_seen_ms, self.reached_ms)
 
     def rate(self) -> tuple[float, float] | None:
         """(rows, bytes) per millisecond as sampled; None when two records were not seen."""

@@ -69,6 +69,8 @@ def loss_at(shard_id: str, position: ShardPosition, look: Lookahead, horizon_ms:
         if first == position.sequence_number:
             return None
         found = f"the next record there is {first}" if first is not None else "nothing is left behind it"
+        if look.crossing:
+            found = "a long silence follows it"
         return Loss(shard_id, True, f"{position.sequence_number} is the next to read, but it is trimmed; {found}")
     if position.kind is Kind.AFTER:
         if not by_time or first == position.sequence_number:

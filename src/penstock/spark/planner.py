@@ -8,6 +8,7 @@ but a few records per shard.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from types import MappingProxyType
 from penstock.aws.kinesis import KinesisClient, StreamSummary
 from penstock.core.leases.row import LeaseRow
 from penstock.core.lineage import Lineage
-from penstock.errors import InvalidArgumentError, NotFoundError, StalledError
+from penstock.errors import InvalidArgumentError, NotFoundError
 from penstock.model import StartAt, StreamName
 from penstock.spark import grouping
 from penstock.spark.admission import (
@@ -33,9 +34,12 @@ from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
 from penstock.spark.loss import LossPolicy
 from penstock.spark.offsets import RangeStart, StreamOffset
 from penstock.spark.positions import Kind, ShardPosition
-from penstock.spark.probing import OUTAGE_S, Probes, patience, together
+from penstock.spark.probing import CROSSING_PAGES_MAX, OUTAGE_S, PROBE_PAGES_MAX, Probes, patience, together
 from penstock.spark.ranges import EndKind, ShardRange
-from penstock.spark.shards import ShardBook, ShardState
+from penstock.spark.shards import ShardBook, ShardState, nothing_came
+from penstock.spark.waiting import CutWait, Waits
+
+log = logging.getLogger("penstock.spark")
 
 CUT_LAG_MS = 500
 """How far behind the service's clock a live batch is cut: most busy shards then have a record after the cut."""
@@ -53,6 +57,12 @@ LOOK_RECORDS_MAX = 10_000
 """What one call gives at most (AWS API reference, GetRecords)."""
 ENOUGH = 0.75
 """A batch that is expected to have this part of its cap is not worth more samples."""
+TAIL_RECORDS = 100
+"""Records that are read on from a look where the shard is silent at the cut."""
+STANDING_PLANS_MAX = 3
+"""Plans up to a fixed end that find unread records and no end for them, before that is an error."""
+CROSSING_KEPT_S = 10.0
+"""How far shards have come over a silence is written down about so often, in a batch without rows if need be."""
 SAMPLE_SHARE = 0.5
 """The samples of all shards are at most this part of a capped batch, where that is fewer records."""
 
@@ -73,6 +83,8 @@ class PlanSettings:
     """For how long a call is repeated before the plan fails."""
     calls_max: int = 64
     """Calls that are under way at the same time."""
+    crossing_pages_max: int = CROSSING_PAGES_MAX
+    """Empty pages that one look follows over a silence."""
 
 
 @dataclass(slots=True)
@@ -81,6 +93,13 @@ class _End:
 
     bound: Bound
     behind: Lookahead
+
+    def short_ms(self, cut_ms: int) -> int | None:
+        """Where the shard is in a silence that is not crossed up to the cut; None where it holds nothing more."""
+        behind = self.behind
+        if self.bound.kind is not EndKind.INCLUSIVE or not behind.crossing or behind.reached_ms >= cut_ms:
+            return None
+        return max(behind.reached_ms, self.bound.witness_ms)
 
 
 class Planner:
@@ -102,6 +121,7 @@ class Planner:
             client,
             stream,
             asyncio.Semaphore(settings.calls_max),
+            crossing_pages_max=settings.crossing_pages_max,
             monotonic=monotonic,
             retry=patience(settings.outage_s),
         )
@@ -111,6 +131,8 @@ class Planner:
         self._until_ms: int | None = None
         self._began_s = 0.0
         """When the newest plan began: all shards that it looks at are due together."""
+        self._wait = CutWait()
+        self._written_s = monotonic()
         self.more = False
         """The newest batch was cut before all that could be read: the next one need not wait."""
 
@@ -151,46 +173,72 @@ class Planner:
             self.losses.count += stored.losses
         self._offset = await self._book.begin(stored, leases)
 
-    async def plan(self, *, until_ms: int | None = None, capped: bool = True) -> StreamOffset:
+    async def plan(self, *, until_ms: int | None = None, capped: bool = True, at_once: bool = False) -> StreamOffset:
         """The end of the next batch; the same offset as before when there is nothing to read.
 
         ``until_ms``: cut no batch later than this time (AvailableNow); it must not be ahead of the service's clock.
-        Without it, a batch is cut a little before now.
+        Without it, a batch is cut a little before now. While shards are searched over a long silence, a batch without
+        rows keeps how far they have come; ``at_once``: there is none, the batch waits for all of them.
         """
         caps = self._settings.caps if capped else UNCAPPED
         # A shard that was closed before a frozen end must be known as closed: else its tip looks like the end of all.
         frozen, self._until_ms = until_ms is not None and until_ms != self._until_ms, until_ms
         await self._book.refresh(now=frozen)
         try:
-            return await self._plan(until_ms, caps)
+            return await self._plan(until_ms, caps, at_once)
         except (NotFoundError, InvalidArgumentError):
             # An iterator or a shard that is gone: the stream may be another one by now, or what was unread of the
             # shard is past the retention. Or this machine's clock was set forward, which the answers put right.
             await self._book.refresh(now=True)
-            return await self._plan(until_ms, caps)
+            return await self._plan(until_ms, caps, at_once)
 
-    async def _plan(self, until_ms: int | None, caps: Caps) -> StreamOffset:
-        self.more, self._began_s = False, self._monotonic()
-        self._book.doubt_old()
-        await self._look_around()
-        latest_ms = until_ms if until_ms is not None else self.service_ms() - CUT_LAG_MS
-        unread = [state for state in self._book.startable() if _unread_before(state, latest_ms)]
+    async def _plan(self, until_ms: int | None, caps: Caps, at_once: bool) -> StreamOffset:
+        standing = 0
+        while True:
+            self.more, self._began_s = False, self._monotonic()
+            self._book.doubt_old()
+            await self._look_around()
+            latest_ms = until_ms if until_ms is not None else self.service_ms() - CUT_LAG_MS
+            waits = self._waits(latest_ms)
+            if until_ms is None:
+                return await self._plan_before(latest_ms, waits, caps)
+            # Up to a fixed end no shard may be left out: each is followed for as long as it moves.
+            self._check_waits(waits)
+            searched = waits.shards or waits.left_out
+            if searched and at_once:
+                continue
+            before = self._offset
+            offset = await self._plan_before(latest_ms, waits, caps)
+            if offset is not before:
+                return offset
+            unread = [state for state in self._book.startable() if _unread_before(state, latest_ms)]
+            if not searched and not unread:
+                return offset
+            standing += not searched
+            if standing >= STANDING_PLANS_MAX:
+                raise nothing_came(unread[0].shard_id)
+
+    async def _plan_before(self, latest_ms: int, waits: Waits, caps: Caps) -> StreamOffset:
+        """A batch that is cut at a time, or where the slowest shard is."""
+        until_ms = latest_ms if waits.until_ms is None else min(latest_ms, waits.until_ms)
+        unread = [state for state in self._book.startable() if _unread_before(state, until_ms)]
+        self.more = bool(waits.shards)
         if not unread:
-            return self._without_rows(latest_ms)
-        cut_ms, ends = await self._choose(unread, latest_ms, caps)
-        cut_ms, ends = await self._cut_at_generation(unread, cut_ms, ends)
-        self.more = cut_ms < latest_ms
+            return self._without_rows(until_ms)
+        cut_ms, ends = await self._choose(unread, until_ms, caps)
+        cut_ms, ends = await self._cut_in_step(unread, cut_ms, ends)
+        self.more = self.more or cut_ms < latest_ms
         return self._take(cut_ms, ends)
 
     async def plan_whole(self, until_ms: int) -> StreamOffset:
         """One batch from where the query stands to a time, for a batch read."""
-        await self._look_around()
-        unread = []
-        for state in self._book.startable():
-            if _look(state).beyond is Beyond.UNKNOWN and not _look(state).records:
-                raise _nothing_came(state)
-            if _unread_before(state, until_ms):
-                unread.append(state)
+        while True:  # shards that were followed to their ends make room for their children
+            await self._look_around()
+            startable = self._book.startable()
+            if not any(_crosses(state, until_ms) for state in startable):
+                break
+            await self._cross(startable, until_ms)
+        unread = [state for state in self._book.startable() if _unread_before(state, until_ms)]
         return self._draft(until_ms, await self._ends(unread, until_ms, LOOK_RECORDS, whole=True))
 
     def ranges(self, offset: StreamOffset) -> list[ShardRange]:
@@ -200,6 +248,71 @@ class Planner:
     async def check(self, ranges: Iterable[ShardRange]) -> list[ShardRange]:
         """The ranges that can still be read, wholly or in part; losses are reported by the policy."""
         return await self._book.check(list(ranges))
+
+    # --- silence ---------------------------------------------------------------------------------------------------
+
+    @property
+    def waits(self) -> Waits:
+        """For which shards the cut of the newest plan waited."""
+        return self._wait.now
+
+    def _waits(self, latest_ms: int) -> Waits:
+        """Which shards cross a silence, after they were looked at."""
+        crossing = [state for state in self._book.startable() if _crosses(state, latest_ms)]
+        before = self._wait.now
+        waits = self._wait.looked({state.shard_id: state.reached_ms() for state in crossing}, self._monotonic())
+        for shard_id in set(waits.left_out) - set(before.left_out):
+            log.warning(
+                "stream %s, shard %s: its next record was searched for long, over a silence; other shards wait for it "
+                "no more, so its rows may come later than theirs, and a watermark may take them for late",
+                self._probes.stream,
+                shard_id,
+            )
+        return waits
+
+    def _check_waits(self, waits: Waits) -> None:
+        """What must be read up to an end cannot leave a shard out; one that moves is waited for, however long."""
+        for shard_id in waits.left_out:
+            if self._wait.stands(shard_id, self._monotonic()):
+                raise nothing_came(shard_id)
+
+    async def _cross(self, states: Iterable[ShardState], until_ms: int) -> None:
+        """Looks on until each of these shards has its next record seen, or nothing before that time. StalledError."""
+        wait = CutWait()
+        looked = list(states)
+        while crossing := [state for state in looked if _crosses(state, until_ms)]:
+            now_s = self._monotonic()
+            wait.looked({state.shard_id: state.reached_ms() for state in crossing}, now_s)
+            for state in crossing:
+                if wait.stands(state.shard_id, now_s):
+                    raise nothing_came(state.shard_id)
+            await together(self._look(state) for state in crossing)
+
+    async def _cut_in_step(
+        self, unread: list[ShardState], cut_ms: int, ends: dict[str, _End]
+    ) -> tuple[int, dict[str, _End]]:
+        """Cuts earlier where a shard is in a silence that is not crossed yet, and at a reshard where that is due."""
+        while True:
+            cut_ms, ends = await self._cut_at_generation(unread, cut_ms, ends)
+            slowest_ms = self._slowest_ms(cut_ms, ends)
+            if slowest_ms is None:
+                return cut_ms, ends
+            cut_ms = slowest_ms
+            ends = await self._ends(unread, cut_ms, LOOK_RECORDS)
+
+    def _slowest_ms(self, cut_ms: int, ends: dict[str, _End]) -> int | None:
+        """How far the slowest shard has come that ends in a silence before the cut, or whose parents end here."""
+        finished = {shard_id for shard_id, end in ends.items() if end.bound.kind is EndKind.SHARD_END}
+        reached = [short_ms for end in ends.values() if (short_ms := end.short_ms(cut_ms)) is not None]
+        reached += [
+            state.reached_ms()
+            for state in self._book.states.values()
+            if not finished.isdisjoint(state.shard.parents)
+            and self._book.may_start(state, finished)
+            and _crosses(state, cut_ms)
+            and 0 < _look(state).reached_ms < cut_ms
+        ]
+        return min(reached, default=None)
 
     # --- looking -------------------------------------------------------------------------------------------------
 
@@ -228,14 +341,15 @@ class Planner:
         return not look.quiet or state.pace.due(self._began_s)
 
     async def _look(self, state: ShardState) -> None:
-        state.pace.looked(self._began_s, self._settings.poll_interval_s)
-        if state.look is None:
+        if state.look is None or not state.look.crossing:  # else it is followed, and not polled
+            state.pace.looked(self._began_s, self._settings.poll_interval_s)
+        if state.look is None or state.stored:
             state.look = await self._book.open(state, LOOK_RECORDS)
             return
         more = await state.probe.extend(state.look, state.stored_form(), LOOK_RECORDS)
         if self._book.overtaken(state):
             # The answer says how late it is: this machine stood still, and what was trimmed meanwhile is not in it.
-            state.position, state.stored, state.look = state.stored_form(), True, None
+            self._book.doubt(state)
             more = await self._book.open(state, LOOK_RECORDS)
         state.look = more
 
@@ -300,8 +414,8 @@ class Planner:
 
     async def _sample(self, state: ShardState, records_max: int) -> None:
         look = _look(state)
-        if look.beyond is Beyond.UNKNOWN and len(look.records) < records_max // 2:
-            state.look = await state.probe.extend(look, state.position, records_max)
+        if look.beyond is Beyond.UNKNOWN and len(look.records) < records_max // 2 and not look.reached_ms:
+            state.look = await state.probe.extend(look, state.position, records_max, pages_max=PROBE_PAGES_MAX)
 
     async def _ends(
         self, unread: list[ShardState], cut_ms: int, records_max: int, *, whole: bool = False
@@ -318,10 +432,12 @@ class Planner:
                     ends[state.shard_id] = end
                     if end.bound.kind is EndKind.SHARD_END:
                         ended.append(state)
-            generation = await self._next_generation(ended, ends, cut_ms)
+            generation = await self._next_generation(ended, ends, cut_ms, whole=whole)
         return ends
 
-    async def _next_generation(self, ended: list[ShardState], ends: dict[str, _End], cut_ms: int) -> list[ShardState]:
+    async def _next_generation(
+        self, ended: list[ShardState], ends: dict[str, _End], cut_ms: int, *, whole: bool
+    ) -> list[ShardState]:
         """The children that may start when these shards have ended, and have rows before the cut."""
         finished = {shard_id for shard_id, end in ends.items() if end.bound.kind is EndKind.SHARD_END}
         ready: list[ShardState] = []
@@ -329,6 +445,8 @@ class Planner:
         while fresh:
             children = [state for state in await self._book.children_of(fresh) if self._book.may_start(state, finished)]
             await together(self._look(state) for state in children if state.look is None)
+            if whole:
+                await self._cross(children, cut_ms)
             fresh = [state for state in children if _look(state).exhausted]
             finished.update(state.shard_id for state in fresh)
             ready += [state for state in children if _unread_before(state, cut_ms)]
@@ -348,11 +466,16 @@ class Planner:
         if after.beyond is Beyond.END:
             bound = Bound(EndKind.SHARD_END, None, look.records[-1].arrival_ms)
             return _End(bound, look.behind(bound))
-        if after.beyond is Beyond.TIP:
+        if look.beyond is Beyond.UNKNOWN:  # a sparse shard is known as a whole by reading on, up to the cut or so
+            more = TAIL_RECORDS if after.beyond is Beyond.TIP or after.reached_ms else records_max
+            state.look = look = await state.probe.extend(look, state.position, more)
+        bound = look.bound(cut_ms)
+        if bound is None and look.reached_ms:
+            bound = Bound(EndKind.INCLUSIVE, look.records[-1].sequence_number, look.records[-1].arrival_ms)
+        if bound is None and (after.beyond is Beyond.TIP or after.reached_ms):
             bound, behind = await state.probe.tail(look, cut_ms, whole=whole)
             return None if bound.sequence_number == first and bound.kind is EndKind.EXCLUSIVE else _End(bound, behind)
-        state.look = look = await state.probe.extend(look, state.position, records_max)
-        bound = look.bound(cut_ms) or look.last_resort()
+        bound = bound or look.last_resort()
         return None if bound is None else _End(bound, look.behind(bound))
 
     async def _whole_end(self, state: ShardState, cut_ms: int, records_max: int) -> _End:
@@ -361,7 +484,13 @@ class Planner:
         while True:
             end = await self._end(state, cut_ms, records_max, whole=True)
             if end is None:
-                raise _nothing_came(state)
+                raise nothing_came(state.shard_id)
+            if end.short_ms(cut_ms) is not None:
+                state.look = end.behind
+                await self._cross([state], cut_ms)
+                if _unread_before(state, cut_ms):
+                    continue
+                end = _ended(end, _look(state))
             if end.bound.kind is not EndKind.EXCLUSIVE or end.bound.witness_ms >= cut_ms:
                 state.look = look
                 return end
@@ -433,6 +562,7 @@ class Planner:
         if not ends:
             return self._without_rows(cut_ms)
         self._offset = self._draft(cut_ms, ends)
+        self._written_s = self._monotonic()
         for shard_id, end in ends.items():
             state = self._book.states[shard_id]
             state.position = self._offset.shards[shard_id]
@@ -448,20 +578,28 @@ class Planner:
         fresh = self._draft(cut_ms, {})
         if self._offset is not None:
             old_before_ms = self.service_ms() - self._book.retention_ms // 4
-            stale = any(
-                position.kind is not Kind.ENDED
-                and position.witness_ms < old_before_ms
-                and fresh.shards.get(shard_id, position) != position
+            crossing = {*self._wait.now.shards, *self._wait.now.left_out}
+            moved = {
+                shard_id
                 for shard_id, position in self._offset.shards.items()
-            )
-            if not stale:
+                if position.kind is not Kind.ENDED and fresh.shards.get(shard_id, position) != position
+            }
+            stale = any(self._offset.shards[one].witness_ms < old_before_ms for one in moved - crossing)
+            kept = moved.isdisjoint(crossing) or self._monotonic() - self._written_s < CROSSING_KEPT_S
+            if kept and not stale:
                 return self._offset
         self._offset = fresh
+        self._written_s = self._monotonic()
         return fresh
 
     def lag_ms(self) -> int:
-        """How long the oldest unread record that is known has been waiting, in milliseconds; 0 when none is."""
-        waiting = [s.look.first.arrival_ms for s in self._book.states.values() if s.look is not None and s.look.first]
+        """How long the oldest unread record that is known has been waiting, or how far behind a shard is that crosses a
+        silence, in milliseconds; 0 when there is neither.
+        """
+        states = self._book.states
+        waiting = [s.look.first.arrival_ms for s in states.values() if s.look is not None and s.look.first]
+        crossing = (states[one] for one in (*self.waits.shards, *self.waits.left_out) if one in states)
+        waiting += [max(one.reached_ms(), self._book.horizon_ms()) for one in crossing]
         return max(0, self.service_ms() - min(waiting)) if waiting else 0
 
 
@@ -476,11 +614,22 @@ def _first(state: ShardState) -> Seen:
     return first
 
 
-def _nothing_came(state: ShardState) -> StalledError:
-    return StalledError(
-        f"shard {state.shard_id}: the service gave only empty pages, and neither the next record nor the shard's tip; "
-        "the read can be run again"
-    )
+def _crosses(state: ShardState, until_ms: int) -> bool:
+    """True when it is not known yet whether the shard has a record before that time. A closed one is followed to its
+    end: its children wait for it.
+    """
+    look = state.look
+    return look is not None and look.crossing and (state.probe.closed or look.reached_ms < until_ms)
+
+
+def _ended(end: _End, look: Lookahead) -> _End:
+    """An end in a silence, when that is crossed: up to the shard's end, or up to a record behind the cut."""
+    if look.beyond is Beyond.END and not look.records:
+        return _End(Bound(EndKind.SHARD_END, None, max(look.tip_seen_ms, end.bound.witness_ms)), look)
+    if look.first is not None:
+        first = look.first
+        return _End(Bound(EndKind.EXCLUSIVE, first.sequence_number, first.arrival_ms), look)
+    return _End(end.bound, look)
 
 
 def _unread_before(state: ShardState, cut_ms: int) -> bool:

@@ -16,20 +16,23 @@ from typing import TypeVar
 from penstock.aws.kinesis import GetRecordsPage, IteratorAt, KinesisClient
 from penstock.aws.retry import RetryPolicy
 from penstock.core.aggregation import is_aggregate, open_aggregate
+from penstock.core.feeding.silence import Silence
 from penstock.core.pacing import TokenBucket
 from penstock.core.service_clock import ServiceClock
 from penstock.errors import ExpiredIteratorError
 from penstock.model import StreamName
 from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
-from penstock.spark.positions import Kind, ShardPosition
+from penstock.spark.positions import SILENCE_MARGIN_MS, Kind, ShardPosition
 from penstock.spark.ranges import EndKind
 
 T = TypeVar("T")
 
 CALLS_PER_S = 5.0
 """GetShardIterator and GetRecords calls that AWS takes per shard and second, each (Kinesis quotas)."""
-EMPTY_PAGES_MAX = 100
-"""Empty pages that are followed in one look: they are normal while an iterator is far behind."""
+CROSSING_PAGES_MAX = 100
+"""Empty pages that one look follows over a silence, some 20 s at 5 calls a second; the next look goes on there."""
+PROBE_PAGES_MAX = 10
+"""The same for a look that only searches for a place."""
 TAIL_WINDOW_MS = 1000
 """The tail of a silent shard is searched by time down to this window; the rest is read."""
 TAIL_BYTES_MAX = 2 * 2**20
@@ -68,6 +71,7 @@ class Probes:
     concurrency: asyncio.Semaphore
     sample_bytes_max: int = 64 * 1024
     """How much one look should bring at most, once the size of the shard's records is known."""
+    crossing_pages_max: int = CROSSING_PAGES_MAX
     monotonic: Callable[[], float] = time.monotonic
     retry: RetryPolicy = field(default_factory=patience)
 
@@ -96,34 +100,46 @@ class ShardProbe:
         self._record_size = 0.0
 
     async def open(
-        self, position: ShardPosition, *, by_time: bool, records_max: int, empty_pages_max: int = EMPTY_PAGES_MAX
+        self, position: ShardPosition, *, by_time: bool, records_max: int, pages_max: int | None = None
     ) -> Lookahead:
         """The first records behind a position.
 
         ``by_time``: the position's sequence number may be trimmed; start at its time and skip what is read.
         """
         at, floor = _iterator_at(position, by_time=by_time), position.read_up_to
-        return await self._open_at(at, records_max, floor=floor, empty_pages_max=empty_pages_max)
+        return await self._open_at(at, records_max, floor=floor, pages_max=pages_max)
 
-    async def extend(self, look: Lookahead, position: ShardPosition, records_max: int) -> Lookahead:
-        """More records behind those that were seen; asks at least once."""
+    async def extend(
+        self, look: Lookahead, position: ShardPosition, records_max: int, *, pages_max: int | None = None
+    ) -> Lookahead:
+        """More records behind those that were seen; asks at least once. An iterator that has expired is asked for again
+        at how far it had come.
+        """
         if look.beyond is Beyond.END:
             return look
         floor = look.records[-1].sequence_number if look.records else position.read_up_to
+        more = Lookahead(iterator=look.iterator, reached_ms=look.reached_ms)
         try:
             if look.iterator is None:
                 raise ExpiredIteratorError("ExpiredIteratorException", "no iterator is kept")
-            more = await self._fill(Lookahead(iterator=look.iterator), records_max, floor=floor)
+            more = await self._fill(more, records_max, floor=floor, pages_max=pages_max)
         except ExpiredIteratorError:
-            again = IteratorAt.after_sequence(look.records[-1].sequence_number) if look.records else None
-            more = await self._open_at(again or _iterator_at(position, by_time=False), records_max, floor=floor)
+            at = _again(Lookahead(look.records, reached_ms=more.reached_ms), position)
+            more = await self._open_at(at, records_max, floor=floor, pages_max=pages_max)
+        if not more.records:
+            more.reached_ms = max(look.reached_ms, more.reached_ms)
         more.records = look.records + more.records
         more.tip_seen_ms = max(look.tip_seen_ms, more.tip_seen_ms)
         return more
 
-    async def at_time(self, time_ms: int, records_max: int, *, floor: int | None) -> Lookahead:
-        """The first records that arrived at or after a time, of those behind ``floor``."""
-        return await self._open_at(IteratorAt.at_timestamp(time_ms / 1000), records_max, floor=floor)
+    async def at_time(
+        self, time_ms: int, records_max: int, *, floor: int | None, until_ms: int | None = None
+    ) -> Lookahead:
+        """The first records that arrived at or after a time, of those behind ``floor``. ``until_ms``: silence that is
+        crossed up to there is enough to know.
+        """
+        at = IteratorAt.at_timestamp(time_ms / 1000)
+        return await self._open_at(at, records_max, floor=floor, pages_max=PROBE_PAGES_MAX, until_ms=until_ms)
 
     async def tail(self, look: Lookahead, cut_ms: int, *, whole: bool = False) -> tuple[Bound, Lookahead]:
         """The end of a shard in which nothing arrived since ``cut_ms``, but something before.
@@ -132,20 +148,20 @@ class ShardProbe:
         or so. Returns an inclusive bound; or an exclusive one where the shard came to life again or its tail is large
         (not with ``whole``).
         """
-        nearest = Lookahead([look.records[-1]], look.beyond, look.iterator)
+        nearest = Lookahead([look.records[-1]], look.beyond, look.iterator, reached_ms=look.reached_ms)
         low_ms, high_ms = look.records[-1].arrival_ms, cut_ms
         while high_ms - low_ms > TAIL_WINDOW_MS:
             middle_ms = (low_ms + high_ms) // 2
-            found = await self.at_time(middle_ms, 1, floor=nearest.records[-1].sequence_number)
+            found = await self.at_time(middle_ms, 1, floor=nearest.records[-1].sequence_number, until_ms=high_ms)
             if found.records:
                 if found.records[0].arrival_ms >= cut_ms:  # it came to life meanwhile
                     first = found.records[0]
                     return Bound(EndKind.EXCLUSIVE, first.sequence_number, first.arrival_ms), found
                 nearest = found
                 low_ms = max(middle_ms, found.records[-1].arrival_ms)
-            elif found.beyond is Beyond.UNKNOWN:
+            elif found.stands:
                 break
-            else:
+            else:  # or nothing came for a long stretch: any record before it is a good place to read on from
                 high_ms = middle_ms
         return await self._read_tail(nearest, cut_ms, math.inf if whole else TAIL_BYTES_MAX)
 
@@ -155,10 +171,10 @@ class ShardProbe:
         while look.beyond is Beyond.UNKNOWN and size < bytes_max:
             known = look.records[-1]
             position = ShardPosition(Kind.AFTER, known.arrival_ms, known.sequence_number)
-            rest = Lookahead([known], look.beyond, look.iterator)
+            rest = Lookahead([known], look.beyond, look.iterator, reached_ms=look.reached_ms)
             look = await self.extend(rest, position, self._records_for(TAIL_PAGE_BYTES, 1000))
             if len(look.records) == 1 and look.beyond is Beyond.UNKNOWN:
-                break  # only empty pages: what was known is trimmed by now, say
+                break  # only empty pages: a long silence; or what was known is trimmed by now
             size += sum(seen.size for seen in look.records[1:])
         return _tail_bound(look, cut_ms)
 
@@ -168,17 +184,26 @@ class ShardProbe:
         return max(1, min(records_max, int(bytes_max / self._record_size)))
 
     async def _open_at(
-        self, at: IteratorAt, records_max: int, *, floor: int | None, empty_pages_max: int = EMPTY_PAGES_MAX
+        self,
+        at: IteratorAt,
+        records_max: int,
+        *,
+        floor: int | None,
+        pages_max: int | None = None,
+        until_ms: int | None = None,
     ) -> Lookahead:
-        for opening in range(1, OPENINGS_MAX + 1):
-            look = Lookahead(iterator=await self._iterator(at))
+        openings, reached_ms = 0, 0
+        while True:
+            look = Lookahead(iterator=await self._iterator(at), reached_ms=reached_ms)
             try:
-                look = await self._fill(look, records_max, floor=floor, empty_pages_max=empty_pages_max)
-                break
+                return await self._fill(look, records_max, floor=floor, pages_max=pages_max, until_ms=until_ms)
             except ExpiredIteratorError:
-                if opening == OPENINGS_MAX:
+                if look.reached_ms > reached_ms:  # it was good for some pages: on from there
+                    openings, reached_ms = 0, look.reached_ms
+                    at = _later(at, reached_ms)
+                openings += 1
+                if openings == OPENINGS_MAX:
                     raise
-        return look
 
     async def _iterator(self, at: IteratorAt) -> str:
         await self._paced(self._iterators)
@@ -187,11 +212,20 @@ class ShardProbe:
             return await shared.client.get_shard_iterator(shared.stream, self.shard_id, at, retry=shared.retry)
 
     async def _fill(
-        self, look: Lookahead, records_max: int, *, floor: int | None, empty_pages_max: int = EMPTY_PAGES_MAX
+        self,
+        look: Lookahead,
+        records_max: int,
+        *,
+        floor: int | None,
+        pages_max: int | None = None,
+        until_ms: int | None = None,
     ) -> Lookahead:
-        """Follows the iterator until a record is found that lies behind the floor, or the tip, or the shard's end."""
+        """Follows the iterator until a record is found that lies behind the floor, or the tip, or the shard's end; over
+        a silence at most so many pages, or up to ``until_ms``.
+        """
         limit = self._records_for(self._shared.sample_bytes_max, records_max)
-        for _ in range(empty_pages_max):
+        silence = Silence()
+        for _ in range(self._shared.crossing_pages_max if pages_max is None else pages_max):
             assert look.iterator is not None
             await self._paced(self._calls)
             shared = self._shared
@@ -206,6 +240,9 @@ class ShardProbe:
             self._absorb(look, page, floor, seen_ms)
             if look.records or look.beyond is not Beyond.UNKNOWN:
                 break
+            _note_silence(look, silence, page, seen_ms)
+            if look.stands or (until_ms is not None and look.reached_ms >= until_ms):
+                break
         return look
 
     def _absorb(self, look: Lookahead, page: GetRecordsPage, floor: int | None, seen_ms: int) -> None:
@@ -216,6 +253,7 @@ class ShardProbe:
             if floor is None or number > floor:
                 arrival_ms = round(record.approximate_arrival_timestamp * 1000)
                 look.records.append(Seen(number, arrival_ms, _user_records(record.data), len(record.data)))
+                look.reached_ms, look.stands = 0, False
         if page.records:
             self._record_size = size / len(page.records) or 1.0
         look.iterator = page.next_shard_iterator
@@ -250,6 +288,37 @@ def _user_records(data: bytes) -> int:
     return 1 if aggregate is None else len(aggregate)
 
 
+def _note_silence(look: Lookahead, silence: Silence, page: GetRecordsPage, seen_ms: int) -> None:
+    """Note what a page means that brought nothing behind the floor, and led neither to the tip nor to the end."""
+    if page.records:
+        silence.records(page.millis_behind_latest)
+        return
+    silence.empty(page.millis_behind_latest, is_last=False, asked_s=seen_ms / 1000)
+    if silence.reached_s is not None:
+        look.reached_ms = max(look.reached_ms, int(silence.reached_s * 1000))
+    look.stands = silence.leads_nowhere
+
+
+def _later(at: IteratorAt, reached_ms: int) -> IteratorAt:
+    """Where to ask again when an iterator of ``at`` has crossed a silence up to a time: a little before that, since
+    arrival times are approximate.
+    """
+    since_s = (reached_ms - SILENCE_MARGIN_MS) / 1000
+    began_s = at.timestamp_s
+    return IteratorAt.at_timestamp(since_s) if began_s is None or since_s > began_s else at
+
+
+def _again(look: Lookahead, position: ShardPosition) -> IteratorAt:
+    """Where to ask for another iterator behind what was seen: after the last record, or where the silence behind it was
+    crossed to. Arrival times are approximate, so a little before that.
+    """
+    since_ms = look.reached_ms - SILENCE_MARGIN_MS
+    last = look.records[-1] if look.records else None
+    if since_ms > (position.witness_ms if last is None else last.arrival_ms):
+        return IteratorAt.at_timestamp(since_ms / 1000)
+    return _iterator_at(position, by_time=False) if last is None else IteratorAt.after_sequence(last.sequence_number)
+
+
 def _iterator_at(position: ShardPosition, *, by_time: bool) -> IteratorAt:
     number = position.sequence_number
     if position.kind is Kind.BEGINNING:
@@ -266,5 +335,6 @@ def _tail_bound(look: Lookahead, cut_ms: int) -> tuple[Bound, Lookahead]:
     bound = look.bound(cut_ms)
     if bound is None:
         last = look.records[-1]
-        bound = Bound(EndKind.EXCLUSIVE, last.sequence_number, last.arrival_ms)
+        kind = EndKind.INCLUSIVE if look.reached_ms else EndKind.EXCLUSIVE  # a silence follows it, or who knows what
+        bound = Bound(kind, last.sequence_number, last.arrival_ms)
     return bound, look.behind(bound)

@@ -12,14 +12,14 @@ from penstock.aws.retry import RetryPolicy
 from penstock.core.leases.belonging import StreamMark
 from penstock.core.leases.row import LeaseRow
 from penstock.core.lineage import Lineage
-from penstock.errors import NotFoundError, OptionError, PenstockError
+from penstock.errors import NotFoundError, OptionError, PenstockError, StalledError
 from penstock.model import Shard, StartAt, StreamName
 from penstock.spark.lease_starts import LeaseStarts
 from penstock.spark.lookahead import Beyond, Lookahead
 from penstock.spark.loss import RISK_MARGIN_MS, Loss, LossPolicy, at_risk, loss_at
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.pace import Pace
-from penstock.spark.positions import Kind, ShardPosition
+from penstock.spark.positions import SILENCE_MARGIN_MS, Kind, ShardPosition
 from penstock.spark.probing import Probes, ShardProbe, together
 from penstock.spark.ranges import ShardRange
 
@@ -60,13 +60,17 @@ class ShardState:
     def stored_form(self) -> ShardPosition:
         """The position as an offset holds it: pinned to the next record if it was seen, refreshed by silence."""
         look = self.look
-        if look is None or self.position.kind is Kind.ENDED:
+        if look is None or self.stored or self.position.kind is Kind.ENDED:
             return self.position
         if look.first is not None:
             return ShardPosition(Kind.NEXT, look.first.arrival_ms, look.first.sequence_number)
         if look.exhausted:
             return self.position.finished(look.tip_seen_ms)
-        return self.position.seen_idle(look.tip_seen_ms) if look.beyond is Beyond.TIP else self.position
+        return self.position.seen_idle(look.tip_seen_ms if look.beyond is Beyond.TIP else look.reached_ms)
+
+    def reached_ms(self) -> int:
+        """Up to when nothing arrived in the silence that is crossed, as far as it is known."""
+        return self.position.witness_ms if self.look is None else max(self.look.reached_ms, self.position.witness_ms)
 
 
 async def describe(client: KinesisClient, stream: StreamName, retry: RetryPolicy) -> StreamSummary:
@@ -248,6 +252,8 @@ class ShardBook:
 
     def _with_birth(self, state: ShardState, parents: Mapping[str, ShardPosition]) -> ShardPosition:
         position = state.stored_form()
+        if state.look is not None and state.look.crossing and position.witness_ms < self.risk_before_ms():
+            position = state.position  # a time so near the horizon would look like a loss to who goes on there
         known = [parents[parent] for parent in state.shard.parents if parent in parents]
         if position.kind is Kind.ENDED and any(parent.kind is not Kind.ENDED for parent in known):
             position = state.position  # found empty, but what comes after it must wait for what came before it
@@ -289,13 +295,22 @@ class ShardBook:
         """
         for state in self.startable():
             if self.overtaken(state):
-                state.position, state.stored, state.look = state.stored_form(), True, None
+                self.doubt(state)
+
+    def doubt(self, state: ShardState) -> None:
+        """Has a shard opened and checked anew."""
+        state.position = state.stored_form()
+        if state.look is not None and state.look.crossing:  # what lay behind there may be gone by now
+            state.position = ShardPosition(Kind.SINCE, state.look.reached_ms, state.position.read_up_to)
+        state.stored, state.look = True, None
 
     def overtaken(self, state: ShardState) -> bool:
         """True when a shard was looked at, and the retention may have taken since what comes next in it."""
         look = state.look
-        if look is None or look.exhausted:
+        if look is None or look.exhausted or state.stored:
             return False
+        if look.crossing:
+            return 0 < look.reached_ms < self.horizon_ms()
         position = state.stored_form()
         pinned = position.kind in (Kind.NEXT, Kind.AFTER) or look.beyond is Beyond.TIP
         return pinned and position.witness_ms < self.horizon_ms()
@@ -303,25 +318,32 @@ class ShardBook:
     # --- opening ---------------------------------------------------------------------------------------------------
 
     async def open(self, state: ShardState, records_max: int) -> Lookahead:
-        """The first look at a shard; a position from an offset is checked for loss."""
+        """The first look at a shard; a position from an offset is checked for loss, as soon as that can be told: until
+        then it stays ``stored``.
+        """
         position = state.position
         if not state.stored:
             return await state.probe.open(position, by_time=False, records_max=records_max)
+        state.look = None
         horizon_ms = self.horizon_ms()
         position = self._with_birth(
             state, {p: self.states[p].position for p in state.shard.parents if p in self.states}
         )
         by_time = at_risk(position, horizon_ms)
         look = await self._open_at(state.probe, position, by_time, records_max)
-        if look.beyond is Beyond.UNKNOWN and not look.records and position.kind in (Kind.NEXT, Kind.AFTER):
-            # Only empty pages: what a trimmed sequence number looks like (the retention was made shorter, say).
+        if not by_time and position.kind in (Kind.NEXT, Kind.AFTER) and _is_gone(position, look):
+            # What a trimmed sequence number looks like (the retention was made shorter, say).
             by_time = True
             look = await self._open_at(state.probe, position, by_time, records_max)
+        if by_time and look.crossing and not _is_passed(position, look):
+            return look  # neither the record nor what follows it came yet
         loss = loss_at(state.shard_id, position, look, horizon_ms, by_time=by_time)
         if state.orphan:
             loss = Loss(state.shard_id, False, "the shard is new to this query, and none of its parents is known")
         if loss is not None:
             self._losses.report(loss)
+            if look.first is None and position.kind in (Kind.NEXT, Kind.AFTER):
+                state.position = ShardPosition(Kind.SINCE, position.witness_ms, position.read_up_to)
         state.stored = False
         if position.kind is Kind.AFTER and look.first and look.first.sequence_number == position.sequence_number:
             del look.records[0]
@@ -346,7 +368,29 @@ class ShardBook:
         if one.at_risk:
             position = ShardPosition(Kind.NEXT, one.first_arrival_s * 1000, one.first_sequence_number)
             look = await ShardProbe(self._probes, one.shard_id).open(position, by_time=True, records_max=CHECK_RECORDS)
+            if look.crossing and not _is_passed(position, look):
+                raise nothing_came(one.shard_id)
             loss = loss_at(one.shard_id, position, look, self.horizon_ms(), by_time=True)
             if loss is not None:
                 self._losses.report(loss)
         return True
+
+
+def nothing_came(shard_id: str) -> StalledError:
+    """The error for a shard of which the service tells nothing."""
+    return StalledError(
+        f"shard {shard_id}: the service gave only empty pages that came no nearer to the shard's tip, and neither the "
+        "next record nor the tip; it can be tried again"
+    )
+
+
+def _is_gone(position: ShardPosition, look: Lookahead) -> bool:
+    """True when an iterator that was asked for at a position's number finds nothing: it stands, as it does at a trimmed
+    number, or it has passed the time at which the record should have come.
+    """
+    return look.crossing and (look.stands or (position.kind is Kind.NEXT and _is_passed(position, look)))
+
+
+def _is_passed(position: ShardPosition, look: Lookahead) -> bool:
+    """True when a silence was crossed where a position's record should have come."""
+    return look.crossing and look.reached_ms > position.witness_ms + SILENCE_MARGIN_MS

@@ -227,7 +227,8 @@ class _MemorySource(KinesisSource):
         """See `RecordSource.read`."""
         before = self._memory.changes
         page = await super().read(iterator, records_max)
-        if not page.records and page.next_iterator is not None and before == self._memory.changes:
+        at_tip = not page.records and page.millis_behind_latest == 0 and page.next_iterator is not None
+        if at_tip and before == self._memory.changes:
             await self._memory.changed(EMPTY_READ_S)
         return page
 

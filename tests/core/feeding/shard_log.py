@@ -32,7 +32,7 @@ class ShardLog:
     raws: list[Raw] = field(default_factory=list)
     trimmed: int = 0
     closed: bool = False
-    behind_ms: int = 1000
+    behind_ms: int = 86_400_000
     """What an iterator that leads nowhere tells."""
     hesitates: int = 0
     """So many empty pages come before the first records."""

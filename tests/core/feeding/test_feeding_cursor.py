@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from shard_log import FIRST, ShardLog
 
 from penstock.core.aggregation.writer import encode_aggregate
-from penstock.core.feeding.cursor import EMPTY_PAGES_MAX, SERVICE_CLOCK_S, TRIM_MARGIN_S, FeedCursor, Taken
+from penstock.core.feeding.cursor import SERVICE_CLOCK_S, TRIM_MARGIN_S, FeedCursor, Taken
 from penstock.core.feeding.pages import ReadPage
+from penstock.core.feeding.silence import BARREN_PAGES_MAX
 from penstock.core.feeding.user_records import ShardView
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.errors import AggregateError
@@ -38,8 +39,8 @@ def read_all(
         iterator = None if found is None else page.next_iterator
         if found is not None:
             taken.append(found)
-            tips = [one for one in taken[-EMPTY_PAGES_MAX - 1 :] if one.millis_behind_latest == 0 and not one.records]
-            if found.ended or len(tips) > EMPTY_PAGES_MAX:
+            tips = [one for one in taken[-BARREN_PAGES_MAX - 1 :] if one.millis_behind_latest == 0 and not one.records]
+            if found.ended or len(tips) > BARREN_PAGES_MAX:
                 return taken
     raise AssertionError("the tip is not reached")
 
@@ -136,7 +137,7 @@ def test_a_checkpoint_that_is_trimmed_is_told_once_and_the_oldest_record_comes_n
 def test_a_record_that_is_slow_to_come_is_not_taken_for_trimmed(sub: int) -> None:
     """Nothing that is settled comes again, though it is looked for from the oldest record on."""
     log, expected = numbered(9, aggregated=2)
-    log.hesitates = EMPTY_PAGES_MAX + 1
+    log.hesitates = BARREN_PAGES_MAX + 1
     taken = read_all(log, FeedCursor(SHARD, Checkpoint.at(at(4, sub))), limit=2)
     assert datas(taken) == [data for position, data in expected if position > at(4, sub)]
     assert all(one.trimmed is None for one in taken)
@@ -259,7 +260,7 @@ def test_only_a_page_at_the_tip_tells_until_when_all_is_read_and_it_never_goes_b
 
 def test_while_the_stored_record_is_looked_for_nothing_is_known():
     cursor = FeedCursor(SHARD, Checkpoint.at(at(0)), read_until_s=100.0)
-    for _ in range(EMPTY_PAGES_MAX - 1):
+    for _ in range(BARREN_PAGES_MAX - 1):
         cursor.take(page(behind_ms=0), asked_s=2000.0)
     assert cursor.read_until_s == 100.0
 
@@ -451,3 +452,24 @@ def test_a_reader_who_is_slower_than_the_retention_is_told_once_for_as_long_as_h
     turn(232.0, 3)
     turn(301.0, 3)
     assert len(told(found)) == 1, "the shard was silent, and he saw it"
+
+
+def test_a_silence_before_the_next_record_neither_begins_anew_nor_ends_and_tells_until_when_all_is_read() -> None:
+    cursor = FeedCursor(SHARD, Checkpoint.at(at(0)))
+    assert datas([taken for taken in [cursor.take(page(b"0", b"1", behind_ms=86_400_000))] if taken]) == [b"1"]
+    for hour in range(23, 0, -1):
+        taken = cursor.take(page(behind_ms=hour * 3_600_000), asked_s=100_000.0)
+        assert taken is not None
+        assert not taken.ended
+        assert cursor.read_until_s == 100_000.0 - hour * 3_600 - SERVICE_CLOCK_S
+    assert cursor.start(100_000.0).type == "AFTER_SEQUENCE_NUMBER"
+
+
+def test_a_stored_record_that_is_awaited_over_a_silence_is_not_looked_for_from_the_oldest_on() -> None:
+    cursor = FeedCursor(SHARD, Checkpoint.at(at(0)))
+    for hour in range(23, 0, -1):
+        assert cursor.take(page(behind_ms=hour * 3_600_000)) is not None
+    for _ in range(BARREN_PAGES_MAX - 1):
+        assert cursor.take(page(behind_ms=3_600_000)) is not None
+    assert cursor.take(page(behind_ms=3_600_000)) is None
+    assert cursor.start(0.0).type == "TRIM_HORIZON"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core.feeding.silence import Silence
 from penstock.core.feeding.user_records import Opened, UserRecords, opened
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.sequence import just_before
@@ -32,9 +33,6 @@ SERVICE_CLOCK_S = 2.0
 
 TRIM_MARGIN_S = 60.0
 """A record is not counted on any more so long before the retention lets go of it."""
-
-EMPTY_PAGES_MAX = 4
-"""So many empty pages in a row where a certain record should come first: it is looked for from the oldest one on."""
 
 
 class Trimmed(NamedTuple):
@@ -102,7 +100,7 @@ class FeedCursor:
         self._by_number = False  # it was asked for at a number, or behind one
         self._awaits_done = self._done is not None  # it is asked for the stored record, which has not come again yet
         self._is_past = self._done is None  # what comes is behind the stored record
-        self._empty_pages = 0
+        self._silence = Silence()  # of the pages since the last record
         self._was_trimmed: Position | None = None  # it was noticed, and is told with what comes next
         self._was_stored = True  # that is a checkpoint, not what was read since
         self._is_overtaken = False  # what followed the last record may have been trimmed, and that was told
@@ -165,13 +163,14 @@ class FeedCursor:
         """
         raws = page.records
         if not raws:
+            self._silence.empty(page.millis_behind_latest, is_last=page.is_last, asked_s=asked_s)
             if self._gone(page) or self._leads_nowhere(page, horizon_s, asked_s):
                 self._begin_anew()
                 return None
             taken = self._taken(Opened(UserRecords(self._shard, ())), None, page, horizon_s)
-            self._at_tip(page, asked_s)
+            self._note_reached(self._silence.reached_s)
             return taken
-        self._empty_pages = 0
+        self._silence.records(page.millis_behind_latest)
         done = None if self._is_past else self._done
         if done is not None:
             raws = self._from(done, raws)
@@ -186,7 +185,7 @@ class FeedCursor:
         if done is not None and ends_at is not None and ends_at <= done:
             ends_at = None
         taken = self._taken(found, ends_at, page, horizon_s)
-        self._at_tip(page, asked_s)
+        self._note_reached(asked_s if page.millis_behind_latest == 0 else None)
         return taken
 
     def gone(self, *, horizon_s: float | None = None) -> Taken:
@@ -202,11 +201,11 @@ class FeedCursor:
         known_s = self._settled_until_s
         return known_s is not None and horizon_s is not None and known_s >= horizon_s
 
-    def _at_tip(self, page: ReadPage, asked_s: float | None) -> None:
-        """Note until when all is read, if the page tells."""
-        if asked_s is None or page.millis_behind_latest != 0 or self._awaits_done or self._was_trimmed is not None:
+    def _note_reached(self, reached_s: float | None) -> None:
+        """Note until when all is read, if the page tells: at the tip, and on the way there over a silence."""
+        if reached_s is None or self._awaits_done or self._was_trimmed is not None:
             return
-        until_s = asked_s - SERVICE_CLOCK_S
+        until_s = reached_s - SERVICE_CLOCK_S
         if self._word == Checkpoint.LATEST and self._timestamp_s is not None:
             until_s = max(until_s, self._timestamp_s)
         self.read_until_s = until_s if self.read_until_s is None else max(until_s, self.read_until_s)
@@ -228,8 +227,7 @@ class FeedCursor:
         """True when the stored record should have come by now."""
         if not self._awaits_done:
             return False
-        self._empty_pages += 1
-        return page.is_last or self._empty_pages >= EMPTY_PAGES_MAX
+        return page.is_last or self._silence.leads_nowhere
 
     def _leads_nowhere(self, page: ReadPage, horizon_s: float | None, asked_s: float | None) -> bool:
         """True when an empty page is from before the retention: its number is trimmed, and nothing will ever come."""
@@ -265,7 +263,7 @@ class FeedCursor:
             self._word = Checkpoint.TRIM_HORIZON
         self._awaits_done = self._by_number = False
         self._continuation = self._last = self._reached_s = None
-        self._empty_pages = 0
+        self._silence.begin()
 
     def _taken(self, found: Opened, ends_at: Position | None, page: ReadPage, horizon_s: float | None) -> Taken:
         trimmed, records = None, found.records

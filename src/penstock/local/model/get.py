@@ -73,7 +73,7 @@ def get_shard_iterator(model: KinesisModel, body: bytes) -> bytes:
     if request.dry_run:
         raise dry_run()
     text = tokens.write_iterator(
-        IteratorState(now_ms, stream.uid, place.value, model.serial(), index, place.kind), stream.name
+        IteratorState(now_ms, stream.uid, place.value, model.serial(), index, place.kind, place.reached_ms), stream.name
     )
     return f'{{"ShardIterator":"{text}"}}'.encode()
 
@@ -152,17 +152,34 @@ def _page(model: KinesisModel, stream: Stream, shard: Shard, state: IteratorStat
         behind_ms = now_ms - state.value
         return _answer([], behind_ms, tokens.write_iterator(following, stream.name))
     begin = max(state.value, log.first)
-    if begin == log.end and shard.closed_ms is not None:
+    until_ms = _crossed_until_ms(model, stream, shard, state, now_ms)
+    if begin == log.end and shard.closed_ms is not None and until_ms == _tip_ms(shard, now_ms):
         # The end of a closed shard is a page of its own, after the one with its last record.
         children = [stream.shards[index].describe_child() for index in shard.children]
         return b'{"Records":[],"MillisBehindLatest":0,"ChildShards":%b}' % msgspec.json.encode(children)
-    page = log.read(begin, limit, PAYLOAD_BYTES_MAX)
+    stop = log.end if until_ms >= log.last_arrival_ms else log.ordinal_at_time(until_ms + 1)
+    page = log.read(begin, min(limit, stop - begin), PAYLOAD_BYTES_MAX) if begin < stop else log.nothing(begin)
     model.moved = page.records
-    behind_ms = 0 if page.next_ordinal == log.end else max(1, now_ms - page.last_arrival_ms)
-    following = IteratorState(now_ms, stream.uid, page.next_ordinal, model.serial(), shard.index, tokens.AT_ORDINAL)
+    reached_ms = until_ms if page.next_ordinal >= stop else page.last_arrival_ms
+    at_tip = page.next_ordinal == log.end and reached_ms >= _tip_ms(shard, now_ms)
+    behind_ms = 0 if at_tip else max(1, now_ms - reached_ms)
+    following = IteratorState(
+        now_ms, stream.uid, page.next_ordinal, model.serial(), shard.index, tokens.AT_ORDINAL, reached_ms
+    )
     if model.limits.per_shard:
         _volume(model, stream, shard).take(page.payload_bytes, model.clock(), debt_waits=True)
     return _answer(page.texts, behind_ms, tokens.write_iterator(following, stream.name))
+
+
+def _tip_ms(shard: Shard, now_ms: int) -> int:
+    """Where the log ends, in time; the clock may have gone back since the last record came."""
+    return max(now_ms if shard.closed_ms is None else shard.closed_ms, shard.log.last_arrival_ms)
+
+
+def _crossed_until_ms(model: KinesisModel, stream: Stream, shard: Shard, state: IteratorState, now_ms: int) -> int:
+    """Up to when a page crosses the log that begins where the iterator stands: to the tip, or a limited span."""
+    begin_ms = max(state.reached_ms, stream.horizon_ms(now_ms), shard.created_ms)
+    return min(begin_ms + round(model.limits.page_span_s * 1000), _tip_ms(shard, now_ms))
 
 
 def _answer(texts: list[bytes], behind_ms: int, iterator: str) -> bytes:

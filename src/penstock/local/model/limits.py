@@ -6,12 +6,15 @@ Sources: the limits page of the Kinesis Data Streams developer guide and the API
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
 from penstock.local.model.errors import ModelError, limit_exceeded
 
 MIB = 1024 * 1024
+PAGE_SPAN_S = 3_600.0
+"""Of a shard's log: what one GetRecords crosses at most, unless it is set otherwise."""
 METERS_MAX = 65_536
 """Meters that are kept; the idle ones are forgotten when there are more."""
 
@@ -68,6 +71,9 @@ class Limits(msgspec.Struct, kw_only=True):
     get_calls_per_s: float = 5.0
     get_bytes_per_s: float = 2.0 * MIB
     """A GetRecords may return more at once (10 MiB); the following calls wait until it has evened out."""
+    page_span_s: Annotated[float, msgspec.Meta(gt=0)] = PAGE_SPAN_S
+    """One GetRecords crosses at most so much of a shard's log, in the time of its arrivals; always enforced. So a
+    stretch without records is answered by empty pages, with a MillisBehindLatest that falls from one to the next."""
     iterator_calls_per_s: float = 5.0
     fanout_bytes_per_s: float = 2.0 * MIB
     """Per shard and registered consumer."""

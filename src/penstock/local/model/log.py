@@ -127,7 +127,7 @@ class ShardLog:
     def read(self, ordinal: int, records_max: int, payload_bytes_max: int) -> Page:
         """Read on from ``ordinal`` (kept, or ``end``), within both bounds, but one record if there is one."""
         if ordinal >= self.end:
-            return Page([], 0, 0, ordinal, 0)
+            return self.nothing(ordinal)
         run = self._run_of(ordinal)
         before = self._payload_before(run, ordinal)
         stop = self._stop(run, min(self.end, ordinal + records_max), before + payload_bytes_max)
@@ -143,6 +143,10 @@ class ShardLog:
             texts[0] = texts[0][_sum(self._lengths[run], 0, skipped) :]
         payload = self._payload_before(last, stop) - before
         return Page(texts, stop - ordinal, payload, stop, self._arrivals[last])
+
+    def nothing(self, ordinal: int) -> Page:
+        """A page without records, before ``ordinal``."""
+        return Page([], 0, 0, ordinal, 0)
 
     def _run_of(self, ordinal: int) -> int:
         return bisect_right(self._firsts, ordinal, self._head) - 1

@@ -29,10 +29,11 @@ class Start(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where that is: see ``IteratorState.kind`` and ``value``."""
+    """Where that is: see ``IteratorState.kind``, ``value`` and ``reached_ms``."""
 
     kind: int
     value: int
+    reached_ms: int = 0
 
 
 def place_of(model: KinesisModel, stream: Stream, shard: Shard, start: Start) -> Place:
@@ -46,9 +47,10 @@ def place_of(model: KinesisModel, stream: Stream, shard: Shard, start: Start) ->
     if start.kind == "TRIM_HORIZON":
         return Place(AT_ORDINAL, log.first)
     if start.kind == "LATEST":
-        return Place(AT_ORDINAL, log.end)
+        return Place(AT_ORDINAL, log.end, now_ms)
     if start.kind == "AT_TIMESTAMP":
-        return Place(AT_ORDINAL, log.ordinal_at_time(_timestamp_ms(model, start, now_ms)))
+        moment_ms = _timestamp_ms(model, start, now_ms)
+        return Place(AT_ORDINAL, log.ordinal_at_time(moment_ms), max(0, moment_ms))
     assert start.number is not None, "checked above"
     parts = _parts_of(model, stream, shard, start, start.number)
     return _at_number(shard, parts, horizon_ms, after=start.kind == "AFTER_SEQUENCE_NUMBER")
@@ -112,7 +114,7 @@ def _at_number(shard: Shard, parts: Parts, horizon_ms: int, *, after: bool) -> P
         if counter == parts.counter:
             second = shard.second_of(arrival_ms)
             passed = second < parts.arrived_s or (after and second == parts.arrived_s)
-            return Place(AT_ORDINAL, ordinal + passed)
+            return Place(AT_ORDINAL, ordinal + passed, arrival_ms)
     if parts.arrived_s * 1000 < horizon_ms:
         return Place(EXPIRED_NUMBER, parts.arrived_s * 1000)
-    return Place(AT_ORDINAL, ordinal)
+    return Place(AT_ORDINAL, ordinal, parts.arrived_s * 1000)

@@ -21,7 +21,7 @@ AT_ORDINAL = 0
 EXPIRED_NUMBER = 1
 
 _HEAD = b"\0\0\0\0\0\0\0\1"
-_FIELDS = struct.Struct(">QQQQIBB")
+_FIELDS = struct.Struct(">QQQQIBQB")
 _DIGEST_BYTES = 16
 _NAME_AT = len(_HEAD) + _FIELDS.size
 _KEY = b"penstock local kinesis"
@@ -40,6 +40,8 @@ class IteratorState(NamedTuple):
     kind: int
     """AT_ORDINAL: the next record is the one with ordinal ``value``, or the oldest kept one after it. EXPIRED_NUMBER:
     made from a sequence number of a trimmed time, ``value`` is that time in ms; it never finds anything."""
+    reached_ms: int = 0
+    """AT_ORDINAL: up to when the log is crossed, in its times of arrival."""
 
 
 def _digest(payload: bytes) -> bytes:

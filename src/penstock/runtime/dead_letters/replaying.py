@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.core.feeding.silence import Meaning, Silence
 from penstock.core.feeding.user_records import ShardView, opened
 from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.core.pacing import full_jitter_s
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 TRIES_MAX = 8
 """Of a call that is refused or fails: a shard that others read too refuses now and then."""
-EMPTY_PAGES_MAX = 20
-"""So many empty pages where a record should be: it is not there any more (AWS gives no error for a trimmed one)."""
 RECORDS_MAX = 1000
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """A longer line is no letter: a record is up to 10 MiB, 14 as base64."""
@@ -128,9 +127,8 @@ async def original(source: RecordSource, letter: Letter) -> Record | None:
         )
     except (NotFoundError, InvalidArgumentError):  # the shard is trimmed; some refuse a number that is
         return None
-    for _ in range(EMPTY_PAGES_MAX):
-        if iterator is None:
-            return None
+    silence = Silence()
+    while iterator is not None and not silence.leads_nowhere:  # AWS gives no error where a record is trimmed
         page: ReadPage = await _repeated(source.read, iterator, 1)
         if page.records:
             raw = page.records[0]
@@ -138,7 +136,8 @@ async def original(source: RecordSource, letter: Letter) -> Record | None:
                 return None  # the next one that is left
             found = opened(ShardView(source.stream, letter.shard_id, 0, HASH_KEY_MAX), [raw]).records
             return next((one for one in found if one.sub_sequence_number == wanted.sub_sequence_number), None)
-        iterator = None if page.millis_behind_latest == 0 else page.next_iterator
+        meaning = silence.empty(page.millis_behind_latest, is_last=page.is_last, asked_s=None)
+        iterator = None if meaning is Meaning.TIP else page.next_iterator
     return None
 
 

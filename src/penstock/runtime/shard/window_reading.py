@@ -11,6 +11,7 @@ import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.core.feeding.silence import Silence
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.dedupe import DedupeWindow, Rebuild
 from penstock.core.ledger.resuming import behind
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from penstock.runtime.feeds import PollingFeed
 
 HashRange: TypeAlias = tuple[int | None, int | None]
-PROBES_MAX = 3
-"""So many empty pages, and what lies at a shard's beginning is taken for unknown."""
 LISTING_RETRY_S = 1.0
 """Before the shards are listed again, when that failed for what may pass."""
 
@@ -230,12 +229,15 @@ class WindowRead:
         """True when the shard's oldest record came before: then what lies before the shard is out of the window."""
         with contextlib.suppress(PenstockError):  # then it is not known
             iterator: str | None = await self._source.iterator(shard_id, IteratorAt.trim_horizon())
-            for _ in range(PROBES_MAX):
-                if iterator is None:
-                    return False
+            silence = Silence()
+            while iterator is not None and not silence.leads_nowhere:
+                asked_s = self._source.now_s
                 page = await self._source.read(iterator, 1)
                 if page.records:
                     return page.records[0].approximate_arrival_timestamp < since.timestamp()
+                silence.empty(page.millis_behind_latest, is_last=page.is_last, asked_s=asked_s)
+                if silence.reached_s is not None and silence.reached_s >= since.timestamp():
+                    return False
                 iterator = page.next_iterator
         return False
 

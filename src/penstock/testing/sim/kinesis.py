@@ -60,7 +60,9 @@ class SimulatedStream:
         self, name: str, plan: FaultPlan, shards: int, now_s: ServiceTime, history: History, rng: random.Random
     ) -> None:
         self.name = name
-        self.model = KinesisModel(clock=now_s, rng=rng, limits=Limits(per_shard=plan.limits), shard_quota=1_000)
+        self.model = KinesisModel(
+            clock=now_s, rng=rng, limits=Limits(per_shard=plan.limits, page_span_s=plan.page_span_s), shard_quota=1_000
+        )
         self._plan = plan
         self._history = history
         self._rng = rng

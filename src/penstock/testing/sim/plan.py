@@ -168,6 +168,8 @@ class FaultPlan:
     limits: bool = False
     """The per-shard limits of the service hold."""
     fan_out: bool = False
+    page_span_s: float = 3_600.0
+    """One GetRecords crosses so much of a shard's log: silence is answered by empty pages that are behind."""
     handle_s: float = 0.05
     """What a batch takes to be handled, at most, unless a fault says otherwise."""
     failing: float = 0.0
@@ -256,6 +258,10 @@ def _with_options(plan: FaultPlan) -> FaultPlan:
         found.append(
             Outage(at_s=rng.uniform(plan.duration_s / 3, plan.duration_s), hours=rng.choice([20.0, 25.0, 60.0]))
         )
+    # Of an own seed: what else a plan holds stays as it is. A page a call at least keeps up with the time that passes.
+    longest = any(isinstance(fault, Outage) for fault in found)
+    spans = [3_600.0, 1_800.0] if longest else [3_600.0, 30.0, 5.0, 2.0]
+    more["page_span_s"] = random.Random(f"pages {plan.seed}").choice(spans)
     return replace(plan, **more, faults=tuple(sorted([*plan.faults, *found], key=lambda fault: fault.at_s)))
 
 

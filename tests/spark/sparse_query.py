@@ -1,0 +1,48 @@
+"""A Spark query that is killed: ``python sparse_query.py MODE ENDPOINT FOLDER``; ``live``, ``available`` or ``batch``.
+
+Each batch is a file of FOLDER/output that is there as a whole or not at all, under the batch's number.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def main(mode: str, endpoint_url: str, folder: str) -> None:
+    """Run to the end, or until killed."""
+    spark = SparkSession.builder.appName("sparse").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    output = Path(folder) / "output"
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        found = [list(row) for row in batch.selectExpr("shard_id", "sequence_number", "string(data)").collect()]
+        part = output / f"{batch_id}.part"
+        part.write_text(json.dumps(found))
+        part.rename(output / f"{batch_id}.json")
+
+    options = {
+        "streamName": "orders",
+        "region": "us-east-1",
+        "endpointUrl": endpoint_url,
+        "startingPosition": "TRIM_HORIZON",
+    }
+    if mode == "batch":
+        write(spark.read.format("penstock").options(**options).load(), 0)
+        return
+    rows = spark.readStream.format("penstock").options(**options).load()
+    writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint")
+    if mode == "available":
+        writer = writer.trigger(availableNow=True)
+    writer.start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
