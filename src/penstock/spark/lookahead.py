@@ -106,7 +106,7 @@ class Lookahead:
         assert bound.sequence_number is not None
         first_left = bound.sequence_number + (bound.kind is EndKind.INCLUSIVE)
         left = [seen for seen in self.records if seen.sequence_number >= first_left]
-        return Lookahead(left, self.beyond, self.iterator, self.asked_s, self.tip_seen_ms, self.reached_ms)
+        return Lookahead(left, self.beyond, self.iterator, self.asked_s, self.tip_seen_ms, reached_ms=self.reached_ms)
 
     def rate(self) -> tuple[float, float] | None:
         """(rows, bytes) per millisecond as sampled; None when two records were not seen."""
