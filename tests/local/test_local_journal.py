@@ -163,8 +163,12 @@ def texts_of(model: KinesisModel) -> list[str]:
         return []
     where = b'{"StreamName": "s", "ShardId": "0", "ShardIteratorType": "TRIM_HORIZON"}'
     iterator = msgspec.json.decode(model.handle("GetShardIterator", where))["ShardIterator"]
-    page = msgspec.json.decode(model.handle("GetRecords", msgspec.json.encode({"ShardIterator": iterator})))
-    return [base64.b64decode(record["Data"]).decode() for record in page["Records"]]
+    texts, behind = [], True
+    while behind:
+        page = msgspec.json.decode(model.handle("GetRecords", msgspec.json.encode({"ShardIterator": iterator})))
+        texts += [base64.b64decode(record["Data"]).decode() for record in page["Records"]]
+        iterator, behind = page.get("NextShardIterator"), page["MillisBehindLatest"]
+    return texts
 
 
 @settings(max_examples=60, deadline=None)
