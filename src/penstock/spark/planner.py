@@ -34,7 +34,15 @@ from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
 from penstock.spark.loss import LossPolicy
 from penstock.spark.offsets import RangeStart, StreamOffset
 from penstock.spark.positions import Kind, ShardPosition
-from penstock.spark.probing import CROSSING_PAGES_MAX, OUTAGE_S, PROBE_PAGES_MAX, Probes, patience, together
+from penstock.spark.probing import (
+    CROSSING_PAGES_MAX,
+    OUTAGE_S,
+    PROBE_PAGES_MAX,
+    TAIL_PAGE_BYTES,
+    Probes,
+    patience,
+    together,
+)
 from penstock.spark.ranges import EndKind, ShardRange
 from penstock.spark.shards import ShardBook, ShardState, nothing_came
 from penstock.spark.waiting import CutWait, Waits
@@ -467,7 +475,8 @@ class Planner:
             bound = Bound(EndKind.SHARD_END, None, look.records[-1].arrival_ms)
             return _End(bound, look.behind(bound))
         if look.beyond is Beyond.UNKNOWN:  # a sparse shard is known as a whole by reading on, up to the cut or so
-            more = TAIL_RECORDS if after.beyond is Beyond.TIP or after.reached_ms else records_max
+            tail = state.probe.records_for(TAIL_PAGE_BYTES, TAIL_RECORDS)
+            more = tail if after.beyond is Beyond.TIP or after.reached_ms else records_max
             state.look = look = await state.probe.extend(look, state.position, more)
         bound = look.bound(cut_ms)
         if bound is None and look.reached_ms:

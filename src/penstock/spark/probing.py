@@ -172,13 +172,14 @@ class ShardProbe:
             known = look.records[-1]
             position = ShardPosition(Kind.AFTER, known.arrival_ms, known.sequence_number)
             rest = Lookahead([known], look.beyond, look.iterator, reached_ms=look.reached_ms)
-            look = await self.extend(rest, position, self._records_for(TAIL_PAGE_BYTES, 1000))
+            look = await self.extend(rest, position, self.records_for(TAIL_PAGE_BYTES, 1000))
             if len(look.records) == 1 and look.beyond is Beyond.UNKNOWN:
                 break  # only empty pages: a long silence; or what was known is trimmed by now
             size += sum(seen.size for seen in look.records[1:])
         return _tail_bound(look, cut_ms)
 
-    def _records_for(self, bytes_max: int, records_max: int) -> int:
+    def records_for(self, bytes_max: int, records_max: int) -> int:
+        """How many records to ask for that are to be about so large together; few while their size is not known."""
         if not self._record_size:
             return min(records_max, 10)
         return max(1, min(records_max, int(bytes_max / self._record_size)))
@@ -223,7 +224,7 @@ class ShardProbe:
         """Follows the iterator until a record is found that lies behind the floor, or the tip, or the shard's end; over
         a silence at most so many pages, or up to ``until_ms``.
         """
-        limit = self._records_for(self._shared.sample_bytes_max, records_max)
+        limit = self.records_for(self._shared.sample_bytes_max, records_max)
         silence = Silence()
         for _ in range(self._shared.crossing_pages_max if pages_max is None else pages_max):
             assert look.iterator is not None
