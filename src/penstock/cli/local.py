@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 Region = Annotated[
     str, typer.Option(help="Region of the streams made at the start; calls signed for another one have its own.")
 ]
+PageSpan = Annotated[
+    float, typer.Option(help="Seconds of a shard's log that one GetRecords crosses: silence gives empty pages.")
+]
 Settle = Annotated[
     float, typer.Option(help="Seconds that a stream stays CREATING, UPDATING and DELETING.", metavar="S")
 ]
@@ -38,9 +41,7 @@ def command(
     limits: Annotated[bool, typer.Option(help="Enforce AWS's limits on shards and calls.")] = False,
     settle: Settle = 0.0,
     origin: Origin = None,
-    page_span: Annotated[
-        float, typer.Option(help="Seconds of a shard's log that one GetRecords crosses: silence gives empty pages.")
-    ] = 3600.0,
+    page_span: PageSpan = 3600.0,
     data: Annotated[Path | None, typer.Option(help="Folder that keeps the data across restarts.")] = None,
     fsync: Annotated[bool, typer.Option(help="With --data: every change is on the disk first.")] = False,
     tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS with a certificate made now.")] = False,
