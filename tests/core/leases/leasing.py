@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, Write
+from penstock.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, Write, writes
 from penstock.core.leases.steps import claim, step
 from penstock.core.leases.tenure import Answered, Command, Input, Send, Tenure
 from penstock.core.leases.times import LeaseTimes
@@ -27,6 +27,9 @@ class Cell:
     def write(self, write: Write) -> Outcome:
         from penstock.core.leases import lease_row
 
+        if self.row is None and (born := writes.creates(write)) is not None:
+            self.row = born
+            return Done(born)
         if self.row is None or not write.allowed_on(self.row.attributes()):
             return Refused(self.row)
         self.row = lease_row(write.onto(self.row.attributes()))

@@ -339,8 +339,38 @@ def test_a_lease_that_was_taken_is_lost_once() -> None:
     assert driver.waiting == []
 
 
-def test_a_lease_that_was_deleted_is_lost() -> None:
+def test_a_lease_that_was_deleted_is_written_anew_with_a_higher_counter() -> None:
     driver = held()
+    before = driver.row
+    driver.cell.row = None
+    driver.tell(Tick(), after_s=TIMES.renew_interval_s)
+    assert driver.answer() == []
+    assert driver.answer() == []
+    assert driver.row == replace(before, counter=before.counter + 1)
+    assert driver.tenure.state is State.HELD
+
+
+def test_what_was_made_in_its_place_and_nobody_has_is_written_over() -> None:
+    driver = held()
+    before = driver.row
+    driver.cell.row = LeaseRow(key="a", checkpoint=Checkpoint.LATEST)
+    driver.tell(Tick(), after_s=TIMES.renew_interval_s)
+    driver.answer()
+    driver.answer()
+    assert driver.row == replace(before, counter=before.counter + 1)
+
+
+def test_what_was_made_in_its_place_and_taken_is_anothers() -> None:
+    driver = held()
+    driver.cell.row = LeaseRow(key="a", counter=1, owner="w2")
+    driver.tell(Tick(), after_s=TIMES.renew_interval_s)
+    assert driver.answer() == [Lost(Loss.TAKEN, driver.row)]
+
+
+def test_a_row_that_went_when_its_shard_had_ended_is_not_written_anew() -> None:
+    driver = held()
+    driver.tell(Settled(Checkpoint.SHARD_END, at_once=True))
+    driver.answer()
     driver.cell.row = None
     driver.tell(Tick(), after_s=TIMES.renew_interval_s)
     assert driver.answer() == [Lost(Loss.GONE, None)]

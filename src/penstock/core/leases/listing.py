@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.leases.row import KEY, LeaseRow, NotALeaseError, is_lease, lease_row
+from penstock.core.leases.row import KEY, LeaseRow, NotALeaseError, is_lease, lease_row, seems_lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,21 +16,21 @@ class Listing(NamedTuple):
     rows: list[LeaseRow]
     foreign: dict[str, Mapping[str, Any]]
     """Rows of other kinds by their key, as plain attributes: the KCL 3.5 keeps its own beside the leases."""
-    unreadable: tuple[str, ...]
-    """Keys of rows that seem to be leases and cannot be read as such. They are left alone."""
+    unreadable: Mapping[str, str]
+    """Why, by the keys of rows that seem to be leases and cannot be read as such. They are left alone."""
 
 
 def listing_of(items: Iterable[Mapping[str, Any]]) -> Listing:
     """Sort out rows given as plain attributes. No row makes this fail."""
     rows: list[LeaseRow] = []
     foreign: dict[str, Mapping[str, Any]] = {}
-    unreadable: list[str] = []
+    unreadable: dict[str, str] = {}
     for item in items:
-        if not is_lease(item):
+        if not is_lease(item) and not seems_lease(item):
             foreign[str(item.get(KEY))] = item
             continue
         try:
             rows.append(lease_row(item))
-        except NotALeaseError:
-            unreadable.append(str(item.get(KEY)))
-    return Listing(rows, foreign, tuple(unreadable))
+        except NotALeaseError as fault:
+            unreadable[str(item.get(KEY))] = str(fault)
+    return Listing(rows, foreign, unreadable)

@@ -180,10 +180,18 @@ def is_lease(attributes: Mapping[str, Any]) -> bool:
     return attributes.get(ENTITY, LEASE_ENTITY) == LEASE_ENTITY and isinstance(attributes.get(COUNTER), int)
 
 
+def seems_lease(attributes: Mapping[str, Any]) -> bool:
+    """True for a row that has a checkpoint and a counter, whatever they are: somebody may have written text there."""
+    named = {KEY, COUNTER, CHECKPOINT} <= attributes.keys()
+    return named and attributes.get(ENTITY, LEASE_ENTITY) == LEASE_ENTITY
+
+
 def lease_row(attributes: Mapping[str, Any]) -> LeaseRow:
     """A lease from plain attributes. Raises NotALeaseError."""
     if not is_lease(attributes):
-        raise NotALeaseError(f"the row {attributes.get(KEY)!r} is not a lease")
+        counter = attributes.get(COUNTER)
+        what = f": its {COUNTER} is {type(counter).__name__}, not a whole number" if seems_lease(attributes) else ""
+        raise NotALeaseError(f"the row {attributes.get(KEY)!r} is not a lease{what}")
     try:
         return _lease_row(attributes)
     except (KeyError, TypeError, ValueError) as fault:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.leases import writes
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import CHECKPOINT
 from penstock.core.leases.tenure import (
     Abandon,
     Alive,
@@ -42,7 +44,6 @@ from penstock.core.leases.writes import Done, Kind, Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.leases.row import LeaseRow
     from penstock.core.leases.times import LeaseTimes
     from penstock.core.leases.writes import Write
@@ -226,9 +227,23 @@ def _refused(tenure: Tenure, sent: Sent, row: LeaseRow | None, now_s: float) -> 
             return after, _asked(tenure, row) + commands
     if tenure.token == 0:
         return _over(tenure, NotTaken(row))
+    if _was_deleted(sent, known, row):
+        # A hand, or a TTL. Made anew by others it would begin where an application does, and records were passed over.
+        return _send(tenure, writes.restore(known, row), now_s)
     if tenure.state is State.ENDING and sent.repeated and row is not None and _is_stored(tenure.wish, row):
         return _over(tenure, Ended(row))  # given, and written over by the next owner
     return _over(tenure, Lost(Loss.GONE if row is None else Loss.TAKEN, row))
+
+
+def _was_deleted(sent: Sent, known: LeaseRow, row: LeaseRow | None) -> bool:
+    """True when the row is gone, or another one in its place that nobody has. Not once its shard has ended: then it has
+    served.
+    """
+    if known.ended or sent.write.change_of(CHECKPOINT) == Checkpoint.SHARD_END.text:
+        return False
+    if row is None:
+        return True
+    return row.actual_owner is None and row.counter < known.counter and not row.ended
 
 
 def _is_stored(wish: Wish, row: LeaseRow) -> bool:

@@ -31,6 +31,7 @@ from penstock.core.leases.row import (
     THROUGHPUT,
     THROUGHPUT_DIGITS,
     LeaseRow,
+    lease_row,
     pending_attributes,
 )
 
@@ -52,6 +53,7 @@ class Kind(StrEnum):
     ASK_HANDOFF = "ask_handoff"
     METADATA = "metadata"
     BEGIN_ANEW = "begin_anew"
+    RESTORE = "restore"
     DELETE = "delete"
 
 
@@ -151,6 +153,23 @@ def give(row: LeaseRow, worker: str, to: Checkpoint | None = None, process: str 
     if worker != row.actual_owner:
         changes[SWITCHES] = 1 if to is not None else row.switches + 1
     return _owners(row, Kind.GIVE, {**changes, OWNER: worker, CHECKPOINT_OWNER: None, **_of_process(row, process)})
+
+
+def restore(known: LeaseRow, found: LeaseRow | None) -> Write:
+    """Write a row anew that was deleted under its owner, as the owner knows it, with a higher counter. ``found``: what
+    somebody has made in its place, and nobody owns; None: nothing, and the write is a `create` (`creates`).
+    """
+    after = {**known.attributes(), COUNTER: known.counter + 1}
+    changes = {name: value for name, value in after.items() if name not in known.others}
+    if found is None:
+        return Write(Kind.RESTORE, known.key, ((KEY, None),), tuple(changes.items()))
+    del changes[KEY]
+    return Write(Kind.RESTORE, known.key, _as_seen(found), tuple(changes.items()))
+
+
+def creates(write: Write) -> LeaseRow | None:
+    """The row that a write adds, where there is none; None for a write to one that is there."""
+    return lease_row(dict(write.changes)) if write.expects == ((KEY, None),) else None
 
 
 def free(row: LeaseRow, to: Checkpoint | None = None) -> Write:

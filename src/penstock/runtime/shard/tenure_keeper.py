@@ -19,7 +19,7 @@ from penstock.core.leases.tenure import (
     State,
     Tick,
 )
-from penstock.core.leases.writes import Unknown
+from penstock.core.leases.writes import Unknown, creates
 from penstock.runtime.waiting import wait_set
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ class TenureKeeper:
 
     async def _write(self, write: Write) -> None:
         try:
-            outcome = await self._table.write(write)
+            born = creates(write)
+            outcome = await (self._table.write(write) if born is None else self._table.create(born))
         except Exception as error:  # denied, no such table: the machine goes on trying until its time is over
             outcome = Unknown(type(error).__name__)
         self.tell(Answered(outcome))

@@ -134,7 +134,7 @@ class Receiving:
 
     async def _poll(self, side: ReceiverSide, workers: Mapping[str, WorkerView]) -> None:
         sight, sent_s = self._sight, self._clock()
-        row, known = await self._table.get(side.key), sight.leases.get(side.key)
+        row, known = await self._sight.get(side.key), sight.leases.get(side.key)
         if row is not None:
             sight.saw(row)
             if (warming := self.warming.get(side.key)) is not None:
@@ -177,7 +177,7 @@ class Receiving:
         return claim(row, self.id, times, self._clock(), alive_s, self._sight.process)
 
     async def _warm_up(self, side: ReceiverSide) -> None:
-        row = await self._table.get(side.key)
+        row = await self._sight.get(side.key)
         if row is None or row.ended:
             return
 

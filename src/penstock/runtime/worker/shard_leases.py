@@ -17,6 +17,8 @@ from penstock.core.assignment.rows import shard_view
 from penstock.core.assignment.upkeep import HoleAudit, served
 from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, Unknown, writes
 from penstock.core.leases.belonging import told
+from penstock.core.leases.keys import LeaseKey
+from penstock.core.leases.row import NotALeaseError
 from penstock.core.lineage import Lineage
 from penstock.errors import OptionError, PenstockError
 from penstock.model import Shard
@@ -47,15 +49,19 @@ class ShardLeases:
         *,
         retry_s: float,
         changed: Callable[[], None],
+        owned: Callable[[], Iterable[str]],
     ) -> None:
-        """``retry_s``: before a lease is created again; that of a child is until it is certain that it is there, and
-        meanwhile its parent does not end. ``changed`` hears that there are leases that no scan has shown yet.
+        """``owned``: the leases that workers who live say they hold. A row of theirs that is gone is theirs to write
+        anew: they know how far it is read. ``retry_s``: before a lease is created again; that of a child is until it is
+        certain that it is there, and meanwhile its parent does not end. ``changed`` hears that there are leases that no
+        scan has shown yet.
         """
         self._table = table
         self._parts = parts
         self._start_at = start_at
         self._retry_s = retry_s
         self._changed = changed
+        self._owned = owned
         self._audits = {stream: HoleAudit() for stream in parts}
 
     async def missing(self, rows: Mapping[str, LeaseRow]) -> None:
@@ -143,9 +149,14 @@ class ShardLeases:
 
     async def _missing(self, part: StreamPart, rows: Mapping[str, LeaseRow]) -> None:
         known = _of(part, rows)
-        held = {shard_id_of(row.key): row.ended for row in known}
+        held = dict.fromkeys(self._held_by_workers(part), False)
+        held |= {shard_id_of(row.key): row.ended for row in known}
         await self._create(part, births(_lineage(await part.list_shards(), known), held, self._start_at))
         self._changed()
+
+    def _held_by_workers(self, part: StreamPart) -> set[str]:
+        keys = (LeaseKey.parse(key) for key in self._owned())
+        return {one.shard_id for one in keys if one.stream == part.key}
 
     async def _at_end(self, key: str, part: StreamPart, children: tuple[ChildShard, ...]) -> list[LeaseRow]:
         me = shard_id_of(key)
@@ -185,7 +196,8 @@ class ShardLeases:
         if any(view.ended or view.hash_range is None for view in views):
             lineage = Lineage(await part.list_shards())
         if self._audits[part.text].look(views, lineage):
-            held = {view.key: view.ended for view in views}
+            held = dict.fromkeys(self._held_by_workers(part), False)
+            held |= {view.key: view.ended for view in views}
             listed = await part.list_shards()
             lineage = Lineage(listed)
             await self._create(part, births(_lineage(listed, rows), held, self._start_at))
@@ -205,8 +217,11 @@ class ShardLeases:
 
     async def _create_one(self, part: StreamPart, birth: Birth) -> LeaseRow | None:
         row = self._born(part, birth)
-        while not isinstance(outcome := await self._table.create(row), Done | Refused):
-            await asyncio.sleep(self._retry_s)
+        try:
+            while not isinstance(outcome := await self._table.create(row), Done | Refused):
+                await asyncio.sleep(self._retry_s)
+        except NotALeaseError:
+            return None  # it is there, and cannot be read: the worker tells which one
         return outcome.row
 
     def _born(self, part: StreamPart, birth: Birth) -> LeaseRow:

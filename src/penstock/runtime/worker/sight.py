@@ -9,6 +9,7 @@ from penstock.core.assignment.fleet import Fleet
 from penstock.core.assignment.rows import lease_view, worker_view
 from penstock.core.leases.membership import Members
 from penstock.core.leases.observed import Observed
+from penstock.core.leases.row import NotALeaseError
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, side_by_side
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class Sight:
         self._clock = clock
         self._observed = Observed()
         self._pictures: Mapping[str, object] = {}
+        self.unreadable: Mapping[str, str] = {}
+        """Rows that cannot be read as leases, by their keys, and why."""
 
     @property
     def fleet(self) -> Fleet:
@@ -129,7 +132,7 @@ class Sight:
             return False
 
         async def look(key: str) -> None:
-            if (row := await self._table.get(key)) is not None and self._is_ours(row):
+            if (row := await self.get(key)) is not None and self._is_ours(row):
                 self.saw(row)
 
         await side_by_side(look, [key for key in keys if key not in self._held], LOOKS_AT_ONCE_MAX)
@@ -139,11 +142,20 @@ class Sight:
     def _is_ours(self, row: LeaseRow) -> bool:
         return row.stream in self._streams
 
+    async def get(self, key: str) -> LeaseRow | None:
+        """One lease, by a consistent read; None also for a row that cannot be read, which a scan tells of."""
+        try:
+            return await self._table.get(key)
+        except NotALeaseError:
+            self.forget_scan()
+            return None
+
     async def scan(self) -> Listing:
         """Read all leases."""
         sent_s = self._clock()
         listing = await self._table.scan(consistent=True)
         self.scanned_s = self._clock()
+        self.unreadable = listing.unreadable
         found = {row.key: row for row in listing.rows if self._is_ours(row)}
         for key, at_s in self._saw_s.items():  # what was seen since the scan was sent is not undone by it
             row = self.leases.get(key)

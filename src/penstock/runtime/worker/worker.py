@@ -24,7 +24,7 @@ from penstock.core.leases import writes
 from penstock.core.leases.row import process_name
 from penstock.core.leases.tenure import Saw
 from penstock.errors import PenstockError, ServiceError
-from penstock.events import FleetChanged, LeasesBegunAnew, LeaseUpkeepFailed
+from penstock.events import FleetChanged, LeasesBegunAnew, LeaseUnreadable, LeaseUpkeepFailed
 from penstock.ports import SharedWithKcl
 from penstock.runtime.clock import SteadyClock
 from penstock.runtime.dead_letters.destinations import open_letters
@@ -92,6 +92,7 @@ class Worker:
         self._searched = False
         """Once in its life a worker asks which leases are missing, though the table has some."""
         self._measure_at_s = float("-inf")
+        self._unreadable: set[str] = set()
         self._holding = Holding(
             worker_id,
             table,
@@ -146,7 +147,12 @@ class Worker:
             kcl=self._kcl,
         )
         self._shards = holding.shards = ShardLeases(
-            table, self._parts, settings.start_at, retry_s=settings.times.retry_s, changed=self._rescan
+            table,
+            self._parts,
+            settings.start_at,
+            retry_s=settings.times.retry_s,
+            changed=self._rescan,
+            owned=self._owned,
         )
         self._receiving = holding.receiving = Receiving(
             self.id,
@@ -283,6 +289,9 @@ class Worker:
         sight, before, fleet = self._sight, self._sight.scanned_s, self._sight.fleet
         silent = await sight.look(closely=bool(self._presence.given) or self._receiving.waits)
         if sight.scanned_s != before:
+            for key in sight.unreadable.keys() - self._unreadable:
+                self._on_event(LeaseUnreadable(self._table.name, key, sight.unreadable[key]))
+            self._unreadable = {*sight.unreadable}
             for key, held in self.held.items():
                 if (row := sight.leases.get(key)) is not None:
                     held.keeper.tell(Saw(row))
@@ -373,6 +382,13 @@ class Worker:
         self._presence.changed()
         self._look_now.set()
 
+    def _owned(self) -> set[str]:
+        """What this worker holds, and those that live say they do; and rows that are there, and cannot be read."""
+        now_s, members = self._clock(), self._sight.members
+        quiet = {*members.quiet(now_s)}
+        others = (row.held for one, row in members.rows.items() if one not in quiet)
+        return {*self.held, *self._sight.unreadable}.union(*others)
+
     def _rescan(self) -> None:
         self._sight.forget_scan()
         self._look_now.set()
@@ -405,5 +421,11 @@ class Worker:
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        """No task dies unheard: what it raises ends the worker, whoever else waits for it."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)

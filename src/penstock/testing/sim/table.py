@@ -83,7 +83,7 @@ class SimulatedTable:
         """All leases, each as it was at a time; in any order."""
         rows = _past(self._leases, at_s)
         rng.shuffle(rows)
-        return Listing(rows, {}, ())
+        return Listing(rows, {}, {})
 
     def workers(self, at_s: Callable[[], float], rng: random.Random) -> list[WorkerRow]:
         """The same of the workers."""

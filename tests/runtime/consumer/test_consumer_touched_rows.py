@@ -1,0 +1,104 @@
+"""Lease rows that a hand, or a TTL, touches under a living consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+
+from penstock import MemoryLeaseTable, StartAt
+from penstock.core.leases import writes
+from penstock.events import LeaseUnreadable
+from penstock.local import LocalKinesis
+from penstock.runtime.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TIMES = {"failover_s": 2.0, "renew_interval_s": 0.2, "look_interval_s": 0.1}
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: 2}) as service:
+        yield service
+
+
+class Reader:
+    """Takes batches in the background."""
+
+    def __init__(self, consumer: Any) -> None:
+        self.got: list[bytes] = []
+        self._task = asyncio.create_task(self._read(consumer))
+
+    async def _read(self, consumer: Any) -> None:
+        async for batch in consumer:
+            async with batch:
+                self.got += [record.data for record in batch.records]
+
+
+async def test_a_deleted_row_is_written_anew_by_its_owner(local: LocalKinesis, kinesis: Any) -> None:
+    """What comes later goes on behind what was read, whatever the application begins with; counters go on."""
+    table = MemoryLeaseTable()
+    async with asyncio.timeout(DEADLINE_S):
+        async with consumer_of(local, table, **TIMES) as consumer:
+            reader = Reader(consumer)
+            await until(lambda: len(consumer.statistics().shards) == 2)
+            wanted = put(kinesis, range(100))
+            await until(lambda: len(reader.got) >= 100)
+            await until(lambda: all(row.counter > 3 for row in table.rows()))
+            counters = {row.key: row.counter for row in table.rows()}
+            for row in table.rows():
+                while not isinstance(await table.write(writes.delete(await table.get(row.key) or row)), writes.Done):
+                    pass
+            await until(lambda: len(table.rows()) == 2)
+            assert all(row.counter > counters[row.key] for row in table.rows())
+            wanted += put(kinesis, range(100, 200))
+            await until(lambda: len(reader.got) >= 200)
+            assert {event.token for event in consumer.statistics().shards} == {1}
+        assert all(row.checkpoint.is_position for row in table.rows())
+        wanted += put(kinesis, range(200, 300))
+        async with consumer_of(local, table, start_at=StartAt.LATEST, **TIMES) as consumer:
+            later = Reader(consumer)
+            await until(lambda: len(later.got) >= 100)
+    assert sorted(reader.got + later.got) == sorted(wanted)
+
+
+async def test_a_counter_that_is_text_is_told_and_read_on_from_when_it_is_mended(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    table, events = MemoryLeaseTable(), list[Any]()
+    wanted = put(kinesis, range(100))
+    async with asyncio.timeout(DEADLINE_S):
+        async with consumer_of(local, table, **TIMES) as consumer:
+            first = Reader(consumer)
+            await until(lambda: len(first.got) >= 100)
+        key, attributes = next(iter(table._rows.items()))
+        counter = attributes["leaseCounter"]
+        attributes["leaseCounter"] = str(counter)
+        wanted += put(kinesis, range(100, 200))
+        async with consumer_of(local, table, on_event=events.append, **TIMES) as consumer:
+            second = Reader(consumer)
+            await until(lambda: any(isinstance(event, LeaseUnreadable) for event in events))
+            told = [event for event in events if isinstance(event, LeaseUnreadable)]
+            assert [event.key for event in told] == [key]
+            assert "leaseCounter is str, not a whole number" in told[0].reason
+            table._rows[key]["leaseCounter"] = counter
+            await until(lambda: len(first.got + second.got) >= 200)
+    assert sorted(first.got + second.got) == sorted(wanted)
+
+
+async def test_no_task_of_a_worker_dies_unheard(
+    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the search for missing leases: what it raises ends the consumer, and is raised to who reads."""
+
+    async def fails(worker: Worker) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Worker, "_search", fails)
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), **TIMES) as consumer:
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            await consumer.run(lambda _: asyncio.sleep(0))
