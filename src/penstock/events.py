@@ -495,8 +495,30 @@ class LeaseUnreadable(_OfTable, frozen=True, gc=False):
     reason: str
 
 
+class LoopBlocked(msgspec.Struct, frozen=True, gc=False):
+    """The program's own code did not let its event loop run, as a call that waits without ``await`` does."""
+
+    application: str
+    seconds: float
+    so_far: bool
+    """True: it lasts. Told once, and once more when it is over."""
+    effect: str
+    """What became of leases and pages meanwhile."""
+
+    @property
+    def stream(self) -> str:
+        """Logs begin with it; here it is the application."""
+        return self.application
+
+
 WorkerEvent: TypeAlias = (
-    FleetChanged | LeaseUpkeepFailed | LeaseTableFailed | WorkerIdShared | LeasesBegunAnew | LeaseUnreadable
+    FleetChanged
+    | LeaseUpkeepFailed
+    | LeaseTableFailed
+    | WorkerIdShared
+    | LeasesBegunAnew
+    | LeaseUnreadable
+    | LoopBlocked
 )
 """What sharing shards with other workers tells."""
 

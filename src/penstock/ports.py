@@ -97,6 +97,9 @@ class LeaseTable(Protocol):
     read afterwards) or Unknown. Errors that repeating does not mend are raised: AccessDeniedError, NotFoundError (no
     such table), InvalidArgumentError, CredentialsError. Reads are repeated, and raise what the last attempt met.
     A cancelled write may be applied all the same.
+
+    One with an attribute ``any_loop`` that is True may be used on whichever event loop: a consumer takes it along to
+    the thread of its own. Any other is used on the loop on which the consumer is started.
     """
 
     @property

@@ -107,6 +107,12 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "times",
     ),
     (
+        events.LoopBlocked("billing", 4.25, True, "leases go on"),
+        logging.WARNING,
+        "billing: the event loop was blocked for 4.2 s by the program's own code (still so: True): leases go on. What "
+        "blocks belongs into a thread, as by asyncio.to_thread",
+    ),
+    (
         events.HandoverWaits("orders", "s-1", "handlers", 12, Position(7), 9.0),
         logging.WARNING,
         "orders: s-1 is to be handed over, and waits for handlers for 9 s more at most: 12 records are out, the oldest "

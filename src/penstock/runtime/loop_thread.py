@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from types import TracebackType
 
 T = TypeVar("T")
@@ -31,9 +31,11 @@ class LoopThread:
     Not usable across ``fork``: make one after it. In the process that was forked off, `run` raises RuntimeError.
     """
 
-    def __init__(self, name: str = "penstock-loop") -> None:
+    def __init__(
+        self, name: str = "penstock-loop", new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    ) -> None:
         self._process = os.getpid()
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._changing = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)

@@ -81,6 +81,7 @@ class SyncConsumer:
             on_shards_lost=self._in_thread(on_shards_lost),
             on_event=on_event,
         )
+        self._consumer._may_be_apart = False  # it has a loop of its own already
         self.application = application
         self.settings = self._consumer.settings
         self._thread = LoopThread("penstock-consumer")

@@ -67,15 +67,25 @@ class Breath:
 
     def __init__(self) -> None:
         self._last_s = float("-inf")
+        self._is_rested = False
+        self.turns = TURNS
+        """After longer work. Where others do not share the loop, one will do."""
 
     async def take(self) -> None:
         """Let all that is ready run; several times, when the work before took longer."""
         loop = asyncio.get_running_loop()
         # Where time is virtual, work takes none.
         is_long = loop.time() - self._last_s >= BUSY_S and not hasattr(loop, "virtual")
-        for _ in range(TURNS if is_long else 1):
-            await asyncio.sleep(0)
+        if is_long or not self._is_rested:
+            for _ in range(self.turns if is_long else 1):
+                await asyncio.sleep(0)
+        self._is_rested = False
         self._last_s = loop.time()
+
+    def rested(self) -> None:
+        """The task has just waited for something."""
+        self._is_rested = True
+        self._last_s = asyncio.get_running_loop().time()
 
     @property
     def is_due(self) -> bool:
@@ -105,6 +115,10 @@ class Alarm:
                 return
             self._timer.cancel()
         self._timer = self._loop.call_at(time_s, self._ring)
+
+    def rings_by(self, time_s: float) -> bool:
+        """True when setting it to this time would change nothing."""
+        return math.isinf(time_s) or (self._timer is not None and self._timer.when() <= time_s)
 
     def cancel(self) -> None:
         """Do not ring."""

@@ -21,6 +21,8 @@ class MemoryLeaseTable:
     their own, by `of`.
     """
 
+    any_loop = True
+
     def __init__(self, name: str = "memory") -> None:
         self.name = name
         self._application = ""

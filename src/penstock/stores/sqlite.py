@@ -60,6 +60,8 @@ class SqliteLeaseTable:
     ``busy_timeout_s`` is how long a write waits for other processes: what takes longer has an unknown outcome.
     """
 
+    any_loop = True
+
     def __init__(self, path: str | os.PathLike[str], name: str = "leases", *, busy_timeout_s: float = 2.0) -> None:
         self.name = name
         self._path = path

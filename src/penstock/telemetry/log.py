@@ -102,6 +102,10 @@ LINES: dict[type, Line] = {
         WARNING, "{shard_id}: nothing more is fetched for {held_s:.0f} s, as {records} records that take {bytes_held} "
         "bytes are out and not settled, the oldest at {position}",
     ),
+    events.LoopBlocked: Line(
+        WARNING, "the event loop was blocked for {seconds:.1f} s by the program's own code (still so: {so_far}): "
+        "{effect}. What blocks belongs into a thread, as by asyncio.to_thread",
+    ),
     events.HandoverWaits: Line(
         WARNING, "{shard_id} is to be handed over, and waits for {waits_for} for {left_s:.0f} s more at most: "
         "{records} records are out, the oldest that is not settled is at {position}",

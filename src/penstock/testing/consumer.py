@@ -132,6 +132,7 @@ class TestConsumer(Consumer):
             application=application,
             **options,
         )
+        self._may_be_apart = False
         self.feed(*given)
 
     # --- what a test does -----------------------------------------------------------------------

@@ -36,6 +36,7 @@ MISSING = {
     ShardReader: {
         "a worker's, on the loop": ["run", "heard", "stop", "drain", "resume", "hand_over", "over", "row", "children"],
         "the consumer's, on the loop": ["take", "take_back", "use_order"],
+        "where a reader runs, which its consumer says": ["lives"],
         "it changes while a thread looks at it": ["ledger"],
         "the statistics tell it as since_read_s": ["read_at_s"],
         "Consumer.seek is a user's way to it, which opens the feed": ["seek"],

@@ -11,6 +11,7 @@ import socket
 import uuid
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.feeding.buffer import Buffer
@@ -18,7 +19,7 @@ from penstock.core.given import lacks, not_callable, not_of, shown
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.settings import ByKey
 from penstock.errors import OptionError
-from penstock.events import KeysIgnored
+from penstock.events import KeysIgnored, LoopBlocked
 from penstock.model import Position, StartAt
 from penstock.ports import ForApplications
 from penstock.runtime.consumer.counting import CountedSource, counted_table
@@ -28,10 +29,11 @@ from penstock.runtime.consumer.lifecycle import Callbacks, Lifecycle
 from penstock.runtime.consumer.ready import Ready
 from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker, shard_statistics
 from penstock.runtime.consumer.streams import OpenStream
-from penstock.runtime.dead_letters.destinations import open_letters
+from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToStream, open_letters
 from penstock.runtime.feeds import SubscriptionGate
+from penstock.runtime.home import Apart, Here, watch_own
 from penstock.runtime.shard.values import Values
-from penstock.runtime.waiting import Breath, wait_set
+from penstock.runtime.waiting import Breath
 from penstock.runtime.worker.settings import WorkerSettings, start_of
 from penstock.runtime.worker.worker import Worker
 from penstock.telemetry.log import log_events
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from penstock.ports import LeaseTable, RecordSource
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import Located, Told
+    from penstock.runtime.dead_letters.destinations import DeadLetterChoice
+    from penstock.runtime.home import Home
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.wiring import LeaseTableOptions, WireSettings
@@ -103,7 +107,9 @@ class Consumer:
         self._wire = wire
         self._leases = leases
         self._deserializer = deserializer
-        self._on_event = on_event or log_events()
+        self._on_event, self._log = on_event, log_events()
+        self._home: Home = Here()
+        self._may_be_apart = True
         self._rng = rng
         self._order: OrderPolicy | None = None
         self._ready = Ready()
@@ -123,6 +129,7 @@ class Consumer:
         self._own_table: LeaseTable | None = None
         self._worker: Worker | None = None
         self._running: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_paused = False
         self._closing: asyncio.Future[None] | None = None
@@ -131,12 +138,29 @@ class Consumer:
 
     async def start(self) -> None:
         """Begin. Raises what says that it cannot work: no such stream, no permission, options that fault."""
-        from penstock.wiring import LeaseTableOptions, lease_table_for
-
         if self._running is not None or self._is_closing:
             raise RuntimeError("a consumer is started once: make another one")
         self._loop = asyncio.get_running_loop()
         self.worker_id = self.worker_id or new_worker_id()
+        if self._can_be_apart():
+            self._home = self._lifecycle.home = Apart()
+            self._breath.turns = 1
+            self._ready.lives(self._home)
+        await self._home.run(self._begin)
+
+    def _can_be_apart(self) -> bool:
+        """Streams and leases of the user's own making may belong to the user's loop; and that may be a virtual one."""
+        from penstock.wiring import LeaseTableOptions
+
+        letters, leases = self.settings.dead_letters, self._leases
+        is_ours = all(isinstance(given, str) for given in self._given) and (
+            leases is None or isinstance(leases, LeaseTableOptions) or getattr(leases, "any_loop", False)
+        )
+        if isinstance(letters, DeadLettersToStream):
+            is_ours = is_ours and isinstance(letters.stream, str)
+        return self._may_be_apart and self.settings.own_thread and is_ours and not hasattr(self._loop, "virtual")
+
+    async def _begin(self) -> None:
         rng = random.Random() if self._rng is None else self._rng
         gate = SubscriptionGate(self.settings.subscriptions_per_s)
         buffer = Buffer(self.settings.buffer_bytes_max, shard_bytes_max=self.settings.ledger.bytes_max)
@@ -154,6 +178,11 @@ class Consumer:
         for stream in self._streams.values():
             if stream.facts.ignores_keys:
                 self._tell(KeysIgnored(stream.name))
+        await self._share(rng)
+
+    async def _share(self, rng: random.Random) -> None:
+        from penstock.wiring import LeaseTableOptions, lease_table_for
+
         leases = self._leases
         if leases is None or isinstance(leases, LeaseTableOptions):
             leases = lease_table_for(self.application, self._wire, leases, failover_s=self.settings.failover_s)
@@ -176,10 +205,37 @@ class Consumer:
             rng=rng,
             on_event=self._tell,
             on_reader=self._on_reader,
-            letters=open_letters(self.settings.dead_letters, self._wire),
+            letters=open_letters(self._letters(), self._wire),
         )
+        if isinstance(self._home, Apart):
+            watching = self._home.watch(self.settings.failover_s / 4, self._blocked, self._abandoned)
+            self._watching = asyncio.create_task(watching)
+        elif self._may_be_apart and not hasattr(self._loop, "virtual"):
+            self._watching = asyncio.create_task(watch_own(self.settings.failover_s / 4, self._stood_still))
         self._running = asyncio.create_task(self._worker.run())
         self._running.add_done_callback(lambda _: self._ready.stirred.set())
+
+    def _letters(self) -> DeadLetterChoice | None:
+        """Where dead letters go: a function of the user's is called on the user's loop."""
+        choice = self.settings.dead_letters
+        if not isinstance(choice, DeadLettersTo):
+            return choice
+        return DeadLettersTo(lambda letter: self._home.outside(partial(choice.write, letter)))
+
+    def _blocked(self, seconds: float, over: bool) -> None:
+        self._tell(
+            LoopBlocked(
+                self.application, seconds, not over, "leases, checkpoints and pages go on in a thread of their own"
+            )
+        )
+
+    def _stood_still(self, seconds: float) -> None:
+        self._tell(LoopBlocked(self.application, seconds, False, "no lease was renewed and nothing was read meanwhile"))
+
+    def _abandoned(self) -> None:
+        """The user's loop is closed, and this was not: nobody handles anything any more, so others are to."""
+        ending = asyncio.create_task(self._end())
+        ending.add_done_callback(lambda _: asyncio.get_running_loop().stop())
 
     async def close(self) -> None:
         """Hand over all shards, within the drain's deadline, and end. Nothing more is handed out, but for the rest of
@@ -195,7 +251,16 @@ class Consumer:
         return self._closing is not None
 
     async def _close(self) -> None:
+        try:
+            await self._home.run(self._end)
+        finally:
+            await self._home.close()
+            self._ready.stirred.set()
+
+    async def _end(self) -> None:
         worker, running = self._worker, self._running
+        if self._watching is not None and self._watching is not asyncio.current_task():
+            self._watching.cancel()
         try:
             if worker is not None and running is not None and not running.done():
                 with contextlib.suppress(TimeoutError):
@@ -278,11 +343,12 @@ class Consumer:
             with self._ready.asking.lasts() as asked:
                 while True:
                     await self._breath.take()
+                    seen = self._ready.stirred.count
                     batch = self._ready.take()
                     if batch is not None:
                         yield batch
                         asked()
-                    elif not await self._more():
+                    elif not await self._more(seen):
                         return
         finally:
             self._ready.take_back()
@@ -307,9 +373,11 @@ class Consumer:
             raise ValueError("records_max must be at least 1")
         loop, found, left = asyncio.get_running_loop(), list[Any](), records_max
         end_s = None if wait_s is None else loop.time() + wait_s
-        self._ready.asking.once()
+        with self._home.lock:
+            self._ready.asking.once()
         await self._breath.take()
         while True:
+            seen = self._ready.stirred.count
             try:
                 batch = self._ready.take(left) if left > 0 else None
             except Exception as error:
@@ -320,7 +388,7 @@ class Consumer:
             if batch is not None:
                 found.append(batch)
                 left -= len(batch)
-            elif found or (end_s is not None and loop.time() >= end_s) or not await self._more(end_s):
+            elif found or (end_s is not None and loop.time() >= end_s) or not await self._more(seen, end_s):
                 return found
 
     async def shards(self) -> AsyncIterator[ShardReader]:
@@ -333,12 +401,13 @@ class Consumer:
         try:
             while True:
                 await self._breath.take()
+                seen = self._ready.stirred.count
                 reader = self._ready.unread()
                 if reader is not None:
                     offered = [one for one in offered if not one.is_over and one is not reader]
                     offered.append(reader)
                     yield reader
-                elif not await self._more():
+                elif not await self._more(seen):
                     return
         finally:
             for reader in offered:
@@ -375,8 +444,7 @@ class Consumer:
         order = order_of(concurrency)
         if order is not None:
             self._order = order
-            for reader in list(self._ready.held):
-                self._reorder(reader)
+            self._home.ask(self._reorder_all)
         async with contextlib.aclosing(self.shards()) as readers:  # type: ignore[type-var]
             await drive(
                 readers,
@@ -416,9 +484,10 @@ class Consumer:
         if faults := not_of({"to": to}, {"to": (Position, StartAt)}):
             raise OptionError(faults)
         if isinstance(to, StartAt):
-            self._seek(reader, Checkpoint.parse(to.kind), to)
+            after, start = Checkpoint.parse(to.kind), to
         else:
-            self._seek(reader, Checkpoint.at(to), self.settings.start_at)
+            after, start = Checkpoint.at(to), self.settings.start_at
+        self._home.ask(lambda: self._seek(reader, after, start))
 
     def _seek(self, reader: ShardReader, after: Checkpoint, start: StartAt, order: OrderPolicy | None = None) -> None:
         stream = self._streams[reader.stream]
@@ -430,11 +499,20 @@ class Consumer:
         this consumer does not hold.
         """
         (reader,) = self._ready.named((shard,))
-        return reader.settled.position if reader.settled.is_position else None
+        with self._home.lock:
+            return reader.settled.position if reader.settled.is_position else None
 
     def statistics(self) -> ConsumerStatistics:
-        """What it holds, how far that is, and what it did so far."""
-        # Any thread may ask, so of what may change meanwhile a copy is looked at.
+        """What it holds, how far that is, and what it did so far. Any thread may ask."""
+        while True:
+            try:
+                with self._home.lock:
+                    return self._statistics()
+            except RuntimeError as error:  # on one loop without a lock, what changes meanwhile is looked at again
+                if "changed size" not in str(error) and "mutated" not in str(error):
+                    raise
+
+    def _statistics(self) -> ConsumerStatistics:
         now_s = 0.0 if self._loop is None else self._loop.time()
         readers = list(self._ready.held)
         held, free = leases_by_worker([] if self._worker is None else list(self._worker.leases()))
@@ -456,7 +534,7 @@ class Consumer:
 
     # --- parts ----------------------------------------------------------------------------------
 
-    async def _more(self, end_s: float | None = None) -> bool:
+    async def _more(self, seen: int, end_s: float | None = None) -> bool:
         """Wait until there may be something to take; False: nothing more will come. Raises what ended the worker."""
         running = self._running
         if running is not None and running.done() and not running.cancelled():
@@ -467,12 +545,14 @@ class Consumer:
             if not self._is_closing:
                 raise RuntimeError("the consumer is not started: use it in an `async with` statement, or await start()")
             return False
-        self._ready.stirred.clear()
         wait_s = None if end_s is None else max(0.0, end_s - asyncio.get_running_loop().time())
-        await wait_set(self._ready.stirred, wait_s)
+        await self._ready.stirred.wait(seen, wait_s)
+        self._breath.rested()
         return True
 
     def _on_reader(self, reader: ShardReader) -> None:
+        reader.lives(self._home)
+        reader.breath.turns = self._breath.turns
         if self._deserializer is not None:
             reader.values = Values(
                 self._deserializer, self.settings.unreadable, stream=reader.stream, shard_id=reader.shard_id
@@ -481,6 +561,10 @@ class Consumer:
         reader.paused = self._is_paused
         self._ready.hold(reader)
         self._lifecycle.follow(reader, self._ready.add)
+
+    def _reorder_all(self) -> None:
+        for reader in list(self._ready.held):
+            self._reorder(reader)
 
     def _reorder(self, reader: ShardReader) -> None:
         if self._order is not None and not reader.use_order(self._order):
@@ -498,8 +582,16 @@ class Consumer:
 
     def _tell(self, event: Any) -> None:
         self._events[type(event).__name__] += 1
+        if self._on_event is None:
+            self._log(event)
+            return
+        is_told = self._home.outside_soon(partial(self._hand_event, self._on_event, event))
+        if self._home.is_blocked or not is_told:
+            self._log(event)  # for the user's function would hear of it late
+
+    def _hand_event(self, on_event: Callable[[Any], None], event: Any) -> None:
         try:
-            self._on_event(event)
+            on_event(event)
         except Exception as error:
             asyncio.get_running_loop().call_exception_handler({"message": "on_event raised", "exception": error})
 

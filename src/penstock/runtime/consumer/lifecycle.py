@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from inspect import isawaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
 from penstock.events import ShardBegun, ShardLeft
+from penstock.runtime.home import Here
 from penstock.runtime.shard.origin import Origin
 from penstock.runtime.waiting import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from penstock.runtime.home import Home
     from penstock.runtime.shard.shard_reader import ShardReader
 
 
@@ -84,6 +86,8 @@ class Lifecycle:
         self, callbacks: Callbacks, *, on_error: Callable[[BaseException], None], on_event: Callable[[Any], None]
     ) -> None:
         """``on_error`` hears what a callback raised."""
+        self.home: Home = Here()
+        """Where this runs. The callbacks are called on the user's loop."""
         self._callbacks = callbacks
         self._on_error = on_error
         self._on_event = on_event
@@ -164,9 +168,7 @@ class Lifecycle:
                 while self._queue and self._queue[0][0] is callback:
                     group.append(self._queue.popleft())
                 try:
-                    waits = callback([shard for _, shard, _ in group])
-                    if isawaitable(waits):
-                        await waits
+                    await self.home.outside(partial(callback, [shard for _, shard, _ in group]))
                 except asyncio.CancelledError as error:
                     if is_cancelled():
                         raise

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from penstock.runtime.home import Here
 from penstock.runtime.shard.asking import Asking
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.model import Record
     from penstock.runtime.consumer.lifecycle import Located
+    from penstock.runtime.home import Home
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader
 
@@ -24,7 +25,7 @@ class Ready:
     """Shards take turns. `stirred` is set whenever it is worth to look again."""
 
     def __init__(self) -> None:
-        self.stirred = asyncio.Event()
+        self.lives(Here())
         self.asking = Asking()
         """Callers that take records of whichever shard."""
         self.held: dict[ShardReader, None] = {}
@@ -35,6 +36,11 @@ class Ready:
         self._unread: dict[ShardReader, None] = {}
         self._failures: deque[BaseException] = deque(maxlen=FAILURES_MAX)  # of shards, whose own iterations raise them
         self._errors: deque[BaseException] = deque(maxlen=FAILURES_MAX)
+
+    def lives(self, home: Home) -> None:
+        """Say where the shards' readers run, before there are any; those who take may be on another loop."""
+        self._lock = home.lock
+        self.stirred = home.signal()
 
     def hold(self, reader: ShardReader) -> None:
         """A shard is held from now on; its records are not offered before `add`."""
@@ -58,29 +64,34 @@ class Ready:
     def take(self, records_max: int | None = None) -> Batch[Record] | None:
         """The next batch of whichever shard has one. Raises what ended the reading of a shard, once each."""
         self._raise()
-        while self._turns:
-            reader = next(iter(self._turns))
-            del self._turns[reader]
+        while True:
+            with self._lock:
+                reader = next(iter(self._turns), None)
+                if reader is None:
+                    return None
+                del self._turns[reader]
             batch = reader.take(records_max)
             if batch is not None:
-                self._stir(reader)  # its turn comes again after the others'
+                with self._lock:
+                    self._stir(reader)  # its turn comes again after the others'
                 return batch
             self._raise()
-        return None
 
     def _raise(self) -> None:
-        for waiting in (self._errors, self._failures):
-            if waiting:
-                raise waiting.popleft()
+        with self._lock:
+            for waiting in (self._errors, self._failures):
+                if waiting:
+                    raise waiting.popleft()
 
     def unread(self) -> ShardReader | None:
         """A shard that nobody iterates. Raises what is not the failure of one shard."""
-        if self._errors:
-            raise self._errors.popleft()
-        reader = next(iter(self._unread), None)
-        if reader is not None:
-            del self._unread[reader]
-        return reader
+        with self._lock:
+            if self._errors:
+                raise self._errors.popleft()
+            reader = next(iter(self._unread), None)
+            if reader is not None:
+                del self._unread[reader]
+            return reader
 
     def named(self, shards: Sequence[str | Located]) -> list[ShardReader]:
         """Shards by id, or by anything that has a stream and a shard's id: a batch, a record, an `AssignedShard`; all
@@ -92,7 +103,7 @@ class Ready:
         for shard in shards:
             readers = [
                 reader
-                for reader in self.held
+                for reader in list(self.held)
                 if shard == reader.shard_id
                 or (not isinstance(shard, str) and (shard.stream, shard.shard_id) == (reader.stream, reader.shard_id))
             ]
@@ -106,8 +117,9 @@ class Ready:
 
     def closes(self) -> None:
         """The current caller has closed the consumer: it takes nothing more."""
-        for asking in (self.asking, *(reader.asking for reader in self.held)):
-            asking.closes()
+        with self._lock:
+            for asking in (self.asking, *(reader.asking for reader in self.held)):
+                asking.closes()
 
     def take_back(self) -> None:
         """Whoever read all of them has left: what is out is handed out again."""
@@ -116,9 +128,10 @@ class Ready:
 
     def offer(self, reader: ShardReader) -> None:
         """Whoever iterated a shard has left: if it is still held, it is offered anew."""
-        if reader in self.held:
-            self._unread[reader] = None
-            self.stirred.set()
+        with self._lock:
+            if reader in self.held:
+                self._unread[reader] = None
+                self.stirred.set()
 
     def _stir(self, reader: ShardReader) -> None:
         if reader.is_over:

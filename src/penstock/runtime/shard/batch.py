@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic
 
 from penstock.core.ledger.page import Placed, R
@@ -13,6 +14,7 @@ from penstock.runtime.shard.values import datas_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from penstock.core.ledger.ledger import Ledger
@@ -30,8 +32,8 @@ class Batch(Generic[R]):
     """
 
     __slots__ = (
-        "_clock", "_delivery", "_ledger", "_may_deliver", "_on_settled", "_prepare", "_values", "millis_behind_latest",
-        "shard_id", "stream", "token",
+        "_clock", "_delivery", "_ledger", "_lock", "_may_deliver", "_on_settled", "_prepare", "_values",
+        "millis_behind_latest", "shard_id", "stream", "token",
     )  # fmt: skip
 
     def __init__(
@@ -48,7 +50,9 @@ class Batch(Generic[R]):
         on_settled: Callable[[], None],
         values: Sequence[Any] | None = None,
         prepare: Prepare | None = None,
+        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
+        """``lock`` is held while the ledger is asked or told: it may be another loop's."""
         self._ledger = ledger
         self._values = values
         self._delivery = delivery
@@ -62,6 +66,7 @@ class Batch(Generic[R]):
         self._may_deliver = may_deliver
         self._on_settled = on_settled
         self._prepare = prepare
+        self._lock: AbstractContextManager[Any] = nullcontext() if lock is None else lock
 
     @property
     def records(self) -> Sequence[R]:
@@ -104,32 +109,38 @@ class Batch(Generic[R]):
         """
         index = {place: at for at, place in enumerate(self._delivery.places)}
         records = self._delivery.records
-        return [_position(records[index[place]]) for place in self._ledger.remaining(self._delivery)]
+        with self._lock:
+            remaining = self._ledger.remaining(self._delivery)
+        return [_position(records[index[place]]) for place in remaining]
 
     # --- what became of them; each returns False once the tenure is over: then it counts for nothing -----
 
     def ack(self, *indices: int) -> bool:
         """All are done, or those at these indices."""
-        return self._told(self._ledger.ack(self._delivery.ticket, self._places(indices)))
+        with self._lock:
+            return self._told(self._ledger.ack(self._delivery.ticket, self._places(indices)))
 
     def settle_through(self, record: int | R) -> bool:
         """The given record (or the one at this index) is done, and all that were handed out of the shard before it, in
         this batch or in earlier ones. Raises ValueError for a record of another batch, and with `ByKey`.
         """
         index = record if isinstance(record, int) else self._index(record)
-        return self._told(self._ledger.settle_through(self._delivery.ticket, self._delivery.places[index]))
+        with self._lock:
+            return self._told(self._ledger.settle_through(self._delivery.ticket, self._delivery.places[index]))
 
     def nack(self, *indices: int, delay_s: float = 0.0) -> bool:
         """Hand them out again, after a while. Raises ValueError for a delay that is none."""
         if not delay_s >= 0:  # also for what is not a number
             raise ValueError(f"delay_s must be at least 0, not {delay_s}")
-        return self._told(
-            self._ledger.nack(self._delivery.ticket, self._clock(), self._places(indices), delay_s=delay_s)
-        )
+        with self._lock:
+            return self._told(
+                self._ledger.nack(self._delivery.ticket, self._clock(), self._places(indices), delay_s=delay_s)
+            )
 
     def skip(self, *indices: int, reason: str = "skipped") -> bool:
         """They count as settled without having been processed; an event says so."""
-        return self._told(self._ledger.skip(self._delivery.ticket, self._places(indices), reason=reason))
+        with self._lock:
+            return self._told(self._ledger.skip(self._delivery.ticket, self._places(indices), reason=reason))
 
     def dead_letter(self, *indices: int, error: BaseException | None = None) -> bool:
         """Give them up: each becomes a dead letter, and counts as settled once that is written. Raises OptionError
@@ -137,13 +148,15 @@ class Batch(Generic[R]):
         """
         if not self._ledger.buries:
             raise OptionError("dead_letter: say in the settings where dead_letters go, or skip the record")
-        return self._told(
-            self._ledger.dead_letter(self._delivery.ticket, self._clock(), self._places(indices), error=error)
-        )
+        with self._lock:
+            return self._told(
+                self._ledger.dead_letter(self._delivery.ticket, self._clock(), self._places(indices), error=error)
+            )
 
     def fail(self, error: BaseException, *indices: int) -> bool:
         """What of them (all, or those at these indices) is not settled failed: the retry policy says what follows."""
-        return self._told(self._ledger.fail(self._delivery.ticket, error, self._clock(), self._places(indices)))
+        with self._lock:
+            return self._told(self._ledger.fail(self._delivery.ticket, error, self._clock(), self._places(indices)))
 
     async def prepare(self, state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
         """Store a pending checkpoint that covers all up to the record at ``index`` (the last one), before that is
@@ -177,20 +190,24 @@ class Batch(Generic[R]):
         give up is done. ``chosen``: they were picked out of several batches.
         """
         if indices is None:
-            return self._told(self._ledger.ack(self._delivery.ticket))
+            with self._lock:
+                return self._told(self._ledger.ack(self._delivery.ticket))
         places = [self._delivery.places[index] for index in indices]
-        return self._told(self._ledger.leave(self._delivery.ticket, places, chosen=chosen))
+        with self._lock:
+            return self._told(self._ledger.leave(self._delivery.ticket, places, chosen=chosen))
 
     def _holds_up(self, index: int) -> bool:
         """True when this one was put off, and those behind it have to wait for it."""
-        return self._ledger.holds_up(self._delivery.ticket, self._delivery.places[index])
+        with self._lock:
+            return self._ledger.holds_up(self._delivery.ticket, self._delivery.places[index])
 
     def _ack_chosen(self, indices: Sequence[int]) -> bool:
         """The same as `ack` for records that were picked out of several batches: one at a time is no sign then that the
         others are forgotten.
         """
         places = [self._delivery.places[index] for index in indices]
-        return self._told(self._ledger.ack(self._delivery.ticket, places, chosen=True))
+        with self._lock:
+            return self._told(self._ledger.ack(self._delivery.ticket, places, chosen=True))
 
     def _told(self, counts: bool) -> bool:
         self._on_settled()

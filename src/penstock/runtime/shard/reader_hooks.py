@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import ShardStoppedError
+from penstock.runtime.home import Here
 from penstock.runtime.shard.asking import Asking
 from penstock.runtime.shard.origin import Origin
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.endings import Ending
     from penstock.core.ledger.ledger import Ledger
     from penstock.model import Record
+    from penstock.runtime.home import Home
     from penstock.runtime.shard.filling import Filling
     from penstock.runtime.shard.ledgers import Ledgers
     from penstock.runtime.shard.shard_reader import ShardReader
@@ -36,6 +38,10 @@ class ReaderHooks:
     _filling: Filling
 
     def __init__(self) -> None:
+        self.home: Home = Here()
+        """Where it runs; those who read may be on another loop."""
+        self._lock = self.home.lock
+        self._signal = self.home.signal()  # for those who read
         self.origin = Origin.NEW
         """How the shard came to this consumer."""
         self.is_over = False
@@ -77,6 +83,13 @@ class ReaderHooks:
         """Awaited when all records of a shard that has ended are settled, before it is stored as ended."""
         self.on_over: Callable[[ShardReader], None] | None = None
         """Called once, when nothing more is handed out."""
+
+    def lives(self, home: Home) -> None:
+        """Say where it runs, before there is anybody to read it."""
+        self.home, self._lock, self._signal = home, home.lock, home.signal()
+        self._storing.lives(home)
+        if (let_go := self.let_go) is not None:
+            self.let_go = lambda: home.ask(let_go)
 
     @property
     def pending(self) -> PendingCheckpoint | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.leases.tenure import Fenced, Lifted, Lost, Stored
@@ -82,8 +83,9 @@ class ShardReader(ReaderHooks):
         self._on_ending = on_ending
         self._over = asyncio.Event()
         self._is_revoking = False
+        self._is_touched = False
         self._stirred = asyncio.Event()
-        self._breath = Breath()
+        self.breath = Breath()
         self._on_event = on_event
         self._alarm = Alarm(self._loop, self._alarmed)
         self._ending: asyncio.Task[None] | None = None
@@ -148,27 +150,29 @@ class ShardReader(ReaderHooks):
         Raises, once, the error for which the policies have stopped the shard (`Stop`).
         """
         now_s = self._loop.time()
-        if self.is_over or self.paused or not self._keeper.may_deliver():
-            return None
-        ledger = self._ledgers.current
-        ledger.check(now_s)
-        if ledger.ending is not None:
-            self._ends(ledger.ending)
-            if ledger.ending.stops and self._stop_raised is not ledger.ending:
-                self._stop_raised = ledger.ending
-                raise stopped(self.stream, self.shard_id, ledger.ending)
-            return None
+        with self._lock:
+            if self.is_over or self.paused or not self._keeper.may_deliver():
+                return None
+            ledger = self._ledgers.current
+            ledger.check(now_s)
+            if (ending := ledger.ending) is not None:
+                self.home.soon(lambda: self._ends(ending))
+                if ending.stops and self._stop_raised is not ending:
+                    self._stop_raised = ending
+                    raise stopped(self.stream, self.shard_id, ending)
+                return None
         delivery, values = self._next(
             ledger, now_s, min(records_max or self._batch_records_max, self._batch_records_max)
         )
-        if delivery is None:
-            if not ledger.draining:  # else what waits for its next try is due, and stays so
-                self._alarm.at(ledger.next_at_s())
-            return None
-        if not self._alarm.is_set:  # what is out may stall, though nobody asks for more
-            self._alarm.at(ledger.next_check_at_s())
-        self.records_delivered += len(delivery.records)
-        self.batches_delivered += 1
+        with self._lock:
+            if delivery is None:
+                if not ledger.draining:  # else what waits for its next try is due, and stays so
+                    self._alarm_at(ledger.next_at_s())
+                return None
+            if not self._alarm.is_set:  # what is out may stall, though nobody asks for more
+                self._alarm_at(ledger.next_check_at_s())
+            self.records_delivered += len(delivery.records)
+            self.batches_delivered += 1
         return Batch(
             ledger,
             delivery,
@@ -179,21 +183,23 @@ class ShardReader(ReaderHooks):
             millis_behind_latest=self._filling.millis_behind_latest,
             clock=self._loop.time,
             may_deliver=self._keeper.may_deliver,
-            on_settled=self._on_settled,
+            on_settled=self._touched,
             prepare=self.prepare,
+            lock=self._lock,
         )
 
     async def next_batch(self) -> Batch[Record] | None:
         """The next records, waited for; None when there will be none in this tenure. Raises what ended the reading,
         and ShardStoppedError where the policies have stopped the shard (`Stop`).
         """
-        self.asking.once()
+        with self._lock:
+            self.asking.once()
         return await self._next_batch()
 
     async def _next_batch(self) -> Batch[Record] | None:
-        await self._breath.take()
+        await self.breath.take()
         while not self.is_over:
-            self._stirred.clear()  # before the look, which may itself end the reading
+            seen = self._signal.count  # before the look, which may itself end the reading
             if (ending := self.ledger.ending) is not None and ending.stops:
                 self._stop_raised = ending
                 raise stopped(self.stream, self.shard_id, ending)
@@ -202,7 +208,8 @@ class ShardReader(ReaderHooks):
                 return batch
             if self._storing.furthest is not None and self.ledger.safe.is_end:
                 return None
-            await wait_set(self._stirred, None)
+            await self._signal.wait(seen)
+            self.breath.rested()
         if self.failure is not None:
             raise self.failure
         return None
@@ -223,11 +230,16 @@ class ShardReader(ReaderHooks):
 
     def take_back(self) -> None:
         """Whoever iterated has left: what is out is handed out again, and what is settled is checkpointed at once."""
-        if self.is_over:
-            return
-        self.ledger.take_back(self._loop.time())
-        self._storing.tell(at_once=True)
-        self._stir()
+        with self._lock:
+            if self.is_over:
+                return
+            self.ledger.take_back(self._loop.time())
+        self.home.soon(self._taken_back)
+
+    def _taken_back(self) -> None:
+        if not self.is_over:
+            self._storing.tell(at_once=True)
+            self._stir()
 
     # --- two phases -----------------------------------------------------------------------------
 
@@ -238,19 +250,23 @@ class ShardReader(ReaderHooks):
         Raises CheckpointError: for a position that is checkpointed already, or was not fetched yet, while another call
         is on its way, and when the shard is lost.
         """
-        return await self._storing.prepare(position, state)
+        return await self.home.run(lambda: self._storing.prepare(position, state))
 
     # --- how far ----------------------------------------------------------------------------------
 
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
         """From now on checkpoints go so far, if it is settled, and no further: say later what is to be remembered."""
-        self._storing.furthest = checkpoint
-        self._on_settled()
+        with self._lock:
+            self._storing.furthest = checkpoint
+        self._touched()
 
     async def until_stored(self, checkpoint: Checkpoint) -> bool:
         """Wait until the lease holds this checkpoint, or a later one. False when the tenure ended before."""
-        while self.stored < checkpoint and not self.is_over:
-            await self._pause(None)
+        while True:
+            seen = self._signal.count
+            if self.stored >= checkpoint or self.is_over:
+                break
+            await self._signal.wait(seen)
         return self.stored >= checkpoint
 
     def seek(self, feed: PollingFeed | FanOutFeed, after: Checkpoint, order: OrderPolicy | None = None) -> None:
@@ -281,7 +297,7 @@ class ShardReader(ReaderHooks):
     def pause(self, paused: bool = True) -> None:
         """Hand out nothing for now (False: again)."""
         self.paused = paused
-        self._stir()
+        self.home.soon(self._stir)
 
     # --- for the worker -------------------------------------------------------------------------
 
@@ -392,21 +408,40 @@ class ShardReader(ReaderHooks):
         self, ledger: Ledger[Record], now_s: float, records_max: int
     ) -> tuple[Delivery[Record] | None, Sequence[Any] | None]:
         """The next delivery, and its values where there is somebody to make them."""
-        while (delivery := ledger.deliver(now_s, records_max)) is not None:
+        while True:
+            with self._lock:
+                delivery = ledger.deliver(now_s, records_max)
+            if delivery is None:
+                return None, None
             if self.values is None:
                 return delivery, None
             try:
-                delivery, values = self.values.of(ledger, delivery, now_s)
+                delivery, values = self.values.of(ledger, delivery, now_s, self._lock)
             except StopReading as stopped:
-                self.stop("a record cannot be read", stopped.error)
-                break
-            self._on_settled()
+                self.home.soon(partial(self.stop, "a record cannot be read", stopped.error))
+                return None, None
+            self._touched()
+            if self.is_over:  # meanwhile
+                return None, None
             if delivery.records:
                 return delivery, values
-        return None, None
 
     def _may_fetch(self) -> bool | None:
         return None if self.is_over else self._keeper.may_deliver()
+
+    def _touched(self) -> None:
+        """Something was settled, from outside maybe: thousands of records may be, before it is looked at."""
+        if not self._is_touched:
+            self._is_touched = True
+            self.home.soon(self._look)
+
+    def _look(self) -> None:
+        self._is_touched = False
+        self._on_settled()
+
+    def _alarm_at(self, time_s: float) -> None:
+        if not self._alarm.rings_by(time_s):
+            self.home.soon(lambda: self._alarm.at(time_s))
 
     def _on_settled(self) -> None:
         """Something may be settled, or given up: see what follows from it."""
@@ -428,6 +463,7 @@ class ShardReader(ReaderHooks):
 
     def _stir(self) -> None:
         self._stirred.set()
+        self._signal.set()
         if self.on_stir is not None:
             self.on_stir(self)
 

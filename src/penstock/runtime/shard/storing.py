@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Command
     from penstock.core.ledger.checkpoints import Checkpoints
     from penstock.model import Position
+    from penstock.runtime.home import Home
     from penstock.runtime.shard.ledgers import Ledgers
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
     from penstock.runtime.shard.two_phase import PendingCheckpoint
@@ -62,6 +63,10 @@ class Storing:
             told=lambda: self._told,
             on_free=on_free,
         )
+
+    def lives(self, home: Home) -> None:
+        """Say where it runs; those who commit may be on another loop."""
+        self._phases.home = home
 
     @property
     def safe(self) -> Checkpoint:

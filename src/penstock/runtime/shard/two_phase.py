@@ -14,6 +14,7 @@ from penstock.core.leases.tenure import PendingStored, Prepared, Settled, Stored
 from penstock.core.ledger.checkpoints import Pending, Phase
 from penstock.errors import CheckpointError
 from penstock.events import PendingCheckpointFound
+from penstock.runtime.home import Here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.checkpoints import Checkpoints
     from penstock.events import LedgerEvent
     from penstock.model import Position
+    from penstock.runtime.home import Home
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
 
     OnPending: TypeAlias = "Callable[[FoundPending], PendingChoice]"
@@ -86,11 +88,11 @@ class PendingCheckpoint:
         Raises CheckpointError when records before it are not settled, when it is not the pending one any more, and when
         the shard was lost.
         """
-        await self._phases.commit(self._value)
+        await self._phases.home.run(lambda: self._phases.commit(self._value))
 
     async def abandon(self) -> None:
         """Let it go: what is settled is checkpointed as usual. Raises CheckpointError like `commit`."""
-        await self._phases.abandon(self._value)
+        await self._phases.home.run(lambda: self._phases.abandon(self._value))
 
 
 class TwoPhase:
@@ -108,6 +110,7 @@ class TwoPhase:
         on_free: Callable[[], None],
     ) -> None:
         """``told``: how far the lease's machine was told that all is settled. ``on_free``: none is pending any more."""
+        self.home: Home = Here()
         self._checkpoints = checkpoints
         self._keeper = keeper
         self._where = where

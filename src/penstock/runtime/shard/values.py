@@ -13,6 +13,7 @@ from penstock.errors import UnreadableRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from penstock.core.ledger.ledger import Ledger
 
@@ -51,18 +52,27 @@ class Values(Generic[R]):
         self._policy = policy
         self._where = f"{stream}, {shard_id}"
 
-    def of(self, ledger: Ledger[R], delivery: Delivery[R], now_s: float) -> tuple[Delivery[R], Sequence[Any]]:
-        """The values, and what is left of the delivery by the policy: maybe nothing. Raises StopReading."""
+    def of(
+        self, ledger: Ledger[R], delivery: Delivery[R], now_s: float, lock: AbstractContextManager[Any]
+    ) -> tuple[Delivery[R], Sequence[Any]]:
+        """The values, and what is left of the delivery by the policy: maybe nothing. Raises StopReading. ``lock`` is
+        held while the ledger is told.
+        """
         deserializer, datas = self._deserializer, datas_of(delivery.records)
         if delivery.records and isinstance(delivery.records[0], Part):
             return delivery, datas  # who splits has read them
         try:
             return delivery, [deserializer(data) for data in datas]
         except Exception:
-            return self._one_by_one(ledger, delivery, datas, now_s)
+            return self._one_by_one(ledger, delivery, datas, now_s, lock)
 
     def _one_by_one(
-        self, ledger: Ledger[R], delivery: Delivery[R], datas: Sequence[bytes], now_s: float
+        self,
+        ledger: Ledger[R],
+        delivery: Delivery[R],
+        datas: Sequence[bytes],
+        now_s: float,
+        lock: AbstractContextManager[Any],
     ) -> tuple[Delivery[R], Sequence[Any]]:
         kept: list[int] = []
         values: list[Any] = []
@@ -71,7 +81,8 @@ class Values(Generic[R]):
                 value = self._deserializer(data)
             except Exception as error:
                 if not isinstance(self._policy, HandOut):
-                    self._leave_out(ledger, delivery, index, error, now_s)
+                    with lock:
+                        self._leave_out(ledger, delivery, index, error, now_s)
                     continue
                 value = Unreadable(data, error)
             kept.append(index)

@@ -56,6 +56,7 @@ _KINDS: dict[str, tuple[type | str, ...]] = {
     "outside": (OutsidePolicy,),
     "accept_ignored_keys": (bool,),
     "unreadable": (DeadLetters, Skip, Stop, HandOut),
+    "own_thread": (bool,),
 }
 NOTHING_GIVEN_UP = LedgerSettings(retry=Retry(tries_max=None))
 
@@ -186,6 +187,12 @@ class WorkerSettings:
     """Of a batch; what failed as a larger one comes again as it was."""
     unreadable: UnreadablePolicy = field(default_factory=Stop)
     """What becomes of a record that the consumer's deserializer cannot read."""
+
+    own_thread: bool = True
+    """True: leases, checkpoints and reading go on in a thread of their own while the program's code blocks its event
+    loop, unless the stream or the lease table is of the program's own making. ``split``, ``strategy``, ``on_pending``
+    and the key of ``deduplicate`` are called there. False: all on the program's loop.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "start_at", start_of(self.start_at))

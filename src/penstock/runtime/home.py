@@ -1,0 +1,299 @@
+"""Where a consumer's own work runs: leases, checkpoints, pages.
+
+`Here`: on the event loop of whoever uses it. `Apart`: on a loop in a thread of its own, so that it goes on while the
+user's code blocks the loop that it was called on.
+
+What is apart is guarded by one lock, which that loop holds whenever it does anything: it lets go of it only while it
+waits for sockets and timers. So whoever holds the lock sees all in a state between two steps, as on one loop. From
+outside only plain state is changed under it (records are handed out and settled); what follows from that is left to the
+loop: `soon`. Nothing of asyncio is touched from another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+import time
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from penstock.runtime.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+T = TypeVar("T")
+
+LONG_ROUND_S = 0.002
+GIVE_WAY_S = 0.0001
+"""After rounds of the loop that took longer it lets others have the lock for so long at least."""
+PING_S = 0.5
+EVENTS_MAX = 10_000
+"""So many calls wait at most for a user's loop that is blocked."""
+
+
+class Signal:
+    """Wakes tasks of one loop, from any thread. Whoever waits reads `count` first, and then looks: what is set after
+    that is not missed.
+    """
+
+    def __init__(self, lock: Any, wake: Callable[[Callable[[], None]], None]) -> None:
+        """``wake``: calls a function on the loop of those who wait."""
+        self.count = 0
+        self._lock: Any = lock
+        self._call = wake
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def set(self) -> None:
+        """Wake all."""
+        with self._lock:
+            self.count += 1
+            is_awaited = bool(self._waiting)
+        if is_awaited:
+            self._call(self._wake)
+
+    async def wait(self, seen: int, timeout_s: float | None = None) -> None:
+        """Until it was set since ``seen``, or so long."""
+        with self._lock:
+            if self.count != seen:
+                return
+            waits = asyncio.get_running_loop().create_future()
+            self._waiting.append(waits)
+        try:
+            await asyncio.wait((waits,), timeout=timeout_s)
+        finally:
+            with self._lock:
+                if waits in self._waiting:
+                    self._waiting.remove(waits)
+
+    def _wake(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+
+class Home(Protocol):
+    """Where the work runs. ``lock`` is held by whoever looks at it from outside, or changes it."""
+
+    lock: Any
+    is_blocked: bool
+    """True while the user's code is known to block its loop."""
+
+    def soon(self, work: Callable[[], object]) -> None:
+        """Do it there: at once, if this is there."""
+
+    def ask(self, work: Callable[[], T]) -> T:
+        """Do it there, and wait for what it returns or raises."""
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine there, and wait for what it returns or raises."""
+
+    async def outside(self, work: Callable[[], object]) -> object:
+        """Call a function of the user's on the loop of the user's, and wait for what it returns, if that is to be."""
+
+    def outside_soon(self, work: Callable[[], object]) -> bool:
+        """Call a function of the user's there, and do not wait. False: too many wait there already."""
+
+    def signal(self) -> Signal:
+        """For tasks of the user's loop."""
+
+    async def close(self) -> None:
+        """Nothing more runs there."""
+
+
+async def watch_own(told_after_s: float, tell: Callable[[float], None]) -> None:
+    """``tell`` hears for how long the running loop did nothing, once it goes on, when that was longer."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + PING_S
+        await asyncio.sleep(PING_S)
+        if (late_s := loop.time() - due_s) >= told_after_s:
+            tell(late_s)
+
+
+class Here:
+    """All on one loop."""
+
+    def __init__(self) -> None:
+        self.lock: Any = threading.RLock()
+        self.is_blocked = False
+
+    def soon(self, work: Callable[[], object]) -> None:
+        """See `Home`."""
+        work()
+
+    def outside_soon(self, work: Callable[[], object]) -> bool:
+        """See `Home`."""
+        work()
+        return True
+
+    def ask(self, work: Callable[[], T]) -> T:
+        """See `Home`."""
+        return work()
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """See `Home`."""
+        return await work()
+
+    async def outside(self, work: Callable[[], object]) -> object:
+        """See `Home`."""
+        found = work()
+        return await found if isawaitable(found) else found
+
+    def signal(self) -> Signal:
+        """See `Home`."""
+        return Signal(self.lock, _at_once)
+
+    async def close(self) -> None:
+        """See `Home`."""
+
+
+def _at_once(work: Callable[[], None]) -> None:
+    work()
+
+
+class _Guarded(selectors.DefaultSelector):
+    """A loop's selector, which lets go of a lock only while it waits."""
+
+    def __init__(self, lock: Any) -> None:
+        super().__init__()
+        self._guard = lock
+        self._is_held = False
+        self._since_s = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        """As every selector; without the lock."""
+        if self._is_held:
+            self._is_held = False
+            self._guard.release()
+            if timeout is not None and timeout <= 0 and time.monotonic() - self._since_s > LONG_ROUND_S:
+                time.sleep(GIVE_WAY_S)  # else this thread would have it again before the others have woken up
+        try:
+            return super().select(timeout)
+        finally:
+            self._guard.acquire()
+            self._is_held = True
+            self._since_s = time.monotonic()
+
+    def close(self) -> None:
+        """The loop is over."""
+        super().close()
+        if self._is_held:
+            self._is_held = False
+            self._guard.release()
+
+
+class Apart:
+    """On a loop in a thread of its own. Made on the user's loop, which is the one that `outside` means."""
+
+    def __init__(self, name: str = "penstock-consumer") -> None:
+        self.lock: Any = threading.RLock()
+        self.is_blocked = False
+        self._user = asyncio.get_running_loop()
+        self._user_thread = threading.get_ident()
+        self._waiting = 0
+        self._thread = LoopThread(name, lambda: asyncio.SelectorEventLoop(_Guarded(self.lock)))
+
+    def soon(self, work: Callable[[], object]) -> None:
+        """See `Home`. Nothing happens once it is closed."""
+        if self._thread.is_current():
+            work()
+            return
+        try:
+            self._thread.loop.call_soon_threadsafe(work)
+        except RuntimeError:
+            if not self._thread.loop.is_closed():
+                raise
+
+    def ask(self, work: Callable[[], T]) -> T:
+        """See `Home`."""
+        if self._thread.is_current():
+            return work()
+
+        async def call() -> T:
+            return work()
+
+        try:
+            return self._thread.run(call())
+        except RuntimeError:
+            if not self._thread.is_closed:
+                raise
+        return work()  # that loop is no more, and its thread neither
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """See `Home`."""
+        if self._thread.is_current():
+            return await work()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._thread.loop))
+
+    async def outside(self, work: Callable[[], object]) -> object:
+        """See `Home`. Raises RuntimeError when that loop is closed."""
+
+        async def call() -> object:
+            found = work()
+            return await found if isawaitable(found) else found
+
+        calling = call()
+        try:
+            future = asyncio.run_coroutine_threadsafe(calling, self._user)
+        except RuntimeError:
+            calling.close()
+            raise
+        return await asyncio.wrap_future(future)
+
+    def signal(self) -> Signal:
+        """See `Home`."""
+        return Signal(self.lock, self.on_user_loop)
+
+    def outside_soon(self, work: Callable[[], object]) -> bool:
+        """See `Home`."""
+        if threading.get_ident() == self._user_thread:
+            work()
+            return True
+        if self._waiting >= EVENTS_MAX:
+            return False
+        with self.lock:
+            self._waiting += 1
+
+        def call() -> None:
+            with self.lock:
+                self._waiting -= 1
+            work()
+
+        self.on_user_loop(call)
+        return True
+
+    def on_user_loop(self, work: Callable[[], None]) -> None:
+        """Call it there, soon. Nothing happens when that loop is closed: nobody waits there."""
+        try:
+            self._user.call_soon_threadsafe(work)
+        except RuntimeError:
+            if not self._user.is_closed():
+                raise
+
+    async def watch(self, told_after_s: float, tell: Callable[[float, bool], None], gone: Callable[[], None]) -> None:
+        """Run there: ``tell`` hears for how long the user's loop did nothing, when that is longer: while it lasts
+        (False), and when it is over (True). ``gone`` is called when that loop is closed.
+        """
+        loop = asyncio.get_running_loop()
+        while not self._user.is_closed():
+            answered: list[float] = []
+            sent_s, told = loop.time(), False
+            self.on_user_loop(lambda answered=answered: answered.append(loop.time()))  # type: ignore[misc]
+            while not answered and not self._user.is_closed():
+                await asyncio.sleep(min(PING_S, told_after_s) / 4)
+                if not answered and not told and loop.time() - sent_s >= told_after_s:
+                    told = self.is_blocked = True
+                    tell(loop.time() - sent_s, False)
+            self.is_blocked = False
+            if answered and (told or answered[0] - sent_s >= told_after_s):
+                tell(answered[0] - sent_s, True)
+            await asyncio.sleep(PING_S)
+        gone()
+
+    async def close(self) -> None:
+        """See `Home`."""
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.close)
