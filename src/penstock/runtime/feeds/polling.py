@@ -34,9 +34,17 @@ class FetchRoom:
 
     def __init__(self, buffer: Buffer) -> None:
         self._woken = asyncio.Event()
-        self.share = buffer.share(self._woken.set)
+        self._loop = asyncio.get_running_loop()
+        self.share = buffer.share(self._wake)
         """What is held is told to it, and `Share.leave` when the shard is let go."""
         self._is_behind = False
+
+    def _wake(self) -> None:
+        """There may be room: also where a record was settled by another thread than the loop's."""
+        if asyncio._get_running_loop() is self._loop:
+            self._woken.set()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._woken.set)
 
     async def wait(self) -> int:
         """How many Kinesis records may be fetched now, waited for. Their room is reserved until `came`."""
