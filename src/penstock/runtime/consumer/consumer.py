@@ -71,6 +71,9 @@ class Consumer:
     At the end of the ``async with`` block all shards are handed to the other consumers.
     """
 
+    _may_be_apart = True
+    _watching: asyncio.Task[None] | None = None
+
     def __init__(
         self,
         stream: str | RecordSource | Sequence[str | RecordSource],
@@ -108,10 +111,9 @@ class Consumer:
         self._leases = leases
         self._deserializer = deserializer
         self._on_event, self._log = on_event, log_events()
-        self._home: Home = Here()
-        self._may_be_apart = True
         self._rng = rng
         self._order: OrderPolicy | None = None
+        self._home: Home = Here()
         self._ready = Ready()
         self._breath = Breath()
         self._lifecycle = Lifecycle(
@@ -129,7 +131,6 @@ class Consumer:
         self._own_table: LeaseTable | None = None
         self._worker: Worker | None = None
         self._running: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_paused = False
         self._closing: asyncio.Future[None] | None = None
