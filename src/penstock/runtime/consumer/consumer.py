@@ -72,6 +72,8 @@ class Consumer:
     """
 
     _may_be_apart = True
+    _is_paused = False
+    _loop: asyncio.AbstractEventLoop | None = None
     _watching: asyncio.Task[None] | None = None
 
     def __init__(
@@ -131,8 +133,6 @@ class Consumer:
         self._own_table: LeaseTable | None = None
         self._worker: Worker | None = None
         self._running: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_paused = False
         self._closing: asyncio.Future[None] | None = None
 
     # --- life -----------------------------------------------------------------------------------
