@@ -488,7 +488,7 @@ class LeasesBegunAnew(_OfTable, frozen=True, gc=False):
 
 
 class LeaseUnreadable(_OfTable, frozen=True, gc=False):
-    """A row cannot be read as a lease, so nobody reads its shard. It goes on when the row is mended."""
+    """A row cannot be read as a lease, so no worker reads its shard. It goes on when the row is mended."""
 
     key: str
     """The row's."""

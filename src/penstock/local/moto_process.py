@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 SERVICE_HEADER = "x-penstock-neighbour"
-"""Names the service that a request is for: who hands it on has found that out."""
+"""Names the service that a request is for: the part that hands it on has found that out."""
 STREAMS_TARGET = "DynamoDBStreams_"
 
 

@@ -1,10 +1,10 @@
 """Where a consumer's own work runs: leases, checkpoints, pages.
 
-`Here`: on the event loop of whoever uses it. `Apart`: on a loop in a thread of its own, so that it goes on while the
+`Here`: on the event loop of the program that uses it. `Apart`: on a loop in a thread of its own, so that it goes on while the
 user's code blocks the loop that it was called on.
 
 What is apart is guarded by one lock, which that loop holds whenever it does anything: it lets go of it only while it
-waits for sockets and timers. So whoever holds the lock sees all in a state between two steps, as on one loop. From
+waits for sockets and timers. So the thread that holds the lock sees all in a state between two steps, as on one loop. From
 outside only plain state is changed under it (records are handed out and settled); what follows from that is left to the
 loop: `soon`. Nothing of asyncio is touched from another thread.
 """
@@ -34,12 +34,12 @@ EVENTS_MAX = 10_000
 
 
 class Signal:
-    """Wakes tasks of one loop, from any thread. Whoever waits reads `count` first, and then looks: what is set after
+    """Wakes tasks of one loop, from any thread. A task that waits reads `count` first, and then looks: what is set after
     that is not missed.
     """
 
     def __init__(self, lock: Any, wake: Callable[[Callable[[], None]], None]) -> None:
-        """``wake``: calls a function on the loop of those who wait."""
+        """``wake``: calls a function on the loop of the tasks that wait."""
         self.count = 0
         self._lock: Any = lock
         self._call = wake
@@ -76,7 +76,7 @@ class Signal:
 
 
 class Home(Protocol):
-    """Where the work runs. ``lock`` is held by whoever looks at it from outside, or changes it."""
+    """Where the work runs. ``lock`` is held by a thread that looks at it from outside, or changes it."""
 
     lock: Any
     is_blocked: bool
@@ -267,7 +267,7 @@ class Apart:
         return True
 
     def on_user_loop(self, work: Callable[[], None]) -> None:
-        """Call it there, soon. Nothing happens when that loop is closed: nobody waits there."""
+        """Call it there, soon. Nothing happens when that loop is closed: no task waits there."""
         try:
             self._user.call_soon_threadsafe(work)
         except RuntimeError:

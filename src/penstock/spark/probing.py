@@ -336,6 +336,6 @@ def _tail_bound(look: Lookahead, cut_ms: int) -> tuple[Bound, Lookahead]:
     bound = look.bound(cut_ms)
     if bound is None:
         last = look.records[-1]
-        kind = EndKind.INCLUSIVE if look.reached_ms else EndKind.EXCLUSIVE  # a silence follows it, or who knows what
+        kind = EndKind.INCLUSIVE if look.reached_ms else EndKind.EXCLUSIVE  # a silence follows it, or something unknown
         bound = Bound(kind, last.sequence_number, last.arrival_ms)
     return bound, look.behind(bound)

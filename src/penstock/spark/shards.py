@@ -253,7 +253,7 @@ class ShardBook:
     def _with_birth(self, state: ShardState, parents: Mapping[str, ShardPosition]) -> ShardPosition:
         position = state.stored_form()
         if state.look is not None and state.look.crossing and position.witness_ms < self.risk_before_ms():
-            position = state.position  # a time so near the horizon would look like a loss to who goes on there
+            position = state.position  # a time so near the horizon would look like a loss to a query that goes on there
         known = [parents[parent] for parent in state.shard.parents if parent in parents]
         if position.kind is Kind.ENDED and any(parent.kind is not Kind.ENDED for parent in known):
             position = state.position  # found empty, but what comes after it must wait for what came before it

@@ -22,7 +22,7 @@ WAIT_MAX_S = 900.0
 
 
 class Waits(NamedTuple):
-    """For whom the cut waits now."""
+    """The shard for which the cut waits now."""
 
     until_ms: int | None
     """How far the slowest of them has come: epoch milliseconds of the service. None: the cut waits for none."""

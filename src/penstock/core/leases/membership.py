@@ -77,7 +77,7 @@ class WorkerRow:
     stream: str = ""
     """The ARN of the one stream that it reads, where lease keys do not name it; else nothing."""
     application: str = ""
-    """Of whom it is, where the table is for one application and does not know which; else nothing."""
+    """The application whose row it is, where the table is for one application and does not know which; else nothing."""
 
     process: str = ""
     """Which process of this id it is, as leases name it (`penstock.core.leases.row.process_name`)."""

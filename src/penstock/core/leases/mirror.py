@@ -39,8 +39,8 @@ class Mark:
     read_until_ms: int | None = None
     """All that had arrived by then (epoch milliseconds) is read."""
     of_stream: StreamMark | None = None
-    """Of which stream the shard is. A lease that this one disowns is begun anew for it: whoever wants that has made
-    sure that it may be.
+    """Of which stream the shard is. A lease that this one disowns is begun anew for it: the query that wants that has
+    made sure that it may be.
     """
 
 

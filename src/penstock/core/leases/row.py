@@ -100,7 +100,7 @@ class LeaseRow:
     counts only while it is of the owner's name.
     """
     of_stream: str | None = None
-    """Of which stream the shard is (`penstock.core.leases.belonging.stream_mark`); None: nobody has written it down."""
+    """Of which stream the shard is (`penstock.core.leases.belonging.stream_mark`); None: no worker has written that."""
     others: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
     """Attributes that nobody here knows. No write touches them."""
 
@@ -124,7 +124,7 @@ class LeaseRow:
 
     def twin_of(self, worker: str, process: str | None) -> str | None:
         """Another process of this worker's name that has the lease, for which ``process`` has to wait as for any other
-        owner; else None. Nobody has the lease of a shard that has ended.
+        owner; else None. No worker has the lease of a shard that has ended.
         """
         found = self.named_process if self.actual_owner == worker and not self.ended else None
         return None if found == process else found
@@ -181,7 +181,7 @@ def is_lease(attributes: Mapping[str, Any]) -> bool:
 
 
 def seems_lease(attributes: Mapping[str, Any]) -> bool:
-    """True for a row that has a checkpoint and a counter, whatever they are: somebody may have written text there."""
+    """True for a row that has a checkpoint and a counter, whatever they are: a hand may have written text."""
     named = {KEY, COUNTER, CHECKPOINT} <= attributes.keys()
     return named and attributes.get(ENTITY, LEASE_ENTITY) == LEASE_ENTITY
 

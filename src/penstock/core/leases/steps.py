@@ -78,7 +78,7 @@ def receive(
     process: str | None = None,
 ) -> Result:
     """Begin with a lease that its former owner gave to this worker, without a take. Where the row does not say that it
-    was given to this process, a take tells who of the name has it.
+    was given to this process, a take tells which process of the name has it.
 
     ``unmoved_s`` is the send time of a consistent read that still showed the former counter: nobody has seen the new
     one for longer, so the fence counts from there. Who has not made such a read claims the lease.
@@ -236,7 +236,7 @@ def _refused(tenure: Tenure, sent: Sent, row: LeaseRow | None, now_s: float) -> 
 
 
 def _was_deleted(sent: Sent, known: LeaseRow, row: LeaseRow | None) -> bool:
-    """True when the row is gone, or another one in its place that nobody has. Not once its shard has ended: then it has
+    """True when the row is gone, or another one in its place that has no owner. Not once its shard has ended: then it has
     served.
     """
     if known.ended or sent.write.change_of(CHECKPOINT) == Checkpoint.SHARD_END.text:

@@ -112,7 +112,7 @@ Outcome: TypeAlias = Done | Refused | Unknown
 
 
 def take(row: LeaseRow, worker: str, process: str | None = None) -> Write:
-    """Own the lease from now on, whoever had it; a handoff under way is dropped. ``process``: which one of the worker's
+    """Own the lease from now on, whichever worker had it; a handoff under way is dropped. ``process``: which one of the worker's
     name it is. Without it two processes of one name would each take the other's write for their own.
     """
     switched = row.actual_owner is not None and row.actual_owner != worker
@@ -157,7 +157,7 @@ def give(row: LeaseRow, worker: str, to: Checkpoint | None = None, process: str 
 
 def restore(known: LeaseRow, found: LeaseRow | None) -> Write:
     """Write a row anew that was deleted under its owner, as the owner knows it, with a higher counter. ``found``: what
-    somebody has made in its place, and nobody owns; None: nothing, and the write is a `create` (`creates`).
+    was made in its place, and has no owner; None: nothing, and the write is a `create` (`creates`).
     """
     after = {**known.attributes(), COUNTER: known.counter + 1}
     changes = {name: value for name, value in after.items() if name not in known.others}
@@ -205,7 +205,7 @@ def begin_anew(row: LeaseRow, born: LeaseRow, *, note: str | None = None) -> Wri
 
 
 def mark_stream(row: LeaseRow, of_stream: str) -> Write:
-    """Write down of which stream a lease is, unless somebody has. No counter moves."""
+    """Write down of which stream a lease is, unless that is written. No counter moves."""
     return Write(Kind.METADATA, row.key, ((KEY, row.key), (OF_STREAM, None)), ((OF_STREAM, of_stream),))
 
 

@@ -234,7 +234,7 @@ class Consumer:
         self._tell(LoopBlocked(self.application, seconds, False, "no lease was renewed and nothing was read meanwhile"))
 
     def _abandoned(self) -> None:
-        """The user's loop is closed, and this was not: nobody handles anything any more, so others are to."""
+        """The user's loop is closed, and this was not: no handler runs any more here, so other workers take over."""
         ending = asyncio.create_task(self._end())
         ending.add_done_callback(lambda _: asyncio.get_running_loop().stop())
 

@@ -38,7 +38,7 @@ class Ready:
         self._errors: deque[BaseException] = deque(maxlen=FAILURES_MAX)
 
     def lives(self, home: Home) -> None:
-        """Say where the shards' readers run, before there are any; those who take may be on another loop."""
+        """Say where the shards' readers run, before there are any; the callers that take may be on another loop."""
         self._lock = home.lock
         self.stirred = home.signal()
 

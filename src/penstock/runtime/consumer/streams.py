@@ -183,7 +183,7 @@ class OpenStream:
         if self._finding is None or self._finding.done():
             asked = self._register() if self._consumer_arn is None else self.source.registered(self._consumer)
             self._finding = asyncio.create_task(asked)
-            # Whoever waits hears of an error; all of them may be gone by then.
+            # The tasks that wait hear of an error; all of them may be gone by then.
             self._finding.add_done_callback(lambda task: None if task.cancelled() else task.exception())
         found = await asyncio.shield(self._finding)
         self._consumer_arn = found or self._consumer_arn

@@ -1,7 +1,7 @@
-"""Who asks for records, and will ask again: a handover waits for what only such a caller can take.
+"""Which callers ask for records, and will ask again: a handover waits for what only such a caller can take.
 
 Between two of its calls a program is busy with what it was given. It comes back for the rest of a record's parts, or
-for the keys that are behind, and until then nothing asks: so what counts is not who waits at this moment.
+for the keys that are behind, and until then nothing asks: so what counts is not which callers wait at this moment.
 """
 
 from __future__ import annotations

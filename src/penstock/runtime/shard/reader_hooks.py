@@ -39,9 +39,9 @@ class ReaderHooks:
 
     def __init__(self) -> None:
         self.home: Home = Here()
-        """Where it runs; those who read may be on another loop."""
+        """Where it runs; the callers that read may be on another loop."""
         self._lock = self.home.lock
-        self._signal = self.home.signal()  # for those who read
+        self._signal = self.home.signal()  # for the callers that read
         self.origin = Origin.NEW
         """How the shard came to this consumer."""
         self.is_over = False

@@ -169,7 +169,7 @@ class ShardReader(ReaderHooks):
                 if not ledger.draining:  # else what waits for its next try is due, and stays so
                     self._alarm_at(ledger.next_at_s())
                 return None
-            if not self._alarm.is_set:  # what is out may stall, though nobody asks for more
+            if not self._alarm.is_set:  # what is out may stall, though no caller asks for more
                 self._alarm_at(ledger.next_check_at_s())
             self.records_delivered += len(delivery.records)
             self.batches_delivered += 1

@@ -65,7 +65,7 @@ class Storing:
         )
 
     def lives(self, home: Home) -> None:
-        """Say where it runs; those who commit may be on another loop."""
+        """Say where it runs; the callers that commit may be on another loop."""
         self._phases.home = home
 
     @property

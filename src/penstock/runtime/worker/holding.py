@@ -137,7 +137,7 @@ class Holding:
         if row.actual_owner == self.id:
             if self.sight.fleet is not Fleet.KCL3:
                 return Origin.HANDED_OVER
-            lived = self.sight.came_from_living(side.key)  # a leader assigns also what was a dead worker's, or nobody's
+            lived = self.sight.came_from_living(side.key)  # a leader assigns also what a dead worker had, or none
             if lived is not None:
                 return Origin.HANDED_OVER if lived else Origin.TAKEN
         return Origin.CONTINUED if row.checkpoint.is_position else Origin.NEW
@@ -177,7 +177,7 @@ class Holding:
             self._changed()
             await self._read(one)
             if one.reader.failure is not None and not keeper.row.ended:
-                # Nobody here reads it any more: another worker may be able to, with another program.
+                # Nothing here reads it any more: another worker may be able to, with another program.
                 self.give_up(key, COOL_DOWN_S)
                 one.cut(one.reader.over_because)
             await asyncio.wait((keeping,))

@@ -80,7 +80,7 @@ class WorkerSettings:
     unconfirmed_max_s: float | None = None
     """A lease of which no write was confirmed for so long is let go of. None: twice ``failover_s``."""
     start_at: StartAt = StartAt.LATEST
-    """Where shards are begun that nobody has read; children of shards that were read begin at their start. Also as
+    """Where shards are begun that no worker has read; children of shards that were read begin at their start. Also as
     text, ``"TRIM_HORIZON"``, or as an aware datetime.
     """
     other_stream_begins_anew: bool = False

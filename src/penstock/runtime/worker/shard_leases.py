@@ -51,7 +51,7 @@ class ShardLeases:
         changed: Callable[[], None],
         owned: Callable[[], Iterable[str]],
     ) -> None:
-        """``owned``: the leases that workers who live say they hold. A row of theirs that is gone is theirs to write
+        """``owned``: the leases that living workers say they hold. A row of theirs that is gone is theirs to write
         anew: they know how far it is read. ``retry_s``: before a lease is created again; that of a child is until it is
         certain that it is there, and meanwhile its parent does not end. ``changed`` hears that there are leases that no
         scan has shown yet.
@@ -87,7 +87,7 @@ class ShardLeases:
             await self._upkeep(part, _of(part, rows))
 
     async def claim_stream(self, *, begins_anew: bool, failover_s: float) -> dict[str, int]:
-        """See that the leases are of the streams that are read, and write it down where nobody has. Returns how many
+        """See that the leases are of the streams that are read, and write it down where that is not done. Returns how many
         were of another stream, by the stream that they are begun anew for.
 
         Raises OptionError for those that are of another stream, unless ``begins_anew``; then for those whose owners

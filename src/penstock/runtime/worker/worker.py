@@ -425,7 +425,7 @@ class Worker:
         return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        """No task dies unheard: what it raises ends the worker, whoever else waits for it."""
+        """No task dies unheard: what it raises ends the worker, whatever else waits for it."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
