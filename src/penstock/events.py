@@ -483,7 +483,8 @@ class WorkerIdShared(_OfTable, frozen=True, gc=False):
 class LeasesBegunAnew(_OfTable, frozen=True, gc=False):
     """Leases were of another stream, and are begun anew for this one, as the settings say."""
 
-    stream: str
+    begun_for: str
+    """The stream that is read."""
     leases: int
 
 

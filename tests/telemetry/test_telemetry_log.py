@@ -202,8 +202,8 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.LeaseUnreadable("billing", "shardId-000000000003", "leaseCounter is text"),
         logging.ERROR,
-        "billing: the row shardId-000000000003 cannot be read as a lease, so nobody reads its shard until the row is "
-        "mended: leaseCounter is text",
+        "billing: the row shardId-000000000003 cannot be read as a lease, so no worker reads its shard until the row "
+        "is mended: leaseCounter is text",
     ),
     (
         events.WorkerIdShared("billing", "one"),

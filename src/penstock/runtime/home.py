@@ -1,12 +1,12 @@
 """Where a consumer's own work runs: leases, checkpoints, pages.
 
-`Here`: on the event loop of the program that uses it. `Apart`: on a loop in a thread of its own, so that it goes on while the
-user's code blocks the loop that it was called on.
+`Here`: on the event loop of the program that uses it. `Apart`: on a loop in a thread of its own, so that it goes on
+while the user's code blocks the loop that it was called on.
 
 What is apart is guarded by one lock, which that loop holds whenever it does anything: it lets go of it only while it
-waits for sockets and timers. So the thread that holds the lock sees all in a state between two steps, as on one loop. From
-outside only plain state is changed under it (records are handed out and settled); what follows from that is left to the
-loop: `soon`. Nothing of asyncio is touched from another thread.
+waits for sockets and timers. So the thread that holds the lock sees all in a state between two steps, as on one loop.
+From outside only plain state is changed under it (records are handed out and settled); what follows from that is left
+to the loop: `soon`. Nothing of asyncio is touched from another thread.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ EVENTS_MAX = 10_000
 
 
 class Signal:
-    """Wakes tasks of one loop, from any thread. A task that waits reads `count` first, and then looks: what is set after
-    that is not missed.
+    """Wakes tasks of one loop, from any thread. A task that waits reads `count` first, and then looks: what is set
+    after that is not missed.
     """
 
     def __init__(self, lock: Any, wake: Callable[[Callable[[], None]], None]) -> None:

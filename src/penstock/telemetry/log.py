@@ -169,10 +169,11 @@ LINES: dict[type, Line] = {
         "in time are let go: {reason}", every_s=30,
     ),
     events.LeasesBegunAnew: Line(
-        WARNING, "{leases} leases were of another stream, and are begun anew for {stream}"
+        WARNING, "{leases} leases were of another stream, and are begun anew for {begun_for}"
     ),
     events.LeaseUnreadable: Line(
-        ERROR, "the row {key} cannot be read as a lease, so no worker reads its shard until the row is mended: {reason}",
+        ERROR, "the row {key} cannot be read as a lease, so no worker reads its shard until the row is mended: "
+        "{reason}",
     ),
     events.WorkerIdShared: Line(
         ERROR, "another process has the worker id {worker_id}, too: leave worker_id out, or make it unique; the one "

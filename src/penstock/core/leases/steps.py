@@ -236,8 +236,8 @@ def _refused(tenure: Tenure, sent: Sent, row: LeaseRow | None, now_s: float) -> 
 
 
 def _was_deleted(sent: Sent, known: LeaseRow, row: LeaseRow | None) -> bool:
-    """True when the row is gone, or another one in its place that has no owner. Not once its shard has ended: then it has
-    served.
+    """True when the row is gone, or another one in its place that has no owner. Not once its shard has ended: then it
+    has served.
     """
     if known.ended or sent.write.change_of(CHECKPOINT) == Checkpoint.SHARD_END.text:
         return False

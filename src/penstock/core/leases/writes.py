@@ -112,8 +112,8 @@ Outcome: TypeAlias = Done | Refused | Unknown
 
 
 def take(row: LeaseRow, worker: str, process: str | None = None) -> Write:
-    """Own the lease from now on, whichever worker had it; a handoff under way is dropped. ``process``: which one of the worker's
-    name it is. Without it two processes of one name would each take the other's write for their own.
+    """Own the lease from now on, whichever worker had it; a handoff under way is dropped. ``process``: which one of
+    the worker's name it is. Without it two processes of one name would each take the other's write for their own.
     """
     switched = row.actual_owner is not None and row.actual_owner != worker
     return _owners(

@@ -175,7 +175,7 @@ class CountedTable:
         await self._table.close()
 
     def _is_stranger(self, row: WorkerRow) -> bool:
-        """True for a worker that reads by these leases and should not: this consumer's records would be divided among both."""
+        """True for a worker that reads by these leases and should not: both would get a part of the records."""
         other_stream = self._stream and row.stream not in ("", self._stream)
         other_application = self._application and row.application not in ("", self._application)
         return bool(row.held and (other_stream or other_application))

@@ -87,8 +87,8 @@ class ShardLeases:
             await self._upkeep(part, _of(part, rows))
 
     async def claim_stream(self, *, begins_anew: bool, failover_s: float) -> dict[str, int]:
-        """See that the leases are of the streams that are read, and write it down where that is not done. Returns how many
-        were of another stream, by the stream that they are begun anew for.
+        """See that the leases are of the streams that are read, and write it down where that is not done. Returns how
+        many were of another stream, by the stream that they are begun anew for.
 
         Raises OptionError for those that are of another stream, unless ``begins_anew``; then for those whose owners
         live.

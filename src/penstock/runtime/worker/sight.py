@@ -189,7 +189,7 @@ class Sight:
         self._observed.look(row.key, row.counter, self._clock(), owner=row.owner)
 
     def _note_former(self, row: LeaseRow) -> None:
-        """Of a lease that has this worker's name by now: which worker had it before, and whether its counter moved then."""
+        """Of a lease that has this worker's name by now: which worker had it, and whether its counter moved then."""
         before = self.leases.get(row.key)
         if row.actual_owner == self.id and before is not None and before.actual_owner not in (None, self.id):
             moved = self._observed.unmoved_s(row.key, self._clock()) <= MOVING_FAILOVERS * self._failover_s
