@@ -15,6 +15,8 @@ from outcome_kit import SHARD_ID, checkpoint_reaches, consumer_of, of, put, unti
 
 from penstock.aws.record_source import KinesisSource
 from penstock.core.aggregation import encode_aggregate
+from penstock.core.feeding.cursor import Taken
+from penstock.core.feeding.user_records import ShardView, UserRecords
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.row import LeaseRow
 from penstock.core.ledger.checkpoints import Prompt
@@ -101,6 +103,44 @@ async def test_a_new_owner_without_a_handoff_reads_the_window_again(
         assert {b"c", b"d"} <= set(got) <= {b"a", b"b", b"c", b"d"}
         assert max(Counter(got).values()) == 1
         assert known.delivered_before == len(got) or known.delivered_before == 0
+
+
+async def test_a_window_that_waits_begins_behind_a_silence(local: LocalKinesis, kinesis: Any) -> None:
+    """The first pages of a new owner may be empty, and behind: the window begins with what comes after them."""
+    numbers = put(kinesis, b"a", b"b")
+    leases, events = MemoryLeaseTable(), []
+    choice = Deduplicate(key=lambda record: record.data, wait=True, window_s=12 * 3600.0)
+    chosen = {"deduplicate": choice, "cadence": Prompt()}
+    async with asyncio.timeout(DEADLINE_S):
+        async with consumer_of(local, leases, **chosen) as consumer:
+            assert await read_until(consumer, leases, numbers[-1]) == [b"a", b"b"]
+        local.clock.advance(5 * 3600.0)
+        more = put(kinesis, b"b", b"c", b"a", b"d")
+        async with consumer_of(local, leases, events=events, **chosen) as consumer:
+            got = await read_until(consumer, leases, more[-1], also=lambda: of(events, DedupeWindowRebuilt))
+    assert got == [b"c", b"d"]
+
+
+async def test_pages_that_tell_no_time_are_not_what_a_window_waits_for(local: LocalKinesis) -> None:
+    """They hold nothing, or only what is another shard's: the next page is fetched, and where they end is not lost."""
+    source = KinesisSource(StreamName(STREAM), wire_of(local))
+    settings = WorkerSettings(deduplicate=Deduplicate(key=lambda record: record.data, wait=True))
+    stream = OpenStream(source, settings, SubscriptionGate(1.0), rng=random.Random(1), on_event=print)
+    window = stream.open_window(LeaseRow(key=SHARD_ID, checkpoint=Checkpoint.at(Position(1))))
+    ledger: Ledger[Any] = Ledger(
+        STREAM, SHARD_ID, Checkpoint.at(Position(1)), LedgerSettings(), rng=random.Random(1), on_event=print
+    )
+    admission, nothing = Admission(window=window, on_event=print), UserRecords(ShardView(STREAM, SHARD_ID, 0, 1), ())
+    admission.listen(lambda: admission.go_on(ledger, 0.0))
+    assert window is not None
+    for ends_at in (None, Position(2), None, Position(3)):
+        page = Taken(nothing, ends_at, 1000, ended=False, children=(), outside=0, dropped=0, trimmed=None)
+        assert not admission.admit(ledger, page, nothing, ends_at, 0.0)
+        assert not admission.waits
+    assert ledger.safe == Checkpoint.at(Position(1))
+    window.forget()
+    assert ledger.safe == Checkpoint.at(Position(3))
+    await source.close()
 
 
 async def test_dedupe_survives_a_handoff(local: LocalKinesis, kinesis: Any) -> None:

@@ -51,10 +51,15 @@ class Admission:
 
     @property
     def waits(self) -> bool:
-        """True while pages are kept back: no more should be fetched. Raises what the reading of the window raised."""
-        if self._window is not None:
-            self._window.check()
-        return bool(self._kept)
+        """True while pages are kept back: no more should be fetched. Raises what the reading of the window raised.
+
+        Only a window that is being read may be waited for: before that, the next page is what it begins with.
+        """
+        window = self._window
+        if window is None:
+            return False
+        window.check()
+        return bool(self._kept) and window.has_begun
 
     def admit(
         self, ledger: Ledger[Any], taken: Taken, records: Sequence[Record], ends_at: Position | None, now_s: float
@@ -70,8 +75,7 @@ class Admission:
             self._told = True
             self._on_event(DedupeWindowRebuilding(window.stream, window.shard_id, window.waits))
         if self._kept or not window.may_deliver:
-            self._kept.append((records, ends_at))
-            ledger.held.change(_held_bytes(records) or 0)
+            self._keep(ledger, records, ends_at)
             return False
         return self._without_duplicates(window, ledger, records, ends_at, now_s)
 
@@ -103,6 +107,16 @@ class Admission:
         """The tenure is over."""
         if self._window is not None:
             await self._window.stop()
+
+    def _keep(self, ledger: Ledger[Any], records: Sequence[Record], ends_at: Position | None) -> None:
+        """Of pages without records only the last one's end is kept: a silence may be many of them."""
+        if not len(records):
+            if ends_at is None:
+                return
+            if self._kept and not len(self._kept[-1][0]):
+                ledger.held.change(-(_held_bytes(self._kept.pop()[0]) or 0))
+        self._kept.append((records, ends_at))
+        ledger.held.change(_held_bytes(records) or 0)
 
     def _plain(
         self, ledger: Ledger[Any], taken: Taken, records: Sequence[Record], ends_at: Position | None, now_s: float

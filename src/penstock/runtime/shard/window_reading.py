@@ -86,6 +86,11 @@ class WindowRead:
         return self._rebuild.whole
 
     @property
+    def has_begun(self) -> bool:
+        """False until a page has told how far back to read: one that crosses a silence does not."""
+        return self._reading is not None or self.whole
+
+    @property
     def may_deliver(self) -> bool:
         """True when records may be handed out: the window is known, or need not be."""
         return self._rebuild.may_deliver
