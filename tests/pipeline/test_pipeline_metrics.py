@@ -70,6 +70,12 @@ def test_from_spark_42_on_the_source_says_it() -> None:
     assert stream_metrics(progress(source(offset(), "null"))) == [PLAIN]
 
 
+def test_shards_that_cross_a_silence_are_told_where_spark_tells_them() -> None:
+    latest = json.dumps({"cutMs": CUT_MS, "lagMs": 1500, "silentShards": 3, "leftOutShards": 1})
+    assert stream_metrics(progress(source(offset(), latest))) == [PLAIN._replace(silent_shards=3, left_out_shards=1)]
+    assert (PLAIN.silent_shards, PLAIN.left_out_shards) == (None, None)
+
+
 def test_pyspark_40_has_python_in_place_of_json() -> None:
     """It converts the JSON of a progress, and what is a text in it by ``str``."""
     assert stream_metrics(progress(source(str(json.loads(offset())), str({"v": 1, "cut": None})))) == [PLAIN]
@@ -154,12 +160,15 @@ def test_one_line_shows_the_numbers_in_the_progress_and_as_gauges(spark: SparkSe
                 }  # fmt: skip
                 assert (metrics.rows, metrics.bytes, metrics.aggregates_outside) == (25, size, 1)
                 assert (metrics.shards, metrics.unread_shards, metrics.possible_losses) == (2, 2, 0)
+                says_silence = metrics.silent_shards is not None  # from PySpark 4.2 on
+                assert (metrics.silent_shards, metrics.left_out_shards) == ((0, 0) if says_silence else (None, None))
                 told_all(spark)
                 assert ("metered", metrics) in told
                 shown = gauges(spark, "penstock.metered.orders.")
                 assert shown == {
                     "lagMs": shown["lagMs"], "shards": 2, "unreadShards": 2, "possibleLosses": 0,
                     "batch": metrics.batch_id, "rows": 25 * times, "bytes": size * times, "aggregatesOutside": times,
+                    **({"silentShards": 0, "leftOutShards": 0} if says_silence else {}),
                 }  # fmt: skip
                 assert shown["lagMs"] == told[-1][1].lag_ms
     finally:

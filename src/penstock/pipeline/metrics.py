@@ -60,6 +60,11 @@ class StreamMetrics(NamedTuple):
     """KPL aggregates with user records outside of their shard's hash range; None where they are not counted."""
     possible_losses: int
     """Losses that were passed over (``failOnDataLoss=false``) since the checkpoint directory was made."""
+    silent_shards: int | None = None
+    """Shards that cross a silence and for which the cut of all waits; None on Spark 4.0 and 4.1, which do not say."""
+    left_out_shards: int | None = None
+    """Shards that cross a silence and for which the cut waits no more: their rows may come later than those of the
+    others. None as above."""
 
 
 def observed(records: DataFrame, *, name: str = OBSERVATION) -> DataFrame:
@@ -105,6 +110,8 @@ def stream_metrics(progress: Mapping[str, Any]) -> list[StreamMetrics]:
                 unread_shards=len(end.unread()),
                 aggregates_outside=seen.get("aggregates_outside"),
                 possible_losses=max(end.losses, int(told.get("possibleLosses", 0))),
+                silent_shards=_told_count(told, "silentShards"),
+                left_out_shards=_told_count(told, "leftOutShards"),
             )
         )
     return found
@@ -117,9 +124,10 @@ class MetricsListener(StreamingQueryListener):
 
     In Spark's metrics system each is a gauge of the source ``AccumulatorSource`` on the driver,
     ``penstock.QUERY.STREAM.NUMBER``; QUERY is the query's name, or the beginning of its id. ``lagMs``, ``shards``,
-    ``unreadShards``, ``possibleLosses`` and ``batch`` are as of the last batch; ``rows``, ``bytes`` and
-    ``aggregatesOutside`` count from the listener's start on. ``on_metrics`` is called with the query's name and each
-    StreamMetrics, for what is not in Spark. It must not wait: Spark tells listeners one thing after the other.
+    ``unreadShards``, ``silentShards``, ``leftOutShards``, ``possibleLosses`` and ``batch`` are as of the last batch;
+    ``rows``, ``bytes`` and ``aggregatesOutside`` count from the listener's start on. ``on_metrics`` is called with the
+    query's name and each StreamMetrics, for what is not in Spark. It must not wait: Spark tells listeners one thing
+    after the other.
 
     With Spark Connect there is no metrics system at hand: there ``on_metrics`` is all.
     """
@@ -204,6 +212,10 @@ def _numbers(metrics: StreamMetrics) -> Iterator[tuple[str, int, bool]]:
     yield "shards", metrics.shards, False
     yield "unreadShards", metrics.unread_shards, False
     yield "possibleLosses", metrics.possible_losses, False
+    if metrics.silent_shards is not None:
+        yield "silentShards", metrics.silent_shards, False
+    if metrics.left_out_shards is not None:
+        yield "leftOutShards", metrics.left_out_shards, False
     yield "batch", metrics.batch_id, False
     yield "rows", metrics.rows, True
     if metrics.bytes is not None:
@@ -220,6 +232,10 @@ def _lag_ms(progress: Mapping[str, Any], end: StreamOffset, told: Mapping[str, A
     began = dt.datetime.fromisoformat(progress["timestamp"])
     ended_ms = began.timestamp() * 1000 + int(progress["durationMs"].get("triggerExecution", 0))
     return max(0, round(ended_ms - end.cut_ms))
+
+
+def _told_count(told: Mapping[str, Any], name: str) -> int | None:
+    return int(told[name]) if name in told else None
 
 
 def _observation(progress: Mapping[str, Any], stream: str) -> dict[str, Any]:
