@@ -53,7 +53,11 @@ def datas(client: Any, stream: str = "orders") -> list[bytes]:
     for shard in client.list_shards(StreamName=stream)["Shards"]:
         where = {"StreamName": stream, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
         iterator = client.get_shard_iterator(**where)["ShardIterator"]
-        found += [record["Data"] for record in client.get_records(ShardIterator=iterator)["Records"]]
+        behind_ms = 1
+        while behind_ms:  # a page may be empty in front of others: each crosses a limited span of the log
+            page = client.get_records(ShardIterator=iterator)
+            found += [record["Data"] for record in page["Records"]]
+            iterator, behind_ms = page["NextShardIterator"], page["MillisBehindLatest"]
     return found
 
 

@@ -20,6 +20,7 @@ STATES = st.builds(
     serial=U64,
     shard_index=st.integers(0, 2**32 - 1),
     kind=st.sampled_from([tokens.AT_ORDINAL, tokens.EXPIRED_NUMBER]),
+    reached_ms=U64,
 )
 NAMES = st.text("abcXYZ019_.-", min_size=1, max_size=128)
 

@@ -67,7 +67,7 @@ async def test_a_busy_shard_is_asked_with_each_plan_and_a_quiet_one_once_a_secon
     batches = 0
     for _ in range(40):
         await world.put(3, key="hot")
-        world.local.clock.advance(1)
+        world.local.clock.advance(2)  # the time of answers is told in whole seconds
         await world.client.describe_stream_summary(world.stream)
         now_s += 0.5
         before = planner.offset

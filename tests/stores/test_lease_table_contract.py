@@ -288,7 +288,7 @@ async def test_a_workers_row_is_removed_by_itself_or_by_its_counter(table: Lease
 async def test_workers_and_leases_do_not_meet(table: LeaseTable) -> None:
     await table.put_worker(WORKER)
     listing = await table.scan()
-    assert (listing.rows, listing.foreign, listing.unreadable) == ([], {}, ())
+    assert (listing.rows, listing.foreign, listing.unreadable) == ([], {}, {})
 
 
 # --- beside the KCL -------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ async def test_what_the_kcl_wants_besides_of_a_table_that_it_can_reach(table: Le
     assert await table.show_metrics(Place.LEASE_TABLE, again) == Done(None)
     lease = await made(table, LeaseRow(key="a", owner="w1"))  # type: ignore[arg-type]
     listing = await table.scan(consistent=True)  # type: ignore[attr-defined]
-    assert (listing.rows, listing.unreadable) == ([lease], ())
+    assert (listing.rows, listing.unreadable) == ([lease], {})
     assert dict(listing.foreign["w1"]) == again
     assert await table.owned_keys("w1") == ["a"], "a metrics row is no lease"
     assert await table.withdraw_metrics(Place.LEASE_TABLE, "w1") == Done(None)

@@ -256,7 +256,7 @@ async def test_a_real_table_of_the_kcl_is_read_and_its_other_rows_are_left_alone
     for item in real["items"]:
         client.put_item(TableName=name, Item=item)
     listing = await table.scan(consistent=True)
-    assert listing.unreadable == ()
+    assert listing.unreadable == {}
     leases = [item for item in real["items"] if "leaseCounter" in item]
     assert len(listing.rows) == len(leases)
     assert len(listing.foreign) == len(real["items"]) - len(leases)

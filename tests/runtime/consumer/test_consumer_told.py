@@ -126,7 +126,7 @@ async def test_another_stream_under_an_application_that_lives_is_refused(local: 
     async with consumer_of(local, table, failover_s=2.0) as first:
         await until(lambda: first.statistics().shards)
         with pytest.raises(
-            OptionError, match=r"^application: .* reads another stream, arn:.*/orders, by the leases in"
+            OptionError, match=r"^application: in the table .* are of arn:.*/orders .* not of arn:.*/returns"
         ):
             async with consumer_of(local, table, stream="returns") as other:
                 await other.getmany()

@@ -44,7 +44,7 @@ async def test_two_trimmed_parents_that_end_at_the_same_moment_leave_their_child
     for row in (lease(left, 0, MIDDLE - 1), lease(right, MIDDLE, HASH_KEY_MAX)):
         await table.create(row)
     part = StreamPart(name="orders", list_shards=list_shards, open_feed=unused)
-    shards = ShardLeases(table, {None: part}, StartAt.LATEST, retry_s=0.01, changed=lambda: None)
+    shards = ShardLeases(table, {None: part}, StartAt.LATEST, retry_s=0.01, changed=lambda: None, owned=frozenset)
     await asyncio.gather(*(shards.at_end(parent, None, ()) for parent in (left, right)))
     rows = {row.key: row for row in (await table.scan(consistent=True)).rows}
     assert rows[child].checkpoint.text == "TRIM_HORIZON"
