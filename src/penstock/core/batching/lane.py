@@ -224,11 +224,16 @@ class Lane:
         if container is None:
             return None
         note_taken(taken)
+        columns = container.data, container.partition_key, str(container.explicit_hash_key)
         try:
-            entry = self.make_entry(container.data, container.partition_key, str(container.explicit_hash_key))
-        except Exception as error:
-            self.unmade += [(run, error) for run in taken]
-            return None
+            entry = self.make_entry(*columns)
+        except Exception:
+            try:
+                self.make_entry(*columns)
+            except Exception as again:
+                self.unmade += [(run, again) for run in taken]
+                return None
+            raise  # a signal handler raised: it was no record's fault
         payload_bytes = len(container.data) + len(container.partition_key.encode())
         return Load(self, taken, [entry], payload_bytes, is_aggregate=True, data_bytes=data_bytes)
 

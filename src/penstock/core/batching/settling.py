@@ -293,13 +293,15 @@ class Settling:
         """Take a record back that was never sent. False if it was, or has its outcome."""
         if chunk.outcomes[index] is not None or not self._is_waiting(chunk, index):
             return False
-        if chunk.withdrawn is None:
-            chunk.withdrawn = set()
-        chunk.withdrawn.add(index)
         message = self._placed("a record was withdrawn before it was sent")
         outcome = NotWritten(RecordWithdrawnError, message, 0, False, None, "")
         self._watch.withdrawn(1)
         freed_bytes = chunk.settle((index,), outcome)
+        # Lanes skip it from here on. It has its outcome by then: a signal handler that raises in between would else
+        # leave a record that is neither sent nor settled, for ever.
+        if chunk.withdrawn is None:
+            chunk.withdrawn = set()
+        chunk.withdrawn.add(index)
         self._on_room(freed_bytes)
         self._withdrawn_bytes += freed_bytes
         if self._withdrawn_bytes > WITHDRAWN_BYTES_MAX:
