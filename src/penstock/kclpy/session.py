@@ -86,8 +86,7 @@ class ShardSession:
 
     async def run(self) -> None:
         """Until the tenure is over. Raises ProcessorGoneError; what was not settled is handed out again then."""
-        self._reader.before_leaving = self._leave
-        self._reader.on_resume = self._stays_soon
+        self._follow()
         try:
             await self._begin()
             while (batch := await self._next()) is not None:
@@ -98,11 +97,28 @@ class ShardSession:
             if not self._reader.stored.is_end:
                 await self._last_call({"action": "leaseLost"})
         finally:
-            self._reader.before_leaving = self._reader.on_resume = None
+            with self._reader.home.lock:
+                self._reader.before_leaving = self._reader.on_resume = None
             if self._leaving is not None:
                 self._leaving.cancel()
             if self._batch is not None:
                 self._batch.nack()
+
+    def _follow(self) -> None:
+        """Hear what becomes of the shard. The reader may run on another loop, in another thread, and calls its hooks
+        there; the session and its processor stay on this one.
+        """
+        home, loop = self._reader.home, asyncio.get_running_loop()
+
+        async def leaves() -> None:
+            if not loop.is_closed():  # else nothing is left of the session that could be told
+                await home.outside(self._leave)
+
+        def stays() -> None:  # soon: whatever resumes is in the middle of it
+            home.on_user_loop(lambda: loop.call_soon(self._stays))
+
+        with home.lock:
+            self._reader.before_leaving, self._reader.on_resume = leaves, stays
 
     # --- the calls ------------------------------------------------------------------------------
 
@@ -197,9 +213,6 @@ class ShardSession:
             if self.began:
                 with contextlib.suppress(ProcessorGoneError):  # told when it is asked for the next time
                     await self._last_call({"action": "shutdownRequested"})
-
-    def _stays_soon(self) -> None:
-        asyncio.get_running_loop().call_soon(self._stays)  # whoever resumes is in the middle of it
 
     def _stays(self) -> None:
         """The shard does not go after all. A processor that was told to leave has finished: another one is to begin."""

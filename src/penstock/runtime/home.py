@@ -97,6 +97,9 @@ class Home(Protocol):
     def outside_soon(self, work: Callable[[], object]) -> bool:
         """Call a function of the user's there, and do not wait. False: too many wait there already."""
 
+    def on_user_loop(self, work: Callable[[], object]) -> None:
+        """Call it there, however many wait; do not wait. Nothing happens when that loop is closed."""
+
     def signal(self) -> Signal:
         """For tasks of the user's loop."""
 
@@ -145,14 +148,14 @@ class Here:
 
     def signal(self) -> Signal:
         """See `Home`."""
-        return Signal(self.lock, _at_once)
+        return Signal(self.lock, self.on_user_loop)
+
+    def on_user_loop(self, work: Callable[[], object]) -> None:
+        """See `Home`."""
+        work()
 
     async def close(self) -> None:
         """See `Home`."""
-
-
-def _at_once(work: Callable[[], None]) -> None:
-    work()
 
 
 class _Guarded(selectors.DefaultSelector):
@@ -266,8 +269,8 @@ class Apart:
         self.on_user_loop(call)
         return True
 
-    def on_user_loop(self, work: Callable[[], None]) -> None:
-        """Call it there, soon. Nothing happens when that loop is closed: no task waits there."""
+    def on_user_loop(self, work: Callable[[], object]) -> None:
+        """See `Home`. When that loop is closed, no task waits there."""
         try:
             self._user.call_soon_threadsafe(work)
         except RuntimeError:

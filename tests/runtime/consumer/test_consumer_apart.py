@@ -252,3 +252,16 @@ async def test_records_settled_one_by_one_from_many_tasks(local: LocalKinesis, k
     assert row.checkpoint.is_position
     with consumer_of(local, table, face=SyncConsumer) as again:
         assert again.getmany(wait_s=0.2) == []
+
+
+async def test_the_end_of_a_shards_tenure_is_heard_on_the_loop_of_the_program(local: LocalKinesis) -> None:
+    consumer = consumer_of(local, MemoryLeaseTable(), **QUICK)
+    async with consumer:
+        reader = await anext(consumer.shards())
+        waiting = [asyncio.create_task(reader.over()) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert isinstance(reader.home, Apart)
+        assert not any(one.done() for one in waiting)
+    await asyncio.gather(*waiting)
+    await reader.over()
+    assert reader.is_over

@@ -347,7 +347,14 @@ class ShardReader(ReaderHooks):
 
     async def over(self) -> None:
         """Wait until nothing more is handed out."""
-        await self._over.wait()
+        if asyncio.get_running_loop() is self._loop:
+            await self._over.wait()
+            return
+        while True:  # asyncio's own events wake the tasks of one loop only
+            seen = self._signal.count
+            if self.is_over:
+                return
+            await self._signal.wait(seen)
 
     async def drain(self, deadline_s: float) -> bool:
         """Hand out no more, but for what lies before records that were handed out, while there is a caller that takes
