@@ -49,7 +49,7 @@ class UserRecords(Sequence[Record]):
     Slices are such sequences too. ``payload_bytes`` counts the data alone, ``held_bytes`` the memory that is taken.
     """
 
-    __slots__ = ("_aggregate_bytes", "_datas", "_inner", "_raws", "_shard")
+    __slots__ = ("_aggregate_bytes", "_datas", "_inner", "_payload_bytes", "_raws", "_shard")
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class UserRecords(Sequence[Record]):
         memory of the Kinesis records, which stay for as long as one of their user records does.
         """
         self._aggregate_bytes = aggregate_bytes
+        self._payload_bytes: int | None = None
         self._shard = shard
         self._raws = raws
         self._inner = inner
@@ -78,8 +79,10 @@ class UserRecords(Sequence[Record]):
 
     @property
     def payload_bytes(self) -> int:
-        """Data of all of them."""
-        return sum(map(len, self.datas))
+        """Data of all of them. The pace, the buffer and the ledger ask for it, each with every page."""
+        if self._payload_bytes is None:
+            self._payload_bytes = sum(map(len, self.datas))
+        return self._payload_bytes
 
     @property
     def held_bytes(self) -> int:
