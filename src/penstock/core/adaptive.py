@@ -1,13 +1,13 @@
 """The rate at which one producer writes to one shard, learnt from what the shard refuses.
 
 A shard takes 1,000 records and 1 MiB a second from all its writers together, and tells each of them only what it
-refuses. Nobody tells a producer how many others there are.
+refuses. A producer is not told how many others there are.
 
 **The share** is the fraction of the shard's limit that a producer goes at. It grows by ``GROWTH_PER_S``, and falls by
 ``CUT_PER_S`` times what was refused, in seconds of the whole limit (10 of 1,000 records a second are 0.01 s). Both
 balance when a producer is refused GROWTH_PER_S / CUT_PER_S, 0.67 % of the limit: two producers that share a shard
-have 1.3 % of their records refused, four 2.7 %. The growth is the same for all and what is refused goes with what is
-sent, so who sends more falls until all send the same.
+have 1.3 % of their records refused, four 2.7 %. The growth is the same for all, and a producer
+that sends more is refused more, so its share falls until all send the same.
 
 Nothing is halved, since a shard that is overloaded by 2 % refuses 2 %: the cut can be as small as the fault. The
 service's own burst (a second's worth) hides an overload for a while; the refusals then come late and many at once,
@@ -187,7 +187,7 @@ class AdaptiveRate:
         if payload_bytes > records * self._bytes_burst:
             pause_s = min(BIG_PAUSE_S, payload_bytes / self._bytes_per_s)
             wait = max(wait, self._taken_at_s + pause_s - now_s)
-        # A microsecond more than needed: rounding must not make a caller who wakes exactly then wait again.
+        # A microsecond more than needed: rounding must not make a caller that wakes exactly then wait again.
         return min(wait + 1e-6, WAIT_MAX_S) if wait > 0 else 0.0
 
     def accepted(self, now_s: float, records: int, payload_bytes: int) -> None:

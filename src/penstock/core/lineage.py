@@ -1,4 +1,4 @@
-"""The graph of a stream's shards: who came from whom, what may be read now, what is missing.
+"""The graph of a stream's shards: which came from which, which may be read now, and which are missing.
 
 A split has one parent and two children, a merge two parents and one child; where the halves of a split are
 merged again, the graph has a diamond. Shards that retention has trimmed are in no listing, but their children
@@ -85,7 +85,7 @@ class Lineage:
         return self._generation[shard_id]
 
     def generations(self) -> list[list[str]]:
-        """All shards by generation, each in the order of its hash ranges. Nobody has an ancestor in its own."""
+        """All shards by generation, each in the order of its hash ranges. No shard has an ancestor in its own."""
         out: list[list[str]] = []
         for one in self.shards:  # the order is by generation, and none is left out
             if self._generation[one] == len(out):

@@ -76,7 +76,7 @@ class TokenBucket:
             wait = (records_needed - self._records) / self.records_per_s
         if self._bytes < (bytes_needed := min(payload_bytes, self.bytes_burst)):
             wait = max(wait, (bytes_needed - self._bytes) / self.bytes_per_s)
-        # A hair more than needed: rounding must not make a caller who wakes exactly then wait again.
+        # A hair more than needed: rounding must not make a caller that wakes exactly then wait again.
         wait = wait * (1 + 1e-9) + 1e-6
         return wait + max(0.0, self._at_s - now_s)
 

@@ -1,4 +1,4 @@
-"""Who reads which shard, and which leases there are: decisions from what a worker sees, without any I/O."""
+"""Which worker reads which shard, and which leases there are: decisions from what a worker sees, without any I/O."""
 
 from penstock.core.assignment.births import (
     Birth,

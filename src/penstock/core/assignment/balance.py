@@ -1,8 +1,8 @@
-"""Who should hold what: leases are placed and moved until no move makes it better.
+"""Which worker should hold which leases: they are placed and moved until no move makes the loads more equal.
 
-Leases stay where they are unless a move lessens the load of one worker without making another's as high. As moves
-depend on nothing but who holds what, and none is left when it ends, the outcome is its own outcome: a fleet that has
-carried it out moves nothing any more. Weights are whole numbers, so that sums do not depend on their order.
+A lease stays with its owner unless a move lessens that owner's load without making another's as high. Moves depend only
+on which worker holds which lease, and `balance` ends when no move is left. So once a fleet has carried out an answer,
+the next answer is the same, and moves nothing. Weights are whole numbers, so that sums do not depend on their order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Load:
         self.count_max = worker.leases_max
         self.count = 0
         self.total = 0
-        # Sorted: what it had before, and what it is given now, which costs nothing to give elsewhere.
+        # Both are sorted: what the worker had before, and what it is given now, which costs nothing to give elsewhere.
         self.held: list[_Item] = []
         self.new: list[_Item] = []
 
@@ -58,12 +58,12 @@ def balance(
     tolerance: float = 0.0,
     preferred: Mapping[str, str],
 ) -> dict[str, str]:
-    """A worker for each lease that one can be found for. What nobody else has room for stays with its owner.
+    """A worker for each lease that one can be found for. A lease that no other worker has room for stays where it is.
 
-    ``leases`` are those that may be read, with an owner only where it is one of ``workers``, all of whom are present.
+    ``leases`` are those that may be read, with an owner only where it is one of ``workers``, which are all present.
     ``weights`` has a number above zero for each lease. Nothing is moved while no worker's load is more than
-    ``tolerance`` (0.1: a tenth) above the mean; when one is, all are brought down to half of that. ``preferred`` says
-    who would have a free lease for less (a child's parent was there).
+    ``tolerance`` (0.1: a tenth) above the mean; when one is, all are brought down to half of that. ``preferred`` names
+    the worker that could begin a free lease with the least effort (it read the parent of a child).
     """
     loads = [_Load(worker) for worker in sorted(workers, key=lambda worker: worker.id)]
     if not loads:
@@ -107,7 +107,10 @@ def _to_the_preferred(
 
 
 def _to_the_idle(free: list[_Item], loads: list[_Load]) -> list[_Item]:
-    """Give the heaviest first to the least loaded; what some avoid goes before what anybody takes. Returns the rest."""
+    """Give each lease to the least loaded worker, the heaviest lease first. Returns the leases that found no worker.
+
+    Leases that some workers avoid come before those that each worker takes: they have fewer places to go to.
+    """
     avoided = {key for load in loads for key in load.avoids}
     rest = []
     for item in sorted(free, key=lambda item: (item[1] not in avoided, -item[0], item[1])):
@@ -139,7 +142,7 @@ def _even_out(loads: list[_Load], tolerance: float) -> bool:
 
 def _move_one(loads: list[_Load], enough: float, gain_min: float) -> bool:
     loads.sort(key=_by_load)
-    for new in (True, False):  # what was given only now costs nothing to give elsewhere, whoever has it
+    for new in (True, False):  # a lease that was given only now costs nothing to give elsewhere
         for giver in reversed(loads):
             if giver.total <= enough:
                 break

@@ -1,7 +1,8 @@
 """Which leases to create for which shards: the first ones, and those that are missing later.
 
-In the usual course nobody has to search: whoever reads a shard to its end creates its children's leases. What is here
-starts an application, and repairs what a fault, a foreign hand or a lost table left.
+Usually no search is needed: the worker that reads a shard to its end creates the leases of its children. The functions
+of this module find the first leases of an application, and those that are missing after a fault, after a change by
+another program, or when the table was lost.
 """
 
 from __future__ import annotations
@@ -82,9 +83,9 @@ def births(
     - A shard with a descendant that has a lease is done: its own lease was cleaned up.
     - A shard of which every parent is done or trimmed, and one was read, starts at its beginning: nothing of it may
       be left out, wherever the application's start is by now.
-    - Where nobody has read anything, it begins at ``start``: for TRIM_HORIZON with the oldest shards, for LATEST with
-      the newest, for AT_TIMESTAMP with those that were open then, if ``open_at_start`` tells them (ListShards with a
-      filter does), else with the oldest.
+    - Where no worker has read anything, reading begins at ``start``: for TRIM_HORIZON with the oldest shards, for
+      LATEST with the newest, for AT_TIMESTAMP with those that were open then, if ``open_at_start`` tells them
+      (ListShards with a filter does), else with the oldest.
     - What comes after a shard that is still to be read is created when that one ends.
     """
     search = _Search(lineage, held, start.kind, open_at_start)

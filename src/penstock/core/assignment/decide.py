@@ -1,4 +1,4 @@
-"""What one worker does now, by the rules of the fleet that it is in: the same few words for all three."""
+"""What one worker does now, by the rules of its fleet. A `Decision` has the same form for all three kinds of fleet."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ class Decision:
     """All are lease keys, in order."""
 
     take: tuple[str, ...] = ()
-    """To be taken by a conditional write: nobody has them, or a KCL worker has too many."""
+    """This worker takes these leases by a conditional write: they are free, or a KCL worker has too many."""
     ask: tuple[str, ...] = ()
-    """Penstock workers have them, who are asked for a handoff."""
+    """Other Penstock workers have these leases, and this worker asks them for a handoff."""
     give: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
-    """Held by this worker, and to whom it may hand them: at once if it leaves, else when that one asks."""
+    """Leases that this worker holds, and the worker that each may be handed to: at once when this worker leaves, else
+    when the other worker asks for it."""
     free: tuple[str, ...] = ()
-    """Held by this worker, and to be held by nobody: to be drained, and freed."""
+    """This worker holds these leases, and no worker should: it drains and frees them."""
     follow: Mapping[str, kcl3.Step] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     """What the leader of a KCL 3.x fleet has written into the rows."""
 
@@ -49,8 +50,9 @@ def decide(
 ) -> Decision:
     """One round of worker ``me``, which is one of ``workers`` (all of them Penstock's).
 
-    A strategy rules only where Penstock workers are alone. Among KCL workers it is theirs that must be kept to: equal
-    counts in the 2.x, the leader's word in the 3.x. Who leaves hands its leases to Penstock workers in any fleet.
+    A strategy rules only where Penstock workers are alone. Among KCL workers, a Penstock worker keeps to the KCL's
+    rule: equal counts in the 2.x, the leader's word in the 3.x. In any fleet, a Penstock worker that leaves hands its
+    leases to other Penstock workers.
     """
     listed, known = list(leases), {worker.id: worker for worker in workers}
     if fleet is Fleet.ALONE:

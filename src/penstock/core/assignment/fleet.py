@@ -1,13 +1,13 @@
 """Which fleet a worker is in: Penstock workers alone, with KCL 2.x workers, or with KCL 3.x workers.
 
 The KCL 3.x writes down its mode in the row ``Migration3.0``, which stays when its workers are gone for good. So a mode
-counts only while somebody lives who keeps it: KCL workers of the 3.x show themselves by their metrics rows, which all
-of them write each 30 s; those of the 2.x by the counters of their leases alone.
+counts only while a KCL worker lives: workers of the 3.x show themselves by their metrics rows, which all of them write
+each 30 s; those of the 2.x by the counters of their leases alone.
 
-The KCL's own rule is that a metrics row may miss a beat. A worker that stops leaves its row behind, and as long as it
-counts, shards stand still that nobody assigns. But the leader takes his row away when he stops, and each worker that
-lives would become leader soon: so without a leader a row that misses a beat is that of a worker who is gone. Should one
-live all the same, he becomes leader, and all follow him again.
+The KCL's own rule is that a metrics row may miss a beat. A worker that stops leaves its row behind, and as long as that
+row counts, shards stand still because no leader assigns them. But a leader deletes its leader row when it stops, and a
+live worker becomes leader soon. So where there is no leader, a metrics row that misses a beat belongs to a worker that
+is gone. If that worker lives all the same, it becomes leader, and all workers follow it again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOBODY: Mapping[str, int] = MappingProxyType({})
 
 
 class Fleet(StrEnum):
-    """Whose rules hold."""
+    """The kind of fleet, which decides by which rules leases are assigned."""
 
     ALONE = "alone"
     KCL2 = "kcl 2.x"
@@ -64,7 +64,7 @@ class Coordination:
     updated_epoch_s: Mapping[str, int] = field(default_factory=lambda: _NOBODY, hash=False)
     """``lut`` of the metrics rows, by worker id."""
     has_leader: bool = False
-    """There is a row of a leader who has not given his place up; he may be dead."""
+    """There is a row of a leader that has not given up its place. The leader may be dead."""
     show_cpu: frozenset[str] = frozenset()
     """Workers whose metrics rows tell how busy their processors are."""
 
@@ -104,8 +104,8 @@ class FleetWatch:
     ) -> Finding:
         """``now_s`` is monotonic, ``now_epoch_s`` the wall clock; None for tables that do not exist.
 
-        ``penstock_workers`` are all that have a worker row, also the dead. Who owns a lease and is not among them is
-        a KCL worker.
+        ``penstock_workers`` are all that have a worker row, also the dead. An owner of a lease that is not among them
+        is a KCL worker.
         """
         places = {Place.LEASE_TABLE: lease_table}
         if own_tables is not None:
@@ -116,7 +116,7 @@ class FleetWatch:
             for lease in leases
             if lease.owner is not None
             and lease.owner not in penstock_workers
-            and not lease.ended  # what has ended keeps the name of who read it, long after that one has left
+            and not lease.ended  # an ended lease keeps the name of its last owner, long after that one left
             and lease.unmoved_s <= self._failover_s
         }
         has_leader = any(rows.has_leader for rows in places.values())
@@ -124,11 +124,11 @@ class FleetWatch:
         reporting = self._reporting(now_s, now_epoch_s, places.values(), penstock_workers, silent_max_s)
         self.is_asleep = bool(modes) and reporting and not has_leader and not strangers
         if modes and not _TAKES_FOR_ITSELF.issuperset(modes.values()) and (strangers or reporting):
-            # Also for a mode that is not known: who takes nothing does no harm.
+            # A mode that this version does not know counts as the 3.x too: a worker that takes nothing does no harm.
             return Finding(Fleet.KCL3, _current(modes, places))
         if not strangers:
             return Finding(Fleet.ALONE)
-        # The KCL changes over only when each owner of a lease has shown himself for long enough.
+        # The KCL changes over only when each owner of a lease has written its metrics row for long enough.
         becoming = modes.get(Place.OWN_TABLES) == _BECOMES_3X
         return Finding(Fleet.KCL2, (Place.OWN_TABLES,) if becoming else ())
 

@@ -1,8 +1,8 @@
 """Taking and stealing as workers of the KCL 2.x do, for a fleet that has some of them (its ``DynamoDBLeaseTaker``).
 
-Each worker decides for itself, from who owns the leases whose counters move. Between Penstock workers it goes better
-than among the KCL's: they know of each other, so that spares count, two of them do not go for the same lease at the
-same time, and what one has is asked for and handed over, not stolen.
+Each worker decides for itself: it looks at the owners of those leases whose counters move. Penstock workers do better
+among each other than the KCL's workers do, since they see each other's rows: a worker without a lease counts too, two
+of them do not go for the same lease at the same time, and a lease of one is asked for and handed over, not stolen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from penstock.core.assignment.views import LeaseView, WorkerView
 
 VERY_OLD_FAILOVERS = 3
-"""What nobody has renewed or taken for so many failover times goes to whoever has room, whatever the target."""
+"""A lease that no worker has renewed or taken for so many failover times is taken by any worker with room for it, also
+by one that has its target already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,11 @@ class Moves:
     """What a worker does in one round. All are lease keys."""
 
     take: tuple[str, ...] = ()
-    """Nobody renews them."""
+    """No worker renews these leases."""
     steal: tuple[str, ...] = ()
-    """A KCL worker has them, and too many: taken from him by the counter."""
+    """A KCL worker has too many leases, and these are taken from it by a write that moves their counters."""
     ask: tuple[str, ...] = ()
-    """A Penstock worker has them, and too many."""
+    """A Penstock worker has too many leases, and is asked to hand these over."""
 
 
 def moves(
@@ -64,7 +65,7 @@ def grants(
 
 
 class _Round:
-    """Who has what, and how much each should have."""
+    """The leases that each worker has in this round, and how many each should have."""
 
     def __init__(
         self,
@@ -105,7 +106,8 @@ class _Round:
         surplus = self.held[victim] - self.target
         if self.need <= 0 or victim == self.me or surplus < 0:
             return Moves()
-        # One that sits exactly at the target is robbed only for somebody who lacks more than one.
+        # An owner that has exactly the target loses a lease only to a worker that lacks more than one: else the two
+        # would swap their places, and the lease would move back and forth.
         count = min(self.need, surplus) or (1 if self.need > 1 else 0)
         theirs = [lease.key for lease in self.renewed if lease.owner == victim and not lease.ended]
         if victim in self.ours:
@@ -122,9 +124,9 @@ class _Round:
         return tuple(dict.fromkeys([*chosen, *very_old]))[: self.room]
 
     def _share_of(self, keys: Sequence[str], surplus: int, count: int) -> tuple[str, ...]:
-        """My part of what several Penstock workers go for at the same time: every n-th, from my place on.
+        """Of the leases that several Penstock workers go for, the part of worker ``me``: every n-th, from its place on.
 
-        With nobody else in need it is any of them, as the KCL chooses, which knows no places.
+        When no other worker is in need, it chooses at random among all of them, as a KCL worker does.
         """
         if count <= 0:
             return ()

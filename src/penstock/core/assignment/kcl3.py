@@ -1,7 +1,8 @@
 """What a worker does in a KCL 3.x fleet, whose leader alone assigns leases. A follower never takes one.
 
-The leader writes a name into the lease's row: of a free or silent lease at once, of one that is read by first naming
-the next owner beside the present one, who then hands over.
+The leader writes the name of the new owner into the lease's row. It does so at once for a lease that is free or whose
+owner is silent. Where a live owner reads the shard, it writes the name of the next owner beside that of the present
+one, and the present owner hands over.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Step(StrEnum):
     WARM_UP = "warm up"
     """This worker is the next owner; the present one still reads."""
     HAND_OVER = "hand over"
-    """The leader has named a next owner: drain, checkpoint, and give the lease to him, at the latest after 30 s."""
+    """The leader has named a next owner: drain, checkpoint, and give the lease to that worker, within 30 s."""
     CONFIRM = "confirm"
     """The row says that this worker hands over to itself: it keeps the lease, and ends that in one write."""
 

@@ -1,7 +1,7 @@
 """The rows that a KCL 3.x fleet keeps besides leases, as plain attributes: read, and the one that we write.
 
-``Migration3.0`` and ``TableMigration3.5`` say how the fleet works and where its rows are, ``Leader`` who leads it; a
-metrics row per worker shows to the leader that it lives and how busy it is. Shapes: KCL 3.5.1 (``MigrationState``,
+``Migration3.0`` and ``TableMigration3.5`` say how the fleet works and where its rows are. ``Leader`` names its leader.
+A metrics row per worker shows to the leader that it lives and how busy it is. Shapes: KCL 3.5.1 (``MigrationState``,
 ``WorkerMetricStats``).
 """
 

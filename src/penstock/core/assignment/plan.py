@@ -1,9 +1,9 @@
-"""One worker's part of an assignment: what it takes, asks for, and hands over. For Penstock workers alone.
+"""One worker's part of an assignment: what it takes, asks for, and hands over. For fleets of Penstock workers alone.
 
-Each worker looks at the leases and the worker rows, asks the strategy who should hold what, and acts on what concerns
-itself: it takes what is free, and asks for what others hold. Owners keep reading until they have handed over, so
-that asking for too much, or twice, costs nothing. One round of this carries an assignment out; the next finds nothing
-to do.
+Each worker looks at the leases and the worker rows, asks the strategy which worker should hold which lease, and does
+its own part of the answer: it takes its leases that are free, and asks for those that other workers hold. Owners keep
+reading until they have handed over, so that asking for too much, or twice, costs nothing. One round of this carries an
+assignment out; the next finds nothing to do.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ class Plan:
     take: tuple[str, ...] = ()
     """Free: to be taken by a conditional write."""
     ask: tuple[str, ...] = ()
-    """Others hold them, who are asked for a handoff."""
+    """Other workers hold these leases, and this worker asks them for a handoff."""
     give: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
-    """Held by this worker, and whom the assignment gives them to: handed over when that one asks, or on leaving."""
+    """Leases that this worker holds, and the worker that the assignment gives each to: it is handed over when that one
+    asks, or when this worker leaves."""
     free: tuple[str, ...] = ()
-    """Held by this worker, and to be held by nobody: it leaves and is the last, or the strategy wants it so."""
+    """This worker holds these leases and no worker should: it leaves as the last one, or the strategy wants it so."""
     unread: tuple[str, ...] = ()
-    """Leases that could be read and that the assignment gives to nobody."""
+    """Leases that could be read and that the assignment gives to no worker."""
 
 
 def plan(
@@ -47,8 +48,8 @@ def plan(
     """What worker ``me`` does now.
 
     A lease whose owner is no Penstock worker and whose counter moves is left alone. Leases that wait for a parent are
-    nobody's yet, but for those that a worker holds all the same. A worker whose writes to leases fail is to show
-    itself as leaving for a while: it would ask for leases again and could not keep them.
+    assigned to no worker yet; one that holds such a lease all the same keeps it. A worker whose writes to leases fail
+    shows itself as leaving for a while: else it would ask for leases again that it could not keep.
     """
     listed = list(leases)
     everybody = {worker.id: worker for worker in workers}
@@ -73,10 +74,10 @@ def plan(
 def receiver_for(
     key: str, load: Mapping[str, int], workers: Iterable[WorkerView], me: str, without: Collection[str] = ()
 ) -> str | None:
-    """Whom a leaving worker hands a lease to when the one that was planned did not come: who has the fewest leases.
+    """The worker that gets a lease of a leaving one when the planned receiver did not come: one with the fewest leases.
 
-    ``load`` counts leases by worker, with those that were promised to him already. ``without`` are workers that were
-    tried. None: there is nobody, free the row.
+    ``load`` counts the leases of each worker, with those that were promised to it already. ``without`` are workers
+    that were tried. None: there is no such worker, and the row is freed.
     """
     able = [
         worker
@@ -91,7 +92,7 @@ def receiver_for(
 
 
 def _able(workers: Iterable[WorkerView], former: Collection[str | None]) -> list[WorkerView]:
-    """The workers that leases may go to. Not to those who let one go without writing it down: they cannot write."""
+    """The workers that leases may go to: without those that lost a lease by their silence, as their writes fail."""
     present = [worker for worker in workers if worker.present]
     return [worker for worker in present if worker.id not in former] or present
 
@@ -107,7 +108,7 @@ def _ask(
 def _preferred(
     leases: Iterable[LeaseView], startable: Iterable[LeaseView], present: Iterable[WorkerView]
 ) -> dict[str, str]:
-    """Who would have a lease for less: one that is warm for it already, or that read a parent last."""
+    """For a lease, the worker that could begin it with the least effort: it is warm already, or read a parent last."""
     last = {lease.key: lease.owner for lease in leases if lease.ended and lease.owner is not None}
     children = (lease for lease in startable if not last.keys().isdisjoint(lease.parents))
     heirs = {lease.key: next(last[parent] for parent in lease.parents if parent in last) for lease in children}

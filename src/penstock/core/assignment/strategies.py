@@ -1,9 +1,10 @@
-"""The ways to say who should hold what: equal counts, by throughput, fixed lists, or a function of the user's.
+"""The strategies that say which worker should hold which lease: equal counts, by throughput, fixed lists, or a
+function of the user's.
 
 A strategy gets the leases that may be read now and the workers that are present, and answers with a worker's id for
 each lease that it wants held. All workers ask the same strategy with the same rows, each does its own part of the
-answer, and the leases' conditional writes settle what they see differently. So a strategy is a pure function, and
-gives the same answer again for what it has answered itself.
+answer, and where they see different rows, the leases' conditional writes let one of them win. So a strategy is a pure
+function, and once its answer is carried out, it gives that answer again.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _UNITS_PER_KIB_S = 1024
 
 
 class Strategy(Protocol):
-    """Who should hold what."""
+    """Says which worker should hold which lease."""
 
     def __call__(
         self, leases: Sequence[LeaseView], workers: Sequence[WorkerView], preferred: Mapping[str, str], /
     ) -> Mapping[str, str]:
-        """Leases by key to workers by id; a lease that is not in the answer is held by nobody.
+        """Leases by key to workers by id; no worker holds a lease that is not in the answer.
 
         A lease has an owner only where that is one of ``workers``. ``preferred`` names, for leases whose parents have
         ended, the worker that read a parent last.
@@ -51,7 +52,7 @@ class ByThroughput:
     """As much to read for each worker.
 
     A lease weighs what its owner read of late plus ``base_kib_s``, since a silent shard costs something too; one that
-    nobody has read yet weighs as much as the mean of the others. Leases move when a worker has more than
+    no worker has read yet weighs as much as the mean of the others. Leases move when a worker has more than
     ``tolerance`` (0.1: a tenth) above the mean, which keeps them still while rates swing by less.
     """
 
@@ -81,9 +82,9 @@ class ByThroughput:
 class Fixed:
     """Lists: these leases for this worker.
 
-    A child of a listed shard is for the same worker. What is in no list, and what is listed for a worker that is not
-    there, is dealt out by ``others``. With None, what is in no list stays with the worker of its parent, and what is
-    listed for somebody who is not there is read by nobody until he comes.
+    A child of a listed shard is for the same worker. ``others`` deals out the leases that are in no list, or that are
+    listed for a worker that is not there. With None, a lease that is in no list stays with the worker of its parent,
+    and one that is listed for a worker that is not there is read by no worker until that one comes.
     """
 
     def __init__(self, lists: Mapping[str, Iterable[str]], *, others: Strategy | None = EQUAL_COUNTS) -> None:
@@ -121,8 +122,8 @@ class Fixed:
 class Custom:
     """A function of the user's, whose answers are checked.
 
-    The function gets leases and workers, and returns worker ids by lease key. A lease that it leaves out is held by
-    nobody: its records wait.
+    The function gets leases and workers, and returns worker ids by lease key. No worker holds a lease that it leaves
+    out: the records of that shard wait.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def served(leases: Iterable[LeaseView], lineage: Lineage) -> list[str]:
-    """The leases that nobody needs any more, to be deleted in this order.
+    """The leases that no worker needs any more, to be deleted in this order.
 
     A lease has served when its shard has ended, its parents' leases are gone, and each of its children has a lease
     that has begun to move: until then it is what says that the children may start, and at their beginning. Shards
@@ -52,7 +52,7 @@ def served(leases: Iterable[LeaseView], lineage: Lineage) -> list[str]:
 
 
 class HoleAudit:
-    """Notices hash ranges for which there is no lease: their records are read by nobody.
+    """Notices hash ranges for which there is no lease: no worker reads their records.
 
     During a reshard there may be a hole for a moment, so one is believed when it was there at several looks in a row.
     """

@@ -1,4 +1,4 @@
-"""What decisions look at: a lease and a worker as an observer sees them at one time, whatever the rows look like."""
+"""What decisions are made from: a lease and a worker, as an observer sees them at one time, in whatever kind of row."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class LeaseView:
 
     key: str
     owner: str | None = None
-    """Who may read it now; of one that has ended, who read its last record. None: free."""
+    """The worker that may read it now; for a lease that has ended, the worker that read its last record. None: free."""
     next_owner: str | None = None
-    """Whom the KCL 3.x's leader wants it handed over to."""
+    """The worker that the KCL 3.x's leader wants it handed over to."""
     ended: bool = False
     """True when the shard is read to its end."""
     started: bool = True
     """False while the checkpoint still says where to begin."""
     parents: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
-    """As the row tells; empty while nobody has written them."""
+    """As the row tells; empty until a worker writes them."""
     unmoved_s: float = 0.0
     """For how long the observer has seen its counter stand still; 0 when it sees it for the first time."""
     throughput_kib_s: float | None = None
@@ -46,7 +46,7 @@ class WorkerView:
     leaving: bool = False
     """It hands over what it holds, and takes nothing."""
     failover_s: float = 0.0
-    """Its own failover time: who waits for it waits at least as long."""
+    """Its own failover time: another worker takes its leases only after at least as long a silence."""
     unmoved_s: float = 0.0
     """For how long the observer has seen its row stand still."""
     leases_max: int | None = None
@@ -56,7 +56,7 @@ class WorkerView:
     wants: frozenset[str] = frozenset()
     """Leases of others that it asks for, or has agreed to receive."""
     gives: Mapping[str, str] = field(default_factory=lambda: _NONE, hash=False)
-    """Leases that it is about to hand over, and to whom."""
+    """Leases that it is about to hand over, and the worker that gets each."""
     warm: frozenset[str] = frozenset()
     """Leases that it could deliver from at once."""
     process: str | None = None
@@ -78,12 +78,13 @@ def startable(leases: Iterable[LeaseView]) -> list[LeaseView]:
 ABANDONED_FAILOVERS = 3
 """A lease whose counter has not moved for as many failover times is free though its owner lives.
 
-He has stopped delivering after one and let go after two, and could not write that down, or has forgotten the lease.
+The owner stopped delivering after one failover time and gave the lease up after two. It could not write that into the
+row, or it has forgotten the lease.
 """
 
 
 def is_free(lease: LeaseView, workers: Mapping[str, WorkerView], failover_s: float) -> bool:
-    """True when anybody may take it: it has no owner, a dead one, or one that has let go.
+    """True when any worker may take it: it has no owner, a dead one, or one that has given it up.
 
     A Penstock worker is dead when its row says so. Of others nothing is known but the lease's own counter.
     """

@@ -152,7 +152,7 @@ class Batcher:
         return self.settling.withdraw(chunk, index)
 
     def give_up_waiting(self, reason: str, now_s: float) -> None:
-        """Give up what waits, as nothing can be put before somebody has done something about it."""
+        """Give up the records that wait: nothing can be put before a person has mended the cause."""
         self.settling.give_up_waiting(reason, now_s)
 
     def unsettled(self) -> Iterator[tuple[Run, bool]]:

@@ -1,4 +1,4 @@
-"""User records that were put together: their outcomes, who waits for them, and the room they take."""
+"""User records that were put together: their outcomes, the callbacks that wait for these, and the room they take."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Chunk:
         self.owner = owner
         """The producer that took the records."""
         self.told: list[Outcome | None] = []
-        """Outcomes as far as somebody asked for them; ``outcomes`` brings it up to date."""
+        """Outcomes as far as callers asked for them; ``outcomes`` brings it up to date."""
         self._fates: list[Any] = []  # indices and their fate, by turns: what is kept long is few objects
         self._unfolded = 0  # how many of these are in ``told``
         self.unsettled = 1
@@ -139,7 +139,7 @@ class Chunk:
         """
         waiting = self.waiters.setdefault(index, [])
         waiting.append(callback)
-        # Looked at after the entry was made: an outcome that came in between found nobody to call.
+        # It is looked at after the entry was made: an outcome that came before the entry found no callback to call.
         if self.is_settled(index):
             callback()
 

@@ -1,6 +1,6 @@
 """What became of user records. One object stands for all records that shared a fate.
 
-A record's own ``PutResult`` (or error) is made when somebody asks for it: most records are only counted.
+A record's own ``PutResult`` (or error) is made when the caller asks for it: most records are only counted.
 """
 
 from __future__ import annotations

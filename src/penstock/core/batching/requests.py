@@ -24,7 +24,7 @@ class Failure(enum.Enum):
     INVALID = "invalid"
     """Something in it is wrong, and it will be wrong again."""
     DENIED = "denied"
-    """No such stream, no permission, no credentials: somebody has to do something about it."""
+    """There is no such stream, no permission, or no credentials: a person has to mend that."""
 
 
 class Load:

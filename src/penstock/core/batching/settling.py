@@ -115,7 +115,7 @@ class Settling:
         if load.user_records > 1 and shard_id != load.lane.shard_id:
             shard = self._lanes.shard(shard_id)
             if shard is None and self._lanes.may_come(shard_id):
-                # A shard that no listing has shown yet. Until one does, nobody can tell.
+                # No listing has shown this shard yet. Until one does, its hash range is not known.
                 self._undecided[load] = result
                 return
             if shard is None or not holds_all(shard, load.runs):

@@ -1,4 +1,4 @@
-"""What a batcher tells while it works. The producer's meter and events stand behind it; by default nobody does."""
+"""What a batcher tells while it works. The producer makes its metrics and events of it; by default it goes nowhere."""
 
 from __future__ import annotations
 

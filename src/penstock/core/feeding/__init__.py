@@ -1,1 +1,1 @@
-"""Reading one shard, without any I/O: where to ask, what belongs to whoever reads, how often to call."""
+"""Reading one shard, without any I/O: where to ask, which records are new to the reader, how often to call."""

@@ -1,12 +1,13 @@
 """How far a shard is read, and where to ask again: the rules by which no record is left out and none comes twice.
 
-- A stored position is opened *at* its record, which then comes again and is left out (or the rest of an aggregate is
-  not). So it is seen whether it is still there: AWS does not say that a position is trimmed, an iterator there gives
-  empty pages for ever, as far behind as the retention is long. Where nothing comes, reading starts anew at the oldest
-  that is left.
-- Retention can also overtake a reader who was cut off for long, or a shard that is silent. So a number is asked for
-  again only while its record is younger than the retention; then too reading goes on at the oldest, and what was read
-  before is left out. Of a reader who is that far behind an iterator goes on at the oldest by itself, and says nothing.
+- A stored position is opened *at* its record, which then comes again and is left out (of an aggregate, the user records
+  up to the position are left out). So the reader sees whether the record is still there. AWS does not say that a
+  position is trimmed: an iterator there gives empty pages for ever, as far behind as the retention is long. Where
+  nothing comes, reading starts anew at the oldest record that is left.
+- Retention can also overtake a reader that was cut off for long, or that reads a silent shard. So the reader asks for a
+  number again only while its record is younger than the retention. Otherwise reading goes on at the oldest record too,
+  and what was read before is left out. When a reader is that far behind, its iterator goes on at the oldest record by
+  itself, and AWS does not say so.
 - LATEST, asked for again because an iterator expired before any record came, would pass over what came meanwhile: it is
   asked for by the time of the first call then.
 - TRIM_HORIZON, asked for again, gives what was read before again: from the first record on, the last one read counts.
@@ -46,7 +47,7 @@ class Trimmed(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a page means for whoever reads."""
+    """What a page means for the reader of the shard."""
 
     records: UserRecords
     ends_at: Position | None
@@ -90,7 +91,7 @@ class FeedCursor:
         self.read_until_s = read_until_s
         """All that had arrived by then (epoch seconds) was handed on, or settled before. None: it is not known."""
         self.payload_bytes = 0
-        """What came, for whoever wants to know the throughput: feeds count it."""
+        """How much came so far. The feed counts it, and the worker computes the throughput from it."""
         if checkpoint == Checkpoint.LATEST:
             self._timestamp_s = read_until_s
         self._last: int | None = None  # the last Kinesis record that came
@@ -213,7 +214,7 @@ class FeedCursor:
     def _from(self, done: Position, raws: Sequence[RawRecord]) -> Sequence[RawRecord]:
         """Kinesis records from the stored one on; notes whether it is there."""
         first = int(raws[0].sequence_number)
-        if just_before(first) == done.sequence_number:  # who stored it knew the next record, not the last one
+        if just_before(first) == done.sequence_number:  # it was stored as a bound just before the next record
             self._was_trimmed = None
             return raws
         if first > done.sequence_number:

@@ -1,9 +1,9 @@
 """How often one shard is polled: soon where there is something, seldom where there is nothing, and within its limits.
 
-A shard takes 5 GetRecords calls and gives 2 MiB a second, to all its readers together, and nobody tells how many they
-are. So a reader keeps to a rate of its own that falls when a call is refused, and rises a little with each answer:
+A shard takes 5 GetRecords calls and gives 2 MiB a second, to all its readers together, and no answer tells how many
+they are. So a reader keeps to a rate of its own that falls when a call is refused, and rises a little with each answer:
 it remembers what the others left it, and finds out when they have gone. (Additive increase, multiplicative decrease.)
-Before the first refusal a reader who is behind does not wait at all: most often nobody else reads.
+Before the first refusal, a reader that is behind does not wait at all: most often it is the only reader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The user records of a page: aggregates are opened, and a `Record` is made of one when somebody looks at it.
+"""The user records of a page: aggregates are opened, and a `Record` is made when the program looks at one.
 
 A handler that counts, or hands the data on, looks at columns (`UserRecords.datas`), which cost nothing to make.
 """

@@ -1,8 +1,8 @@
 """How a worker comes to a lease that another has, or that is free: a table of states and inputs.
 
-It asks, is named, warms up without delivering anything, and delivers when the row names it as owner. If the owner
-dies meanwhile it takes the lease over, as warm as it is. It watches the row until it is certain that the lease will
-not come any more: one that comes to a worker that has stopped looking would be read by nobody.
+The worker asks, is named, warms up without delivering anything, and delivers when the row names it as owner. If the
+owner dies meanwhile, the worker takes the lease over, as warm as it is. It watches the row until it is certain that the
+lease will not come any more: if the lease came after the worker had stopped looking, no worker would read the shard.
 
 What is not in the table changes nothing.
 """
@@ -48,26 +48,26 @@ class ReceiverInput(StrEnum):
     NAMED = "named"
     """The owner's worker row, or a KCL leader in the lease's row, names it as the next owner."""
     UNNAMED = "unnamed"
-    """It does not."""
+    """Neither of the two names it any more."""
     WARMED = "warmed"
     """The buffer holds what follows the owner's position, or is full."""
     MINE = "mine"
     """The lease's row names it as owner, and did not at a look that is younger than half the failover time.
 
-    So it is certain for how long nobody else takes the lease.
+    So the worker knows for how long no other one takes the lease.
     """
     MINE_UNSEEN = "mine unseen"
-    """The lease's row names it as owner, for who knows how long."""
+    """The lease's row names it as owner, and it is not known since when."""
     THEIRS = "theirs"
     """The lease's row names the owner that it waits for."""
     OTHERS = "others"
-    """It names somebody else, who lives."""
+    """The lease's row names another worker, which lives."""
     TAKEABLE = "takeable"
     """The lease is free, or its owner dead."""
     BEGAN = "began"
     """A tenure has begun."""
     NOT_TAKEN = "not taken"
-    """The take was not applied, and the lease is somebody else's."""
+    """The take was not applied, and another worker has the lease."""
     GIVEN_INSTEAD = "given instead"
     """The take was not applied, because another write had made the lease this worker's first."""
 

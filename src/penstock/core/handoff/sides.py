@@ -1,7 +1,7 @@
-"""The two sides of a handoff with what they need to know besides their state: whom, since when, until when.
+"""The two sides of a handoff, with what each knows besides its state: the other worker, since when, until when.
 
 They turn what a worker sees (worker rows, looks at the lease's row, the time) into inputs of the two tables, and
-return what is to be done. Whoever drives them does the commands in their order, and tells the outcomes.
+return commands. The worker does the commands in their order, and tells the side what came of them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class OwnerSide:
         self.key = key
         self.state = OwnerState.HOLDING
         self.receiver: str | None = None
-        """Who gets the lease, as far as that is decided."""
+        """The worker that gets the lease; None while that is not decided."""
         self.tried: set[str] = set()
-        """Receivers that vanished, or did not answer: not to be chosen again."""
+        """Receivers that vanished, or did not answer: they are not chosen again."""
         self.due_s: float | None = None
         """When `tick` has something to say; None: nothing is waited for."""
         self.cut_short = False
@@ -59,7 +59,7 @@ class OwnerSide:
         return self.tell(given, now_s)
 
     def leader_named(self, receiver: str, now_s: float) -> tuple[OwnerCommand, ...]:
-        """Hand the lease to whom a KCL leader has named in its row: there is no choice, and nothing to wait for."""
+        """Hand the lease to the worker that a KCL leader has named in the lease's row, without waiting for it."""
         if (self.state, OwnerInput.LEADER_NAMED) not in OWNER:
             return ()
         self.receiver, self._by_leader = receiver, True
@@ -81,7 +81,7 @@ class OwnerSide:
         return self.tell(OwnerInput.WARM, now_s) if self.key in view.warm else ()
 
     def tick(self, now_s: float) -> tuple[OwnerCommand, ...]:
-        """Time has passed: a deadline may be over. One who has given no sign of life by then gets nothing."""
+        """Time has passed: a deadline may be over. A receiver that showed no sign of life by then gets no lease."""
         if self.due_s is None or now_s < self.due_s:
             return ()
         if self.state in _DRAINS:
@@ -104,7 +104,7 @@ class OwnerSide:
         if self.state is OwnerState.OFFERING:
             self.due_s = now_s + self._warm_deadline_s
         elif self.state in _DRAINS:
-            # One drain has one deadline, whoever it is for in the end.
+            # One drain has one deadline, also when the receiver changes meanwhile.
             self.due_s = self.due_s if before in _DRAINS else now_s + self._drain_deadline_s
         else:
             self.due_s = None
@@ -119,7 +119,7 @@ class ReceiverSide:
         self.me = me
         self.state = ReceiverState.IDLE
         self.owner: str | None = None
-        """Whom it is to come from."""
+        """The worker that the lease is to come from."""
         self.unmoved_s: float | None = None
         """Send time of the last consistent look that still showed the former owner: what a tenure that begins
         without a write counts its fence from.
@@ -140,7 +140,7 @@ class ReceiverSide:
         return self.tell(ReceiverInput.WANT)
 
     def drop(self) -> tuple[ReceiverCommand, ...]:
-        """The assignment does not any more, or this worker leaves."""
+        """The assignment does not give the lease to this worker any more, or this worker leaves."""
         return self.tell(ReceiverInput.DROP)
 
     def look_at_owner(
@@ -151,7 +151,7 @@ class ReceiverSide:
         if not named:
             return () if self._by_leader else self.tell(ReceiverInput.UNNAMED, now_s)
         if leaving and self.state is ReceiverState.IDLE:
-            return ()  # no answer: the owner looks for somebody else
+            return ()  # without an answer the owner looks for another receiver
         assert owner is not None
         self.owner, self._by_leader = owner.id, False
         return self.tell(ReceiverInput.NAMED, now_s)

@@ -1,4 +1,4 @@
-"""Leases: rows, their conditional writes, tenures, and who is there. Time is an argument, stores are elsewhere."""
+"""Leases: rows, their conditional writes, tenures, and workers' rows. Time is an argument, stores are elsewhere."""
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.keys import LeaseKey, StreamKey

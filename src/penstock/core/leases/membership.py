@@ -1,13 +1,14 @@
-"""Workers' own rows: who is there, what each wants and gives, and who has fallen silent.
+"""Workers' own rows: which workers there are, what each wants and gives, and which have fallen silent.
 
-They lie in a table of their own, which no KCL reads. A worker writes its row every F/5 and at every change; the
+The rows lie in a table of their own, which no KCL reads. A worker writes its row every F/5 and at every change; the
 counter in it grows with each write.
 
-**Who may take from a silent worker.** Its lease rows may have been written to since anybody looked, so the order
-counts: first its leases are read; then, consistently, its worker row, which must not have moved for F; then the takes
-are conditional on the leases as they were read. The owner's fence fell before that last look, and a write to the
-lease that lifts it again is sent only after a write to his own row was confirmed: so it comes after the look, moves
-the counter, and either the take or that write is refused. `Members.silent` asks for both times.
+**How a lease is taken from a silent worker.** The silent worker may have written to its lease rows since they were last
+looked at, so the order counts. The taker first reads the leases. Then it reads, consistently, the owner's worker row,
+which must not have moved for F. Then it takes, on condition of the leases as it read them. The owner's fence fell
+before that second read. The owner sends a write to the lease that lifts the fence again only after a write to its own
+worker row was confirmed. So that write comes after the second read and moves the lease's counter, and either the take
+or that write is refused. `Members.silent` asks for both times.
 """
 
 from __future__ import annotations
@@ -165,7 +166,10 @@ class Members:
             self._observed.look(row.worker_id, row.counter, now_s)
 
     def failover_s(self, worker_id: str | None) -> float:
-        """How long to wait for an owner: the longer of his time and ours. Also where his lease's counter decides."""
+        """How long to wait for an owner: the longer of its failover time and ours; ours where it has no worker row.
+
+        The same time counts where the counter of the owner's lease decides.
+        """
         row = self.rows.get(worker_id or "")
         return self._failover_s if row is None else max(self._failover_s, row.failover_s)
 

@@ -1,10 +1,10 @@
-"""Rows that follow a reader who keeps his position elsewhere, a Spark query, and who owns no lease.
+"""Rows that follow a Spark query, which keeps its position in its own offset log and owns no lease.
 
-The rows stay free. A name that nobody renews would be waited for by whoever goes on, and in a fleet of the KCL 2.x,
-which chooses its leader among the owners' names, it could be a leader that does nothing.
+The rows stay free. If a row named an owner that never renews it, the next reader would have to wait for that owner; and
+a fleet of the KCL 2.x, which chooses its leader among the owners' names, could choose a leader that does nothing.
 
-Every write asks for a row that is free and as it was read, and raises its counter. So it never costs an owner his
-lease: whoever takes one while it is under way is refused, or refuses it. A checkpoint never goes back.
+Every write asks for a row that is free and as it was read, and raises its counter. So it never costs an owner its
+lease: of a worker's take and a write that is under way at the same time, one is refused. A checkpoint never goes back.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Mark:
     read_until_ms: int | None = None
     """All that had arrived by then (epoch milliseconds) is read."""
     of_stream: StreamMark | None = None
-    """Of which stream the shard is. A lease that this one disowns is begun anew for it: the query that wants that has
-    made sure that it may be.
+    """The mark of the stream that the shard is of. Where a row carries the mark of another stream, the row is begun
+    anew for this one: the query that wants that has made sure that it may.
     """
 
 
@@ -60,7 +60,7 @@ Step: TypeAlias = Create | Read | Write
 
 
 def release(row: LeaseRow) -> Write:
-    """Take the name of an owner off a row who has not moved its counter for the failover time."""
+    """Take the owner's name off a row whose counter has not moved for the failover time."""
     write = writes.renew(row)
     return replace(write, changes=(*write.changes, (OWNER, None), (CHECKPOINT_OWNER, None)))
 
@@ -94,7 +94,8 @@ class MirroredRows:
     def steps(self) -> list[Step]:
         """What is to be done now, in any order; call it again when all of it was learnt, until nothing comes.
 
-        A shard ends here when its children have rows: else whoever goes on could find it ended, and nothing after it.
+        A row says that its shard has ended only when the children have rows: else the next reader could find the shard
+        ended, and no lease to go on with.
         """
         steps: list[Step] = []
         for key, mark in self._marks.items():
@@ -131,7 +132,7 @@ class MirroredRows:
         self._doubtful.update(keys)
 
     def owned(self) -> dict[str, str]:
-        """Shards whose leases have an owner by now, and him: they are not written to."""
+        """The owner of each shard whose lease has one by now: such rows are not written to."""
         return {
             key: owner
             for key in self._marks
@@ -150,7 +151,7 @@ class MirroredRows:
         ]
 
     def ahead(self, marks: Iterable[Mark]) -> list[str]:
-        """Shards whose rows say more than these marks: somebody else has read on."""
+        """Shards whose rows say more than these marks: another reader has read on."""
         return [
             mark.shard_id
             for mark in marks

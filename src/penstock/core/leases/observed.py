@@ -1,8 +1,8 @@
 """What a worker sees of counters that others move, and since when they stand still.
 
-No clock of another machine is compared: a counter that was seen is timed on the observer's own monotonic clock, from
-the answer in which its value was seen first. Its owner counts from before it sent the write, so he has stopped
-before anybody has waited for as long.
+No clock of another machine is compared. The observer times a counter on its own monotonic clock, from the answer in
+which it first saw the value. The owner counts from the moment at which it sent the write, which is earlier. So the
+owner has stopped before any observer has waited for as long.
 """
 
 from __future__ import annotations

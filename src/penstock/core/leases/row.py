@@ -69,7 +69,7 @@ class LeaseRow:
     owner: str | None = None
     """Worker id; None when free. While the KCL 3.x hands a lease over it is the *next* owner: see `actual_owner`."""
     checkpoint_owner: str | None = None
-    """Only while the KCL 3.x hands the lease over: who still reads and checkpoints."""
+    """The worker that still reads and checkpoints. It is named only while the KCL 3.x hands the lease over."""
     pending: Checkpoint | None = None
     """A checkpoint that was prepared and is not committed."""
     pending_state: bytes | None = None
@@ -102,11 +102,11 @@ class LeaseRow:
     of_stream: str | None = None
     """Of which stream the shard is (`penstock.core.leases.belonging.stream_mark`); None: no worker has written that."""
     others: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
-    """Attributes that nobody here knows. No write touches them."""
+    """Attributes that Penstock does not know. No write touches them."""
 
     @property
     def actual_owner(self) -> str | None:
-        """Who may read and checkpoint now."""
+        """The worker that may read and checkpoint now; None when the lease is free."""
         return self.checkpoint_owner if self.checkpoint_owner is not None else self.owner
 
     @property

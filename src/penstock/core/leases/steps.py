@@ -80,8 +80,8 @@ def receive(
     """Begin with a lease that its former owner gave to this worker, without a take. Where the row does not say that it
     was given to this process, a take tells which process of the name has it.
 
-    ``unmoved_s`` is the send time of a consistent read that still showed the former counter: nobody has seen the new
-    one for longer, so the fence counts from there. Who has not made such a read claims the lease.
+    ``unmoved_s`` is the send time of a consistent read that still showed the former counter: no worker has seen the new
+    one for longer, so the fence counts from there. A worker that has not made such a read calls `claim`.
     """
     if row.owner != worker or row.checkpoint_owner is not None:
         raise ValueError(f"the lease {row.key} was not given to this worker")

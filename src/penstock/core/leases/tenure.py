@@ -1,12 +1,12 @@
-"""One worker's hold on one lease, from the take to its end: what it is told, what it says, and what it knows.
+"""A tenure, one worker's hold on one lease from the take to the end: its inputs, its commands, and its state.
 
-`penstock.core.leases.steps` is the machine over these values. Three rules keep two workers
-from reading one shard, whatever is slow, lost, repeated or asleep:
+`penstock.core.leases.steps` is the machine over these values. Three rules keep two workers from reading one shard,
+whatever is slow, lost, repeated or asleep:
 
 1. **Fence.** Records are delivered only until the earlier of (send time of the last confirmed write to the lease, or
-   to the worker's own row) + F - margin, on the owner's own clock. Nobody takes the lease before F has passed since he
-   *saw* that write. A fallen fence is lifted only by a write to the lease that was sent after it fell, and after a
-   write to the worker's row that had been missing was confirmed.
+   to the worker's own row) + F - margin, on the owner's own clock. No other worker takes the lease before F has passed
+   since it *saw* that write. A fallen fence is lifted only by a write to the lease that was sent after it fell, and, if
+   a write to the worker's row was missing, after such a write was confirmed.
 2. **One write at a time.** A write without an answer is repeated as it was until its outcome is known: the answer to
    a repetition tells, since a row that shows the write's own changes proves that it was applied. Then it counts from
    the first time it was sent. So an applied write that was answered with an error costs nothing.
@@ -114,7 +114,7 @@ class Measured:
 class End:
     """End the tenure with a write: give the lease to a worker, or free it; with what was settled last.
 
-    Whoever says so has stopped delivering.
+    The caller has stopped delivering before it says so.
     """
 
     to: str | None = None
@@ -155,7 +155,7 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """Go on delivering: nobody had the lease meanwhile."""
+    """Go on delivering: no other worker had the lease meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +235,9 @@ class Wish:
     throughput_kib_s: float | None = None
     read_until_ms: int | None = None
     to: str | None = None
-    """With `State.ENDING`: who gets the lease; None: nobody."""
+    """With `State.ENDING`: the worker that gets the lease. None: the lease is freed."""
     process: str | None = None
-    """Which process of that name."""
+    """The process of that worker's name that gets the lease."""
 
 
 _NOTHING = Wish()
@@ -255,7 +255,7 @@ class Tenure:
     lease_s: float
     """Send time of the last confirmed write to the lease; of the take, while there is none."""
     alive_s: float | None
-    """Send time of the last confirmed write to the worker's row; None where nobody looks at such rows."""
+    """Send time of the last confirmed write to the worker's row; None where no other worker looks at such rows."""
     token: int = 0
     """0 until it has begun."""
     sent: Sent | None = None

@@ -10,7 +10,7 @@ FAILOVER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds. An owner obeys its own F; who waits for an owner to be silent obeys the larger of both."""
+    """Seconds. An owner obeys its own F; a worker that waits for an owner's silence obeys the larger of both."""
 
     failover_s: float = FAILOVER_S
     """A lease whose counter has not moved for longer may be taken."""
@@ -21,7 +21,7 @@ class LeaseTimes:
     retry_s: float = FAILOVER_S / 40
     """Until a write whose outcome is unknown is repeated."""
     unconfirmed_max_s: float = FAILOVER_S * 2
-    """A tenure without a confirmed write for as long is over, even if nobody is known to have the lease."""
+    """A tenure without a confirmed write for as long is over, even if no other worker is known to have the lease."""
 
     def __post_init__(self) -> None:
         faults = [name for name in self.__slots__ if getattr(self, name) < 0]
@@ -30,7 +30,7 @@ class LeaseTimes:
         if not self.renew_interval_s < self.failover_s - self.margin_s:
             raise ValueError("a lease is renewed before its fence falls: renew_interval_s < failover_s - margin_s")
         if self.unconfirmed_max_s < self.failover_s:
-            raise ValueError("unconfirmed_max_s is at least failover_s: until then nobody may have taken the lease")
+            raise ValueError("unconfirmed_max_s is at least failover_s: until then no worker may have taken the lease")
 
     @classmethod
     def of(cls, failover_s: float) -> LeaseTimes:

@@ -2,8 +2,8 @@
 
 The writes are the KCL's, with conditions that are at least as strict: everything that an owner writes raises the
 counter by one and asks for the counter, owner and checkpoint owner that the writer last saw. So of all writes that
-are under way from one state of the row at most one is ever applied, and whoever was answered with an error finds out
-by the row whether it was his: `applied`.
+are under way from one state of the row at most one is ever applied, and a writer that got an error for an answer reads
+the row to find out whether it was its own write: `applied`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ Outcome: TypeAlias = Done | Refused | Unknown
 """What became of a write."""
 
 
-# --- what an owner, or who wants to be one, writes ------------------------------------------------
+# --- what an owner writes, or a worker that wants to be one ---------------------------------------
 
 
 def take(row: LeaseRow, worker: str, process: str | None = None) -> Write:
@@ -216,7 +216,7 @@ def metadata(
     children: frozenset[str] | None = None,
     hash_range: tuple[int, int] | None = None,
 ) -> Write:
-    """Fill in what is known of the shard by now. No counter moves; whoever owns the lease is not disturbed."""
+    """Fill in what is known of the shard by now. No counter moves, so the write does not disturb the lease's owner."""
     changes: dict[str, Any] = {}
     if parents:
         changes[PARENTS] = parents
@@ -230,7 +230,7 @@ def metadata(
 
 
 def delete(row: LeaseRow) -> Write:
-    """Remove the row as it was read: not if somebody wrote to it since."""
+    """Remove the row as it was read: it stays when another write has changed it since."""
     return Write(Kind.DELETE, row.key, _as_seen(row), ())
 
 
@@ -282,7 +282,7 @@ def _of_process(row: LeaseRow, process: str | None) -> dict[str, Any]:
 
 def _owners(row: LeaseRow, kind: Kind, changes: dict[str, Any]) -> Write:
     if row.checkpoint_owner is not None and row.checkpoint_owner == row.owner:
-        changes = {CHECKPOINT_OWNER: None, **changes}  # handed over to himself: it is his, and the handoff is over
+        changes = {CHECKPOINT_OWNER: None, **changes}  # the owner hands over to itself: it keeps the lease
     return Write(kind, row.key, _as_seen(row), ((COUNTER, row.counter + 1), *changes.items()))
 
 

@@ -169,7 +169,7 @@ class Book(Generic[R]):
         tail.due_s, tail.tries, tail.halved = ticket.due_s, ticket.tries, ticket.halved
         return tail
 
-    # --- who has what ---
+    # --- which ticket has which records ---
 
     def not_put_off(self, ticket: Ticket, places: Sequence[int]) -> list[int]:
         """Those of a ticket's records that are not settled, are with it or were taken from it without its handler."""

@@ -48,7 +48,7 @@ class Pending(NamedTuple):
 
     checkpoint: Checkpoint
     state: bytes | None
-    """The application's own bytes, given to whoever comes next."""
+    """The application's own bytes, which the next owner is given."""
 
 
 class Phase(Enum):

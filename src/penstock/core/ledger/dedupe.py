@@ -2,7 +2,7 @@
 
 A record is a duplicate when a record before it in the log has the same key and arrived at most ``window_s`` earlier
 (or later: arrival times may go back a little). Each occurrence counts, also one that was a duplicate itself: so the
-answer follows from the window's stretch of the log alone, and a new owner who reads that stretch again gives the same.
+answer follows from the window's stretch of the log alone, and a new owner that reads that stretch again gives the same.
 """
 
 from __future__ import annotations

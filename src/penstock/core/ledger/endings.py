@@ -21,7 +21,7 @@ class Ending(NamedTuple):
 
     @property
     def stops(self) -> bool:
-        """True for Stop: the shard is kept, and whoever asks for records is told."""
+        """True for Stop: the worker keeps the shard, and a program that asks for its records gets an error."""
         return self.action == "Stop"
 
 

@@ -36,7 +36,7 @@ class Faults(Generic[R]):
         self.ending: Ending | None = None
         """Set once, when the shard is to be given up, or stopped."""
         self.failing_since_s: float | None = None
-        """Since when all that failed was transient; whoever settles something sets it to None."""
+        """Since when all failures were transient; the ledger sets it to None when a record is settled."""
 
     def failed(self, ticket: Ticket, error: BaseException, now_s: float, places: Sequence[int] | None) -> None:
         """A handler raised: what it left unsettled meets the retry policy."""
@@ -60,7 +60,7 @@ class Faults(Generic[R]):
             book.again(ticket, [mine[:middle], mine[middle:]], now_s + step.delay_s, tries=0, halved=True)
         else:
             self._resort_to(step.resort, ticket, mine, error, "failed", now_s, tries)
-            if self.ending is not None:  # nobody works on them: who hands the shard over need not wait for them
+            if self.ending is not None:  # no handler works on them now, so the drain must not wait for them
                 book.again(ticket, [book.mine(ticket, mine)], now_s, tries=tries)
 
     def stalled(self, root: Ticket, now_s: float) -> None:

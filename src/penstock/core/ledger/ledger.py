@@ -1,8 +1,8 @@
 """What of one shard is handed out, what is settled, and how far a checkpoint may go. One ledger for each tenure.
 
-Records come in pages (`admit`), are handed out (`deliver`), and are settled in any order and by anybody: `ack`, `skip`,
-a dead letter that was written. What failed or was put off is handed out again. `safe` never passes a record that is
-not settled.
+Records come in pages (`admit`), are handed out (`deliver`), and are settled in any order by any task: by `ack`, by
+`skip`, or by a dead letter that was written. A record that failed or was put off is handed out again. `safe` never
+passes a record that is not settled.
 
 The time is monotonic seconds and an argument; so is chance. Not for several threads at a time.
 """
@@ -66,7 +66,7 @@ class Ledger(Generic[R]):
         self.filling = False
         """True: while draining, what lies before records that were handed out still is. Else those come again."""
         self.buries = True
-        """False: nobody writes dead letters, so no record should become one."""
+        """False: no dead letters are written, so no record should become one."""
         self._book: Book[R] = Book(
             after,
             queue_of=lambda tickets: _queue_of(settings, tickets, key_of),
@@ -196,7 +196,7 @@ class Ledger(Generic[R]):
         return self._faults.letters.next_at_s()
 
     def next_check_at_s(self) -> float:
-        """When `check` has something to say, whether or not anybody asks for records; or infinity."""
+        """When `check` has something to say, whether or not the program asks for records; or infinity."""
         return min(self._book.stalls.next_at_s(), self._starving.next_at_s())
 
     def remaining(self, delivery: Delivery[R]) -> Sequence[int]:
@@ -210,7 +210,7 @@ class Ledger(Generic[R]):
 
     @property
     def drained(self) -> bool:
-        """True when nobody has a record, and no dead letter is being written: what else is unsettled can wait."""
+        """True when no handler has a record, and no dead letter is being written: a drain waits for nothing else."""
         if self._book.out:
             return False
         return not any(
@@ -274,9 +274,9 @@ class Ledger(Generic[R]):
     def ack(self, ticket: Ticket, places: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
         """These records of a delivery are done, also when they were handed out again meanwhile. Twice is no fault.
 
-        Without ``places``: all of it, but for those that were put off or became dead letters before: who leaves a batch
-        has settled the rest. ``chosen``: they were picked out of several deliveries, so that none of them stands for
-        those before it.
+        Without ``places``: all of it, but for those that were put off or became dead letters before: a program that
+        leaves a batch has settled the rest. ``chosen``: they were picked out of several deliveries, so that none of
+        them stands for those before it.
         """
         if self._closed is not None:
             return self._late(ticket.left if places is None else len(places))
@@ -297,7 +297,9 @@ class Ledger(Generic[R]):
         return True
 
     def leave(self, ticket: Ticket, places: Sequence[int], *, chosen: bool = False) -> bool:
-        """Whoever had these (rising) has left: they are done, but for those that were put off, or given up."""
+        """The program has left the block with these records (rising places): they are done, but for those that were put
+        off, or given up.
+        """
         if self._closed is not None:
             return self._late(len(places))
         return self.ack(ticket, self._book.not_put_off(ticket, places), chosen=chosen)
@@ -354,7 +356,7 @@ class Ledger(Generic[R]):
         return True
 
     def take_back(self, now_s: float) -> None:
-        """Whoever iterated has left: all that is out is handed out again."""
+        """The program has stopped iterating: all that it was handed out and did not settle is handed out again."""
         if self._closed is None:
             for root in self._book.stalls:
                 self._faults.redeliver(root, now_s)

@@ -141,7 +141,7 @@ class Line:
 
 
 class PositionQueue:
-    """In the order of the shard: who waits holds up all that is new."""
+    """In the order of the shard: a record that waits holds up all that are new."""
 
     __slots__ = ("_fresh", "_waiting", "filling")
 
@@ -184,7 +184,7 @@ class PositionQueue:
 
 
 class DueQueue:
-    """Who is due first comes first; who waits holds up nobody."""
+    """The record that is due first comes first; one that waits holds up no other."""
 
     __slots__ = ("_fresh", "_waiting", "filling")
 

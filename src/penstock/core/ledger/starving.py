@@ -1,4 +1,4 @@
-"""Notices a caller who asks for records and gets none, because what was handed out is at the bound."""
+"""Notices a program that asks for records and gets none, because those that it has not settled are at the bound."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 class Starving:
-    """From the first time that somebody was given nothing, until somebody gets something or there is room."""
+    """The time in which the program asks for records and gets none: it ends when it gets some, or there is room."""
 
     __slots__ = ("_after_s", "_since_s", "_told")
 

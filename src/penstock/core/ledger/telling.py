@@ -69,7 +69,7 @@ class Teller:
         self._on_event(events.RecordsSkipped(self._stream, self._shard_id, first, last, records, reason))
 
     def unsettled(self, positions: Sequence[Position], reason: str) -> None:
-        """Records were handed out and nobody settled them."""
+        """Records were handed out, and the program did not settle them."""
         told = tuple(positions[:POSITIONS_TOLD_MAX])
         self._on_event(events.RecordsUnsettled(self._stream, self._shard_id, told, len(positions), reason, ADVICE))
 
@@ -80,7 +80,7 @@ class Teller:
             self._on_event(events.LateSettlement(self._stream, self._shard_id, records, reason))
 
     def held(self, held: Held, oldest: Position, held_s: float) -> None:
-        """Nothing more is fetched, and somebody waits."""
+        """Nothing more is fetched, and the program waits for records."""
         what = held.records, held.held_bytes, oldest, held_s
         self._on_event(events.FetchingHeld(self._stream, self._shard_id, *what))
 
