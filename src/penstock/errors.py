@@ -12,7 +12,7 @@
     │   ├── NotFoundError           the stream, shard or consumer does not exist
     │   ├── AccessDeniedError       give the role the permission named in the message
     │   ├── InvalidArgumentError    the request is wrong; do not repeat it
-    │   ├── InUseError              somebody else has it (a subscription, a name): wait, or leave it to him
+    │   ├── InUseError              another program has it (a subscription, a name): wait, or leave it to that one
     │   └── ConditionFailedError    a conditional write was refused
     ├── TransportError              no whole answer came; repeat; for a write the outcome is unknown
     ├── StalledError                a read got no nearer to its end for too long; repeat it from its start

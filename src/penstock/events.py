@@ -1,8 +1,8 @@
 """What happened, as facts: the one source of metrics, logs and tests.
 
-A part that runs calls one function with each fact (``on_event``); who wants to know subscribes. The function is called
-on the part's own event loop, so it returns at once and raises nothing. `penstock.telemetry.log.log_events` makes one
-that writes log lines.
+A part that runs calls one function with each fact: ``on_event``, which the user gives it. The part calls it on its own
+event loop, so the function must return at once and raise nothing. `penstock.telemetry.log.log_events` makes one that
+writes log lines.
 
 Events carry counts, shard ids, error codes; never a payload or a partition key. ``stream`` is its name or ARN, as it
 was given. "Records" are those of Kinesis; "user records" are what was put: an aggregate is one record and holds many.
@@ -231,7 +231,7 @@ class RecordsSkipped(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordsUnsettled(msgspec.Struct, frozen=True):
-    """Records were handed out and nobody settled them: they will be delivered again, here or by the next owner."""
+    """The program has not settled records that it was handed: this worker or the next owner delivers them again."""
 
     stream: str
     shard_id: str
@@ -244,7 +244,7 @@ class RecordsUnsettled(msgspec.Struct, frozen=True):
 
 
 class LateSettlement(msgspec.Struct, frozen=True, gc=False):
-    """Somebody settles records of a tenure that has ended: it counts for nothing, and is told once per tenure."""
+    """The program settles records of a tenure that has ended: it counts for nothing, and is told once per tenure."""
 
     stream: str
     shard_id: str
@@ -284,7 +284,9 @@ class HandoverWaits(msgspec.Struct, frozen=True, gc=False):
 
 
 class ShardGivenUp(msgspec.Struct, frozen=True, gc=False):
-    """The shard is left to another worker, or (``Stop``) to nobody until the consumer is started anew."""
+    """The worker leaves the shard to another one; with ``Stop`` it keeps the shard, and delivers nothing of it until
+    the consumer is started anew.
+    """
 
     stream: str
     shard_id: str
@@ -328,7 +330,7 @@ class DedupeWindowRebuilt(msgspec.Struct, frozen=True, gc=False):
 
 
 class DuplicatesLeftOut(msgspec.Struct, frozen=True, gc=False):
-    """Records have a key that was there within the window: they count as settled, and nobody gets them."""
+    """Records have a key that was there within the window: they count as settled, and no handler gets them."""
 
     stream: str
     shard_id: str
@@ -405,7 +407,7 @@ class CheckpointTrimmed(msgspec.Struct, frozen=True, gc=False):
     stream: str
     shard_id: str
     position: Position
-    """The checkpoint; or the last record that came, of a reader who was cut off for longer than the retention."""
+    """The checkpoint; or the last record that came, where the reader was cut off for longer than the retention."""
     resumes_at: Position | None
     """None while there is no record."""
     surely_nothing_lost: bool

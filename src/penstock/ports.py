@@ -110,7 +110,7 @@ class LeaseTable(Protocol):
         """Make the tables unless they are there; others may do so at the same time."""
 
     async def create(self, row: LeaseRow) -> Outcome:
-        """Add a lease; refused if its key is there already. Attributes that nobody here knows are not written."""
+        """Add a lease; refused if its key is there already. Attributes that Penstock does not know are not written."""
 
     async def write(self, write: Write) -> Outcome:
         """Change or delete one row, if its condition holds. Done tells the row as it is since then."""

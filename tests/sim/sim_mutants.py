@@ -473,7 +473,7 @@ MUTANTS = [
     (what_was_prepared_and_done_is_abandoned, {"put out twice"}, two_phases),
     (who_gives_up_takes_it_again, {"a shard comes back in its cool-down"}, given_up),
     (streams_share_their_leases, STUCK | {"a worker ends"}, several_streams),
-    (what_was_trimmed_counts_as_silence, {"a loss that nobody tells"}, outages),
+    (what_was_trimmed_counts_as_silence, {"a loss that is not told"}, outages),
     (a_trimmed_shard_is_an_error, {"a worker ends"}, reshards_before_outages),
     (the_last_write_of_a_tenure_stores_nothing, AGAIN | {"settled and not stored"}, calm_moves),
     (an_owner_that_renews_is_taken_for_one_that_let_go, TWO_READERS, any_plan),

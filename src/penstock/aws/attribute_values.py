@@ -34,7 +34,7 @@ def typed(value: Any) -> Typed:
 
 
 def plain(value: Typed) -> Any:
-    """The value without its type; whole numbers are int. Raises ValueError for a type that nobody knows."""
+    """The value without its type; whole numbers are int. Raises ValueError for an unknown type."""
     ((kind, content),) = value.items()
     match kind:
         case "S" | "BOOL":

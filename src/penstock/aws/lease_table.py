@@ -43,7 +43,7 @@ POLL_INTERVAL_S = 0.25
 """Between looks at a table that is being made."""
 
 _BUSY = ("ResourceInUseException", "LimitExceededException", "ValidationException")
-"""What UpdateTable answers to whoever lost the race to make the index, or came while the table changes."""
+"""UpdateTable answers so to a worker when another one makes the index at the same time, or while the table changes."""
 
 
 class DynamoLeaseTable:
@@ -206,8 +206,8 @@ class DynamoLeaseTable:
         return [one[names.KEY] for one in found]
 
     async def coordination(self) -> Coordination | None:
-        """See `penstock.ports.SharedWithKcl`. Tables that may not be read count as none: who keeps leases in them has
-        to allow it.
+        """See `penstock.ports.SharedWithKcl`. Tables that this program may not read count as none: where KCL workers
+        keep rows in them, the program's role has to allow reading them.
         """
         states, metrics = await asyncio.gather(self._all(self._coordinator), self._all(self._metrics))
         if states is None and metrics is None:

@@ -76,7 +76,7 @@ class KinesisSource:
         return self._wall() + self._client.clock.offset_s
 
     def _answered(self) -> None:
-        """Note what time the last answer told, at once: this machine's clock may jump before anybody asks for it."""
+        """Note what time the last answer told, at once: this machine's clock may jump before that time is asked for."""
         answers = self._client.clock.observations
         if answers != self._answers:
             self._answers, self._answered_s, self._since_s = answers, self._told_s, self._steady()
@@ -127,7 +127,7 @@ class KinesisSource:
         while True:
             found = await self._described(named)
             if found is None:
-                # Refused: somebody was first, or the stream is being resharded.
+                # A refusal is no harm: another program registered it first, or the stream is being resharded.
                 with contextlib.suppress(InUseError):
                     answer = await self._client.call("RegisterStreamConsumer", named, retry=START)
                     with reading(f"RegisterStreamConsumer to {self.stream}"):

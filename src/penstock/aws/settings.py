@@ -63,7 +63,7 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
     credentials: Credentials | None = None
     """Used as they are. None: environment, profile, container, instance, in the SDK's order; refreshed in time."""
     role_arn: str | None = None
-    """A role to assume first, as whoever the credentials are."""
+    """A role that the credentials assume first."""
     role_session_name: str | None = None
     role_external_id: str | None = None
     role_duration_s: int = 3600
@@ -223,7 +223,7 @@ class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
     it in any case.
     """
     deletion_protection: bool = False
-    """True: tables that are made here cannot be deleted before somebody switches this off."""
+    """True: tables that Penstock makes cannot be deleted before an administrator switches this off at the table."""
     make_timeout_s: float = 600.0
     """For the tables to become active."""
     answer_timeout_s: float = 2.0

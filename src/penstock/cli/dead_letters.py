@@ -1,4 +1,4 @@
-"""``penstock dead-letters``: what was given up, and giving it to somebody once more."""
+"""``penstock dead-letters``: shows the records that were given up, and hands them on once more."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def replay_command(
     profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give the records of dead letters to somebody once more.
+    """Hand the records of dead letters on once more: to a stream, or to a function.
 
-    Each is read again from its stream, by its position; where that has it no more, it is taken from the letter. A
-    record is given again by each replay: keep the letters of what was replayed apart. Status 1 when something was not
-    replayed.
+    The command reads each record again from its stream, by its position; where the stream has it no more, it takes the
+    record from the letter. Each replay hands all records of its letters on again, so keep letters that were replayed
+    apart. The exit status is 1 when a record was not replayed.
     """
     if (to_stream is None) == (call is None):
         raise typer.BadParameter("choose one of --to STREAM and --call MODULE:FUNCTION")
@@ -181,7 +181,7 @@ def _kept(path: Path) -> Any:
 
 
 def _nothing(letter: Letter) -> None:
-    """Nobody keeps what is left."""
+    """Drop a letter that was not replayed: without ``--left`` it is not written down."""
 
 
 def _function(name: str) -> Callable[..., Any]:

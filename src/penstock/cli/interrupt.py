@@ -50,7 +50,7 @@ class Stopping:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Take SIGINT and SIGTERM meanwhile; outside of the main thread, where nobody may, nothing is done."""
+        """Take SIGINT and SIGTERM meanwhile. Outside of the main thread Python allows no handlers: nothing is done."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -22,7 +22,7 @@ CALLS = ("initialize", "process_records", "lease_lost", "shard_ended", "shutdown
 
 
 class Watched:
-    """A processor. What it raises is told to the worker, who else would hear that all went well."""
+    """A processor. The worker is told what it raises: the library's own loop answers as if the call had gone well."""
 
     def __init__(self, processor: Any, tell: TextIO) -> None:
         self._processor = processor

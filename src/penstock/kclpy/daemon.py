@@ -41,7 +41,7 @@ class Daemon:
     """
 
     def __init__(self, settings: DaemonSettings, say: Callable[[str], None]) -> None:
-        """``say`` takes a line for whoever watches."""
+        """``say`` takes a line that tells the operator what goes on."""
         self._settings = settings
         self._say = say
         self._spare: asyncio.Task[ProcessorProcess] | None = None

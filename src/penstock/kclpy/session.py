@@ -55,8 +55,8 @@ class SessionSettings:
 
 
 class ShardSession:
-    """Serves one processor. ``say`` takes a line for whoever watches; ``on_began`` hears that the processor has
-    answered at all.
+    """Serves one processor. ``say`` takes a line that tells the operator what goes on; ``on_began`` is called when the
+    processor has answered for the first time.
     """
 
     def __init__(
@@ -201,7 +201,8 @@ class ShardSession:
         """The shard goes to another worker: the processor's last chance to put a checkpoint."""
         if self._leaving is None:
             self._leaving = asyncio.create_task(self._say_goodbye())
-        # Whoever waits may give up while the processor is in the middle of it, or the processor dies meanwhile.
+        # The drain that waits here may give up while the processor is in the middle of it, or the processor may die.
+        # So the goodbye is a task of its own, which goes on.
         await asyncio.wait((self._leaving,))
 
     async def _say_goodbye(self) -> None:

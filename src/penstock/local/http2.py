@@ -423,7 +423,7 @@ class Http2Connection(asyncio.Protocol):
             self._h2.reset_stream(stream.number, ErrorCodes.CANCEL)
         elif stream.ending is Ending.RESET:
             self._h2.reset_stream(stream.number, ErrorCodes.INTERNAL_ERROR)
-        elif not stream.ended_by_client:  # it is still sending: nobody reads it
+        elif not stream.ended_by_client:  # the client still sends, and no handler reads it
             self._h2.reset_stream(stream.number, ErrorCodes.NO_ERROR)
         self._streams.pop(stream.number, None)
         self._request_is_over(stream)

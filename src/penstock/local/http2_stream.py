@@ -85,7 +85,7 @@ class Http2Stream:
         return first
 
     def wake(self) -> None:
-        """All that was given is sent (or lost): who waits for it goes on."""
+        """All that was given is sent (or lost): the handler that waits for it goes on."""
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 

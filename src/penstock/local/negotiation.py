@@ -18,7 +18,9 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 class Undecided(asyncio.Protocol):
-    """A connection that has not said what it speaks. It hands its transport to who speaks it, and is done."""
+    """A connection whose client has not shown yet which HTTP it speaks. It hands its transport to the protocol for that
+    HTTP, and is done.
+    """
 
     def __init__(self, handler: Handler, connections: set[Served], *, streams_max: int) -> None:
         self._connections = connections

@@ -67,7 +67,7 @@ _NOT_SENT_BACK = frozenset(
 
 
 def service_of(request: Request) -> str | None:
-    """``dynamodb``, ``cloudwatch`` or ``sts``; None when the call is for Kinesis (or nobody)."""
+    """``dynamodb``, ``cloudwatch`` or ``sts``; None when the call is for Kinesis, or for no service here."""
     target = request.headers.get(b"x-amz-target")
     if target is not None:
         return _TARGETS.get(target.partition(b".")[0])

@@ -192,5 +192,5 @@ class LocalServer:
 
 
 def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[float], None], seconds: float) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+    with contextlib.suppress(RuntimeError):  # the loop is closed: the server is gone
         loop.call_soon_threadsafe(function, seconds)

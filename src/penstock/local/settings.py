@@ -55,8 +55,8 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """PEM, with ``key``; without, TLS uses a certificate made for this run."""
     key: str | None = None
     http2: bool = True
-    """Speak HTTP/2 too (with h2 installed): over TLS to who asks for it (ALPN), without to who begins with its
-    preface."""
+    """Speak HTTP/2 too (with h2 installed): over TLS to clients that ask for it (ALPN), without TLS to clients that
+    begin with its preface."""
     http2_streams_max: int = HTTP2_STREAMS_MAX
     """Announced on each HTTP/2 connection (SETTINGS_MAX_CONCURRENT_STREAMS); more are refused (REFUSED_STREAM)."""
     clock_start_s: float | None = None

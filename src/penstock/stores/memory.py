@@ -81,7 +81,7 @@ class MemoryLeaseTable:
         return listing_of(rows)
 
     def rows(self) -> list[LeaseRow]:
-        """All leases at once, for whoever shares the process."""
+        """All leases at once, for programs of the same process."""
         with self._lock:
             return [lease_row(found) for found in self._rows.values()]
 

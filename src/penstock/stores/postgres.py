@@ -40,7 +40,7 @@ _PASSING = ("08", "40", "53", "55", "57", "58", "25006")
 and a server that only reads, as after a failover. Whether a write was made is unknown (PostgreSQL, Appendix A).
 """
 _RACES = ("23505", "42P07", "42710", "42701")
-"""What CREATE TABLE IF NOT EXISTS, or ADD COLUMN, answers to whoever comes at the same time as another."""
+"""PostgreSQL answers so to CREATE TABLE IF NOT EXISTS, or ADD COLUMN, when another worker sends it at the same time."""
 _KINDS: dict[str, type[ServiceError]] = {
     "42P01": NotFoundError,
     "3D000": NotFoundError,

@@ -1,7 +1,7 @@
 """Leases as rows of a relational table: columns, and the statements that SQLite and PostgreSQL share.
 
-A conditional write is one UPDATE whose WHERE is the condition and which returns the row: atomic in both databases, as
-whoever waits for a row's lock looks at its condition again.
+A conditional write is one UPDATE whose WHERE is the condition and which returns the row. It is atomic in both
+databases: an UPDATE that had to wait for the row's lock checks its condition again when it gets the lock.
 
 One table serves several applications: the application's name is part of each key. Version 0.1 knew no such column: its
 tables keep their keys, and serve the one application that opens them first.
@@ -305,7 +305,7 @@ class Statements:
 
 
 def lease_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain attributes of a lease from a row by column names. Columns that nobody here knows are left alone."""
+    """Plain attributes of a lease from a row by column names. Columns that Penstock does not know are left out."""
     return _decoded(LEASE_COLUMNS, row)
 
 

@@ -90,7 +90,7 @@ class SqliteLeaseTable:
             if self._additions():
                 self._add_columns()
 
-        # Who opens a new file while another turns its log on is refused without a wait.
+        # SQLite does not wait when another connection turns the log of a new file on: it refuses at once.
         deadline_s = time.monotonic() + self._busy_timeout_s
         while True:
             try:

@@ -54,7 +54,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import on first use: pytest loads this package in every run of whoever has Penstock installed."""
+    """Import on first use: wherever Penstock is installed, pytest loads this package in every run."""
     if name in __all__:
         return getattr(importlib.import_module(_HOMES.get(name, "penstock.local")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -259,8 +259,8 @@ class TestConsumer(Consumer):
             self._ending = asyncio.create_task(self._close_when_settled())
 
     async def close(self) -> None:
-        """See `Consumer.close`. Who holds records has a second of real time to settle them; then the drain's deadline
-        is let pass.
+        """See `Consumer.close`. A handler that has records gets a second of real time to settle them; then the test's
+        time passes the drain's deadline.
         """
         closing = asyncio.create_task(super().close())
         try:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 OTHER = "another-worker"
 """The id of the consumer that gets what is handed over."""
 THIEF = "a-worker-that-took-it"
-"""Of one that nobody has seen, and that took a lease."""
+"""The id of a worker that took a lease and shows itself in no other row."""
 
 
 class Whereabouts:
@@ -21,9 +21,9 @@ class Whereabouts:
     def __init__(self, here: str) -> None:
         self.here = here
         self.other: set[str] = set()
-        """For the other consumer."""
+        """Shards for the other consumer."""
         self.lost: set[str] = set()
-        """Not to be taken back by anybody here."""
+        """Shards that neither of the two consumers may take back."""
 
     def __call__(
         self, leases: Sequence[LeaseView], workers: Sequence[WorkerView], preferred: Mapping[str, str], /

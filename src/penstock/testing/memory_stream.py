@@ -48,7 +48,7 @@ class _Raw(NamedTuple):
 
 
 class StreamControls:
-    """What a test does with a stream, whoever serves it: ``ask(operation, request)`` makes one call."""
+    """What a test does with a stream, in memory or on a server: ``ask(operation, request)`` makes one call."""
 
     def __init__(self, name: str, ask: Callable[[str, dict[str, Any]], Any]) -> None:
         self.name = name

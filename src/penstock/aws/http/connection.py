@@ -87,10 +87,10 @@ class Connection(asyncio.BufferedProtocol):
             self._end(exchange)
 
     async def is_quiet(self) -> bool:
-        """True if the connection may carry a request: it is open, and nothing has come that nobody asked for.
+        """True if the connection may carry a request: it is open, and nothing has come without a request.
 
-        Looks at the socket itself. What waits there, not seen by the event loop yet, would be taken for the next
-        answer.
+        The connection looks at the socket itself. Bytes that wait there, which the event loop has not seen yet, would
+        be taken for the next answer.
         """
         if self.reusable and self._transport is not None:
             await let_in(self._transport)
@@ -123,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled += nbytes
         exchange = self._exchange
         if exchange is None or exchange.complete:
-            # Nobody asked for this, such as a 408 before the other side closes an idle connection.
+            # This belongs to no request, such as a 408 before the other side closes an idle connection.
             self._filled = 0
             self.abort()
             return

@@ -123,14 +123,14 @@ class Exchange:
         return TimeoutError(f"the service was silent for {self.limits.silence_s} s")
 
     def fail(self, error: Exception) -> None:
-        """End it with an error, for who waits and who will."""
+        """End it with an error, for callers that wait and for those that will."""
         self.failed = error
         if not self.answer.done():
             self.answer.set_exception(error)
         self.wake()
 
     def wake(self) -> None:
-        """Wake who waits for the next part of a stream."""
+        """Wake the caller that waits for the next part of a stream."""
         if self.more is not None and not self.more.done():
             self.more.set_result(None)
 
@@ -159,7 +159,7 @@ def close_once(transport: asyncio.Transport) -> None:
 async def let_in(transport: asyncio.Transport) -> None:
     """Let the event loop read what waits in a connection's socket, if anything does.
 
-    On a connection that nobody uses it is most often its end, or TLS's own messages, which are no harm.
+    On a connection that carries no request it is most often its end, or TLS's own messages, which are no harm.
     """
     poll = select.poll()
     poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)

@@ -82,7 +82,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._unsent_at_ping = 0
         self._watch: asyncio.TimerHandle | None = None
 
-    # --- for who lends it and for its callers ---
+    # --- for the pool that lends it, and for its callers ---
 
     @property
     def room(self) -> int:
@@ -149,12 +149,12 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     # --- asyncio.BufferedProtocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the event loop, or by who found out that HTTP/2 was chosen."""
+        """Called by the event loop, or by the dialer when TLS has chosen HTTP/2."""
         self._transport = cast("asyncio.Transport", transport)
         self._scheme = b"http" if transport.get_extra_info("ssl_object") is None else b"https"
         self._heard_s = self.idle_since_s = self._loop.time()
         self._h2.initiate_connection()
-        # Twice what all streams may hold: streams that nobody reads leave room for the others in any case.
+        # Twice what all streams may hold: streams whose callers do not read leave room for the others in any case.
         window_bytes = min(
             2 * self._options.streams_max * self._options.window_bytes, H2Connection.MAX_WINDOW_INCREMENT
         )
@@ -205,7 +205,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         reason = "the connection was closed" if exc is None else f"the connection failed ({exc})"
         for stream in list(self._open.values()):
             if not stream.complete and stream.failed is None:
-                # After a GOAWAY that counts it among those that were begun, it is no request that nobody has seen.
+                # After a GOAWAY that counts the stream among those that were begun, the service has seen the request.
                 stream.fail(BrokenError(reason, heard=stream.heard or self._is_dismissed))
         self._failed = self._failed or BrokenError(reason, heard=False)
         if not self._begun.done():
@@ -349,7 +349,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             stream.waiting_bytes += kept
         if stream.streamed:
             stream.wake()
-            at_once = event.flow_controlled_length - kept  # padding; the data is for who takes it
+            at_once = event.flow_controlled_length - kept  # padding; the caller acknowledges the data as it takes it
         else:
             at_once = event.flow_controlled_length
             if stream.waiting_bytes > stream.limits.bytes_max and stream.failed is None:

@@ -44,7 +44,7 @@ class Pool:
         self.keep(origin, connection)
 
     def keep(self, origin: Origin, connection: Connection) -> None:
-        """Keep a connection that nobody uses, for who comes next."""
+        """Keep a connection that no request uses, for the next request."""
         if not connection.reusable:
             connection.close()
             return
@@ -54,7 +54,7 @@ class Pool:
             self._sweep = self._loop.call_later(self._keepalive_s, self._close_old)
 
     def close(self) -> None:
-        """Keep no connection any more. They are closed by who opened them."""
+        """Keep no connection any more. The dialer, which opened the connections, closes them."""
         if self._sweep is not None:
             self._sweep.cancel()
         self._idle.clear()

@@ -23,7 +23,7 @@ class SharedPool:
     """Lends streams of connections. Belongs to one event loop.
 
     The oldest connection with room is filled first; a further one is opened when none has room, up to
-    ``connections_max`` for an origin. Then callers wait. One that nobody has used for ``keepalive_s`` is closed.
+    ``connections_max`` for an origin. Then callers wait. A connection without a request for ``keepalive_s`` is closed.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class SharedPool:
             self._sweep = self._loop.call_later(self._keepalive_s, self._close_old)
 
     def close(self) -> None:
-        """Lend nothing any more. Connections are closed by who opened them."""
+        """Lend nothing any more. The dialer, which opened the connections, closes them."""
         if self._sweep is not None:
             self._sweep.cancel()
         self._places.clear()
@@ -84,7 +84,8 @@ class SharedPool:
         if not place.has_http2 or place.with_room() is not None:
             return
         if place.failed is not None and place.failed_s >= asked_s:
-            # It was tried while we waited our turn: many who wait do not try one after the other.
+            # Another caller tried it while this one waited, and failed. All that waited since then fail with it: else
+            # each would try in its turn, and the last would wait for as many timeouts.
             raise place.failed.with_traceback(None)
         if len(place.connections) >= self._connections_max:
             await place.change()
@@ -126,7 +127,7 @@ class _Place:
         self.connections: list[MultiplexedConnection] = []
         self.has_http2 = True
         self.turn = asyncio.Lock()
-        """Of who opens a connection or is the next to get room; the others wait behind."""
+        """One caller has it: the one that opens a connection, or gets room next. The others wait behind it."""
         self.failed: Exception | None = None
         self.failed_s = 0.0
         self._change: asyncio.Future[None] | None = None

@@ -55,7 +55,7 @@ class Shard:
         self.ending: int | None = None
         self.log = ShardLog()
         self.watchers: list[Callable[[], None]] = []
-        """Called when there is something new for who follows the shard: records, its end, the end of its stream."""
+        """Called when there is something new for the shard's subscriptions: records, its end, the end of its stream."""
 
     def close(self, now_ms: int) -> None:
         """The shard takes no more records from ``now_ms`` on."""

@@ -129,7 +129,7 @@ class Subscription:
 
     @property
     def in_use_text(self) -> str:
-        """What is said to who comes second."""
+        """The message for the second subscriber while this subscription is active."""
         where = f"{self._model.account_id}:{self._stream.name}:{self._shard.name}:{self._consumer.name}"
         return f"Another active subscription exists for this consumer: {where}"
 

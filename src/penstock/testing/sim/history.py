@@ -67,11 +67,11 @@ class History:
         self.told: Counter[str] = Counter()
         """Kinds of events that the workers told."""
         self.moves: list[tuple[float, str, str | None]] = []
-        """When a lease's owner changed, and to whom."""
+        """When a lease's owner changed, the lease, and its new owner."""
         self.on_note: Callable[[float, tuple[object, ...]], None] | None = None
         """Hears each fact, in order: for looking at a run."""
         self.untold: set[str] = set()
-        """Shards of which the retention took records that nobody had settled, and no worker has said so yet."""
+        """Shards of which the retention took unsettled records, and no worker has said so yet."""
         self._clock = clock
         self._came_s: dict[tuple[str, bytes | str], float] = {}
         self._put_out: set[tuple[str, Position]] = set()
@@ -129,7 +129,7 @@ class History:
 
     def trimmed(self, horizon_s: float, listed: set[str]) -> None:
         """Time has passed: what arrived before ``horizon_s`` cannot be read any more, nor shards that are not listed.
-        What was not settled of it is nobody's fault, if the next owner says so.
+        Records among these that were not settled are no fault, if the next owner says that they were trimmed.
         """
         self.note("trimmed", horizon_s, sorted(listed))
         for key, story in self.shards.items():
@@ -223,7 +223,7 @@ class History:
             self.fault("a shard comes back in its cool-down", f"{who} gave {shard_id} up, and is handed it out")
         begun = story.stored.get(token)
         if begun is None:
-            self.fault("a batch without a tenure", f"{who} has {shard_id} with token {token}, which nobody wrote")
+            self.fault("a batch without a tenure", f"{who} has {shard_id} with token {token}, which no worker wrote")
             return
         key = story.puts[positions[0]].key if by_key else None
         for position in positions:
@@ -354,7 +354,7 @@ class History:
         return {one: count for one, count in left.items() if count}
 
     def lost(self) -> None:
-        """Records that nobody will ever be given: the stored checkpoint has passed them."""
+        """Find the records that no worker will ever deliver: the stored checkpoint has passed them."""
         for one, story in self.shards.items():
             done, checkpoint = story.settled_prefix(), story.checkpoint
             if done == len(story.positions) or checkpoint is None:

@@ -42,7 +42,7 @@ SUB_RECORDS_MAX = 4
 
 
 class ServiceTime:
-    """What the service's clock shows. ``passed_s``: time that passed while nobody was there, which takes none here."""
+    """What the service's clock shows. ``passed_s``: time that passed while no worker ran; the simulation skips it."""
 
     def __init__(self, time: VirtualTime) -> None:
         self._time = time
@@ -95,7 +95,7 @@ class SimulatedStream:
             puts.append(users)
         answer = self._ask("PutRecords", StreamName=self.name, Records=entries)
         for result, users in zip(answer["Records"], puts, strict=True):
-            if "SequenceNumber" in result:  # else the shard is full: nobody waits for it
+            if "SequenceNumber" in result:  # else the shard is full, and the record is not put again
                 self._history.put(
                     self.key_of(result["ShardId"]), int(result["SequenceNumber"]), users, round(self._now_s(), 3)
                 )
@@ -117,8 +117,8 @@ class SimulatedStream:
         return users, where
 
     def _again(self) -> tuple[list[Put], int] | None:
-        """A record that was put before, as by a producer who did not hear of it; never so long after that a
-        millisecond decides whether that is a duplicate.
+        """A record that was put before, as by a producer that got no answer. The time between the two never lies so
+        close to the window that a millisecond decides whether the second is a duplicate.
         """
         window_s, now_s = self._plan.window_s, self._now_s()
         while self._singles and now_s - self._singles[0][2] > 2 * window_s:
@@ -297,8 +297,8 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 
 def wall_clock(loop: VirtualLoop, service_s: float, jumped_s: Callable[[], float]) -> Callable[[], float]:
-    """A process's wall clock, epoch seconds: as fast as its own clock, and as wrong as somebody set it. It begins with
-    the service's.
+    """A process's wall clock, epoch seconds: as fast as its monotonic clock, and wrong by ``jumped_s``. It begins with
+    the service's time.
     """
     begin_s = loop.time()
     return lambda: service_s + (loop.time() - begin_s) + jumped_s()

@@ -32,7 +32,7 @@ class Link:
         self.cut: Way | None = None
         self.noises: list[Noise] = []
         self.closed = False
-        """Nobody is there any more to hear an answer; what was sent still arrives."""
+        """The process is gone and hears no answer any more; what it sent still arrives."""
         self._time: VirtualTime = loop.virtual
         self._rng = rng
 

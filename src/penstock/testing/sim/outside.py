@@ -7,7 +7,7 @@ from typing import Any
 
 
 class RealInputOutputError(RuntimeError):
-    """The program asked a virtual loop for a connection, a thread or a process, whose times nobody can foresee."""
+    """The program asked a virtual loop for a connection, a thread or a process, whose times no seed can fix."""
 
 
 def _refusing(name: str) -> Any:

@@ -12,7 +12,7 @@ class Way(enum.StrEnum):
     """How a connection is cut."""
 
     SILENT = "silent"
-    """Nothing comes through, either way, and nobody is told."""
+    """Nothing comes through, either way, and neither side gets an error."""
     REFUSED = "refused"
     """Each call fails at once."""
     ANSWERS = "answers"
@@ -81,7 +81,7 @@ class Noise(Fault):
     failed: float = 0.0
     """A 5xx: half of them were done."""
     late: float = 0.0
-    """The call arrives when nobody waits for its answer any more."""
+    """The call arrives when its caller does not wait for the answer any more."""
     twice: float = 0.0
     """Something on the way sends it again."""
     slower: float = 1.0
@@ -191,7 +191,7 @@ class FaultPlan:
     gives_up_after_s: float | None = None
     """A shard whose handlers only fail for so long is given up; None: it is not."""
     cool_down_s: float = 8.0
-    """And left alone for so long by who gave it up."""
+    """The worker that gave a shard up leaves it alone for so long."""
     program: str = "batches"
     """Which of `penstock.testing.sim.programs`; a simulator that is given a program of its own does not look here."""
     settings: dict[str, float | str] = field(default_factory=dict)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 APPLICATION = "simulated"
 LETTER_TIMEOUT_S = 5.0
 START_AGAIN_S = 1.0
-"""After a start that failed: who runs services does so too."""
+"""After a start that failed, the process starts again, as a service manager would do it."""
 
 
 class SimulatedConsumer(Consumer):
@@ -323,7 +323,7 @@ class Process:
         if self.alive:
             error = context.get("exception")
             what = f"{self.name}: {context.get('message')}: {type(error).__name__}: {error}"
-            self.history.fault("an error that nobody handles", what)
+            self.history.fault("an error that is not handled", what)
 
 
 __all__ = ["APPLICATION", "Process", "SimulatedConsumer"]

@@ -116,7 +116,7 @@ class Simulator:
         self._rng = random.Random(f"simulator {plan.seed}")
 
     def run(self) -> Report:
-        """Faults, then quiet, then everybody leaves."""
+        """Faults come first, then a quiet time, then all workers leave."""
         collects = gc.isenabled()
         gc.disable()  # what is collected when depends on other runs
         try:
@@ -205,7 +205,7 @@ class Simulator:
             self.history.lost()
             return
         if self.history.untold:
-            self.history.fault("a loss that nobody tells", f"records were trimmed of {sorted(self.history.untold)}")
+            self.history.fault("a loss that is not told", f"records were trimmed of {sorted(self.history.untold)}")
         # A worker may still be taken for silent whose row was written for the last time before the faults ended.
         self.time.run(max(self.time.now_s, healed_s + QUIET_AFTER_FAILOVERS * self.settings.failover_s))
         moves = len(self.history.moves)
@@ -236,7 +236,7 @@ class Simulator:
             if story.closed:
                 return f"{key} is read to its end, and not stored as ended"
             if row.actual_owner not in working:
-                return f"{key} is with {row.actual_owner}, who does not work"
+                return f"{key} is with {row.actual_owner}, which does not work"
             held[row.actual_owner] += 1
         if max(held.values()) - min(held.values()) > 1:
             return f"not shared evenly: {held}"
@@ -256,7 +256,7 @@ class Simulator:
             self.history.fault("a worker does not end", f"{', '.join(late)} after {LEAVE_S_MAX:g} s")
         for row in now(self.table.rows.scan()).rows:
             if row.owner is not None and not row.ended:
-                self.history.fault("a lease is left behind", f"{row.key} with {row.owner}, who has gone")
+                self.history.fault("a lease is left behind", f"{row.key} with {row.owner}, which has gone")
             story = self.history.shards[row.key]
             if (
                 len(story.positions) > story.trimmed

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from penstock.model import Position
 
 BAD = b"!"
-"""Data that ends so can be handled by nobody."""
+"""Data that ends so makes each handler fail."""
 
 
 class Put(NamedTuple):
@@ -46,7 +46,7 @@ class ShardStory:
     """Positions by partition key."""
     settled: set[Position] = field(default_factory=set)
     left_out: set[Position] = field(default_factory=set)
-    """Of the settled: nobody needs to get them, as they are duplicates, or trimmed, or have no parts."""
+    """Of the settled: records that no handler needs to get, as they are duplicates, or trimmed, or have no parts."""
     parts_left: dict[Position, set[int]] = field(default_factory=dict)
     """Parts that are not settled, of records that are split."""
     delivered: dict[tuple[Position, int], int] = field(default_factory=dict)
@@ -56,13 +56,13 @@ class ShardStory:
     token: int = 0
     """The highest that a batch had."""
     tenure: str | None = None
-    """Who had it."""
+    """The process that had that batch."""
     checkpoint: Checkpoint | None = None
     resumed: Position | None = None
     """Up to here an owner began behind its checkpoint, as it was told that what was prepared is done."""
     owner: str | None = None
     owner_counter: int = 0
-    """Whom the row names, and the counter by which it began to."""
+    """The owner that the row names, and the counter with which it began to name that one."""
     born: bool = False
     """It has, or had, a lease."""
     ended: bool = False
@@ -74,7 +74,7 @@ class ShardStory:
     out: dict[tuple[int, str], set[Position]] = field(default_factory=dict)
     """By token and key: what was handed out."""
     cooling: dict[str, float] = field(default_factory=dict)
-    """Who gave it up, and until when he leaves it alone."""
+    """Processes that gave the shard up, and the time until which each leaves it alone."""
 
     @property
     def over(self) -> bool:
@@ -100,7 +100,7 @@ class ShardStory:
                 self.settled.add(position)
 
     def leave_out(self, position: Position) -> None:
-        """It counts as settled, and nobody needs to get it."""
+        """The record counts as settled, and no handler needs to get it."""
         self.left_out.add(position)
         self.settled.add(position)
 
