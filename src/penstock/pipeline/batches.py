@@ -27,7 +27,7 @@ def read_once(batch: DataFrame) -> Iterator[DataFrame]:
                 orders.write(good, batch_id)
                 dead_letters.write(dead, batch_id)
     """
-    if batch.storageLevel != StorageLevel.NONE:  # it belongs to who cached it: perhaps a block around this one
+    if batch.storageLevel != StorageLevel.NONE:  # the code that cached it frees it: perhaps a block around this one
         yield batch
         return
     kept = batch.persist(StorageLevel.MEMORY_AND_DISK)

@@ -48,7 +48,7 @@ class DeltaSink(TableSink):
     ``path`` or ``table``: the one or the other. The table is made if it is not there. ``partition_by``: columns that a
     new table is partitioned by, and an existing one must be; ``hour``, if the batch has no such column, is made of the
     TIMESTAMP column ``time``, in UTC. ``options``: of Delta's writer; columns that the table does not have are an error
-    unless ``mergeSchema`` is true. ``writer``: names who writes, in the table's log; by default the id of the
+    unless ``mergeSchema`` is true. ``writer``: the writer's name in the table's log; by default the id of the
     streaming query, which stays with its checkpoint directory, and the table. Two sinks that write one batch into one
     table need two names.
 
@@ -158,7 +158,7 @@ def delta_settings() -> dict[str, str]:
 
 
 def _told(text: str | None) -> Commit | None:
-    """What a commit says of itself; None for one of somebody else."""
+    """What a commit says of itself; None for a commit of another program."""
     try:
         about = json.loads(text or "")[_KEY]
         return Commit(str(about["writer"]), int(about["batch"]), about["bounds"])

@@ -1,7 +1,8 @@
 """An Iceberg table, each batch in it once.
 
-The snapshot of a batch carries, in its summary, who wrote it and the batch's number. A batch is there when a snapshot
-that the table's current one descends from says so: a rollback takes a batch out of the table and out of this.
+The snapshot of a batch carries, in its summary, its writer's name and the batch's number. A batch is there when a
+snapshot that the table's current one descends from says so: a rollback takes a batch out of the table and out of this
+history.
 
 Why not MERGE: it would need columns for it in the table, and read it in each batch. Why not the newest snapshot alone:
 another writer, or a compaction, may have come after. Why not simply "none found": maintenance expires old snapshots.
@@ -35,7 +36,7 @@ class IcebergSink(TableSink):
     table is partitioned by; one that is there keeps its own partitions. ``hour``, if the batch has no such column, is
     made of the TIMESTAMP column ``time``, in UTC. ``options``: of Iceberg's writer; a column that the table does not
     have is an error unless the table (``write.spark.accept-any-schema``) and the options (``merge-schema``) allow it.
-    ``writer``: names who writes, in the snapshots; by default the id of the streaming query, which stays with its
+    ``writer``: the writer's name in the snapshots; by default the id of the streaming query, which stays with its
     checkpoint directory, and the table. Two sinks that write one batch into one table need two names.
 
     One driver at a time: of two that write one batch at the same moment both could commit.

@@ -5,8 +5,8 @@ DataFrame: tables that it reads may not be there yet. A step that wants to know 
 from the plan, which a Spark Connect client holds itself.
 
 Some methods ask in secret. ``drop`` and ``withColumn`` have the server look at what is there: with a table of the same
-pipeline that is not there yet ``drop`` fails; with one that is there from an earlier run, Spark takes it for a table of
-somebody else's, and no longer runs what writes it first. Only ``select`` leaves a plan as it is.
+pipeline that is not there yet ``drop`` fails; with one that is there from an earlier run, Spark takes it for a table
+of another pipeline, and no longer runs the flow that writes it first. Only ``select`` leaves a plan as it is.
 """
 
 from __future__ import annotations

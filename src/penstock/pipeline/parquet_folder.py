@@ -215,8 +215,8 @@ def few_files(spark: SparkSession) -> Iterator[None]:
 
     It does by default, but not in the session of a query with state, where every batch would be written in
     ``spark.sql.shuffle.partitions`` files per hour. What the query itself does is planned before this, and must be
-    planned as before in the next batch. So only who finds it switched off switches it, and back: of two outputs that
-    are written at the same time, none takes the other's value for the query's.
+    planned as before in the next batch. So only an output that finds the setting switched off switches it on, and off
+    again: of two outputs that are written at the same time, none takes the other's value for the query's.
     """
     before = str(spark.conf.get(_ADAPTIVE))
     if before.lower() == "true":

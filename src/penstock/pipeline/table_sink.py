@@ -1,8 +1,8 @@
 """A table of a format with transactions, that each batch of a query is appended to once.
 
-Such a table takes all rows of a write in one commit, or none. The commit carries who wrote it, and the batch's number;
-so a batch that runs again finds its own commit and writes nothing. What a kill can leave behind is either all or
-nothing: files of a write that was never committed belong to no version of the table, and its upkeep removes them.
+Such a table takes all rows of a write in one commit, or none. The commit carries its writer's name and the batch's
+number; so a batch that runs again finds its own commit and writes nothing. What a kill can leave behind is either all
+or nothing: files of a write that was never committed belong to no version of the table, and its upkeep removes them.
 
 The table is asked only where the answer can be yes: for the first batch of a process, and after a batch that failed or
 was there.

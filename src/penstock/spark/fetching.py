@@ -51,7 +51,7 @@ class Answer(NamedTuple):
 class ShardPace:
     """Keeps the calls on one shard within its limits, from the first refusal on.
 
-    Before that there is no reason to wait: most often nobody else reads, and calls are further apart anyway.
+    Before that there is no reason to wait: most often no other program reads, and calls are further apart anyway.
     """
 
     def __init__(self) -> None:

@@ -97,7 +97,7 @@ def note_of(position: ShardPosition, created_s: int) -> str:
 
 
 def noted(row: LeaseRow, created_s: int) -> ShardPosition | None:
-    """The position in a row's note, if the row still says the same; None when somebody has moved it since.
+    """The position in a row's note, if the row still says the same; None when another reader has moved the row since.
 
     Raises ValueError for the note of another stream, or of a former one of this name.
     """
@@ -137,7 +137,7 @@ def without_lease(lineage: Lineage, held: Mapping[str, bool], start: StartAt, no
 
 
 def since(word: str, start: StartAt, now_ms: int, read_until_ms: int | None = None) -> ShardPosition:
-    """The position of a shard that begins at LATEST or AT_TIMESTAMP, or later where somebody has looked at it since.
+    """The position of a shard that begins at LATEST or AT_TIMESTAMP, or later where a reader has looked at it since.
 
     Raises ValueError where no time is known.
     """

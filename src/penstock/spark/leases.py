@@ -34,7 +34,7 @@ log = logging.getLogger("penstock.spark")
 CALLS_MAX = 16
 """Calls to the table that are under way at the same time."""
 ROUNDS_MAX = 5
-"""How often in a row rows are written to that somebody else writes to too; then they wait for the next turn."""
+"""How often in a row the query writes to rows that another program writes to too; then they wait for the next turn."""
 NOTES_INTERVAL_S = 600.0
 """How often the times of silent shards are written down."""
 LOOK_INTERVAL_S = 60.0
@@ -65,7 +65,7 @@ class LeaseMirror:
         failover_s: float,
         rng: random.Random | None = None,
     ) -> None:
-        """``interval_s``: rows are written at most so often. ``failover_s``: an owner who has not renewed his leases
+        """``interval_s``: rows are written at most so often. ``failover_s``: an owner that has not renewed its leases
         for so long is dead.
         """
         self._table = table
@@ -176,8 +176,8 @@ class LeaseMirror:
         ahead = self._rows.ahead(marks_of(offset, lineage, self._start))
         if ahead:
             log.warning(
-                "%s: the leases of %d shards (%s) are ahead of the Spark checkpoint directory: somebody else has read "
-                "on. The query goes on where its directory says, and reads what lies between again",
+                "%s: the leases of %d shards (%s) are ahead of the Spark checkpoint directory: another program has "
+                "read on. The query goes on where its directory says, and reads what lies between again",
                 self._where, len(ahead), _some(ahead),
             )  # fmt: skip
 
@@ -247,7 +247,7 @@ class LeaseMirror:
             if not steps or self._faults:
                 return
             await asyncio.gather(*map(self._step, steps))
-        self._faults = {_key(step): "somebody else writes to the lease" for step in self._rows.steps()}
+        self._faults = {_key(step): "another program writes to the lease" for step in self._rows.steps()}
 
     def _want(self, now_s: float) -> None:
         """With thousands of shards this takes a while: once for each turn, not for each batch."""
@@ -294,8 +294,8 @@ class LeaseMirror:
         owned = self._rows.owned()
         if owned and self._due("owners"):
             log.warning(
-                "%s: the leases of %d shards (%s) have an owner now, %s: they are not written to, and he and the query "
-                "both read these shards. Stop one of the two",
+                "%s: the leases of %d shards (%s) have an owner now, %s: the query does not write to them, and "
+                "the owner and the query both read these shards. Stop one of the two",
                 self._where, len(owned), _some(owned), _some(dict.fromkeys(owned.values())),
             )  # fmt: skip
 
@@ -308,7 +308,7 @@ class LeaseMirror:
 
 
 def _beats(rows: Iterable[LeaseRow], workers: Iterable[WorkerRow]) -> dict[tuple[str, str], tuple[str, int]]:
-    """Everything that an owner, or a worker, moves while it lives: by what it is, his name and the counter."""
+    """The counters that owners and workers move while they live: by kind and key, the name of each and its counter."""
     leases = {("lease", row.key): (row.actual_owner, row.counter) for row in rows if row.actual_owner is not None}
     return leases | {("worker", one.worker_id): (one.worker_id, one.counter) for one in workers}
 

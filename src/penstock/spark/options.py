@@ -139,7 +139,7 @@ REACH_OPTIONS = (
     Option("roleExternalId", "string", "-", "External id for `roleArn`.", any_text),
     Option("stsEndpointUrl", "URL", "the SDK's rules", "Where STS is, for `roleArn`.", _url),
 )
-"""Which stream, where it is and as whom it is reached: the same for reading and for writing."""
+"""Which stream, where it is, and with which credentials it is reached: the same for reading and for writing."""
 
 READ_OPTIONS = (
     *REACH_OPTIONS[:4],
@@ -253,7 +253,7 @@ READ_OPTIONS = (
         "leaseFailoverMs",
         "milliseconds",
         "10000",
-        "The failover time of the application's workers: at the start, an owner who does not renew his leases for so "
+        "The failover time of the application's workers: at the start, an owner that does not renew its leases for so "
         "long is taken for dead.",
         whole(100),
         batch=False,

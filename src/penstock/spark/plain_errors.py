@@ -14,7 +14,8 @@ def plain_errors() -> Iterator[None]:
     """Lets Spark show an expected error as its message alone.
 
     Spark's Python workers print the whole stack of an exception before its message, unless this variable is set when
-    they do. It is set only on the way out: a worker that fails ends with the exception, so nobody else sees it.
+    they do. The source sets it only on the way out: a Python worker that fails ends with the exception, so no other
+    task sees the variable.
     """
     try:
         yield

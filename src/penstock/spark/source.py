@@ -321,8 +321,8 @@ def _rows(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
         try:
             yield from read_partition(partition)
         except PenstockError as error:
-            # Whoever runs the query tells a stream that cannot be read from a sink that fails by this: without the
-            # stack, Spark says only that a task failed.
+            # By this note the program that runs the query tells a stream that cannot be read from a sink that fails:
+            # without the stack, Spark says only that a task failed.
             if not any(note.startswith(READING) for note in getattr(error, "__notes__", ())):
                 error.add_note(f"{READING} {partition.stream}")
             raise

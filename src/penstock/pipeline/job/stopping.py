@@ -40,7 +40,7 @@ class Stopping:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the signals meanwhile; outside of the main thread, where nobody may, nothing is done.
+        """Take the signals meanwhile. Outside of the main thread Python allows no handlers: nothing is done there.
 
         Begin it after Spark's context is there, which takes Ctrl-C for itself.
         """
