@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
 from penstock.aws.settings import Credentials, WireSettings
+from penstock.core.leases import writes
 from penstock.spark.driver import Driver, wire_settings
 from penstock.spark.options import parse_read_options
 from penstock.spark.ranges import ReadSettings
@@ -107,6 +108,14 @@ class Query:
             await table.close()
 
         asyncio.run(put())
+
+    def delete_row(self, row: LeaseRow) -> None:
+        async def delete() -> None:
+            table = self.table()
+            assert isinstance(await table.write(writes.delete(row)), writes.Done)
+            await table.close()
+
+        asyncio.run(delete())
 
     def behind(self) -> int:
         assert self.driver is not None

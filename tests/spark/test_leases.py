@@ -133,6 +133,27 @@ def test_a_killed_query_costs_nothing_that_was_mirrored(query: Query) -> None:
     everything(query, got, query.start().read(20))
 
 
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_row_that_is_deleted_while_the_query_runs_comes_back_with_a_higher_counter(
+    query: Query, made_anew: bool
+) -> None:
+    """Fencing tokens come of the counter, and an outside system refuses those that go back."""
+    query.stream.put(50)
+    query.start().read(50)
+    query.until_mirrored()
+    before = query.rows()
+    for row in before.values():
+        query.delete_row(row)
+        if made_anew:
+            query.put_row(LeaseRow(key=row.key, checkpoint=Checkpoint.LATEST))
+    query.stream.put(50)
+    query.read(50)
+    query.until_mirrored()
+    after = query.rows()
+    assert {key: row.counter > before[key].counter for key, row in after.items()} == dict.fromkeys(before, True)
+    assert all(row.checkpoint > before[key].checkpoint for key, row in after.items())
+
+
 def test_a_start_that_says_so_wins_over_the_leases_and_puts_none_back(query: Query) -> None:
     query.stream.put(30)
     query.start().read(30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from leasing import at
@@ -45,7 +46,8 @@ class Table:
             del self.rows[step.key]
             return Done(None)
         after = lease_row(step.onto(row.attributes()))
-        assert after.checkpoint >= row.checkpoint, "a checkpoint went back"
+        done = row.checkpoint.is_position or row.ended
+        assert not done or after.checkpoint >= row.checkpoint, "a checkpoint went back"
         self.rows[step.key] = after
         return Done(after)
 
@@ -114,6 +116,31 @@ def test_a_lease_that_has_an_owner_is_not_written_to() -> None:
     assert table.rows["b"].checkpoint == at(7)
 
 
+def test_a_row_that_is_deleted_comes_back_with_a_counter_that_goes_on() -> None:
+    table = Table(LeaseRow(key="a", counter=41, checkpoint=at(3)))
+    mirror = MirroredRows(table.rows.values())
+    mirror.want([mark("a", at(7))])
+    table.keep_up(mirror)
+    assert table.rows["a"].counter == 42
+    del table.rows["a"]
+    mirror.want([mark("a", at(9))])
+    table.keep_up(mirror)
+    assert (table.rows["a"].checkpoint, table.rows["a"].others[NOTE]) == (at(9), "n")
+    assert table.rows["a"].counter > 42
+
+
+@pytest.mark.parametrize("found", [Checkpoint.LATEST, at(8)])
+def test_a_row_that_is_deleted_and_made_anew_by_others_is_put_right(found: Checkpoint) -> None:
+    table = Table(LeaseRow(key="a", counter=42, checkpoint=Checkpoint.TRIM_HORIZON))
+    mirror = MirroredRows(table.rows.values())
+    table.rows["a"] = LeaseRow(key="a", counter=3, checkpoint=found)
+    mirror.want([mark("a", Checkpoint.TRIM_HORIZON)])
+    table.keep_up(mirror)
+    assert table.rows["a"].counter > 42
+    assert table.rows["a"].checkpoint == (found if found.is_position else Checkpoint.TRIM_HORIZON)
+    assert mirror.steps() == []
+
+
 def test_a_parent_ends_when_its_children_have_rows() -> None:
     table = Table(LeaseRow(key="a", checkpoint=at(3)))
     mirror = MirroredRows(table.rows.values())
@@ -164,7 +191,9 @@ def test_whatever_becomes_of_each_write_the_rows_reach_what_is_wanted(data: st.D
     def stranger() -> None:
         key = data.draw(st.sampled_from(shards))
         row = table.rows.get(key)
-        if row is not None:
+        if row is not None and data.draw(st.booleans()):
+            del table.rows[key]
+        elif row is not None:
             forward = max(row.checkpoint, at(data.draw(st.integers(1, 30))))
             owner = data.draw(st.sampled_from([None, "w1"]))
             table.rows[key] = replace(row, counter=row.counter + 1, checkpoint=forward, owner=owner)
@@ -174,13 +203,20 @@ def test_whatever_becomes_of_each_write_the_rows_reach_what_is_wanted(data: st.D
             table.do(step)
         return Unknown("no answer")
 
+    seen = dict.fromkeys(shards, 0)
     for _ in range(data.draw(st.integers(1, 6))):
         read = {key: number + data.draw(st.integers(0, 5)) for key, number in read.items()}
         mirror.want([mark(key, at(number), str(number)) for key, number in read.items()])
         for step in mirror.steps():
             do: Callable[[Step], Outcome] = data.draw(st.sampled_from([table.do, unheard]))
             held = {key: row for key, row in table.rows.items() if row.owner is not None}
-            mirror.learn(step.row.key if isinstance(step, Create) else step.key, do(step))
+            key, outcome = step.row.key if isinstance(step, Create) else step.key, do(step)
+            mirror.learn(key, outcome)
+            if isinstance(outcome, Done) and not isinstance(step, Read):
+                assert outcome.row is not None
+                assert outcome.row.counter >= seen[key], "a counter went back"
+            if not isinstance(outcome, Unknown) and outcome.row is not None:
+                seen[key] = max(seen[key], outcome.row.counter)
             assert held == {key: table.rows[key] for key in held}, "an owner's lease was written to"
             if data.draw(st.booleans()):
                 stranger()

@@ -4,7 +4,8 @@ The rows stay free. If a row named an owner that never renews it, the next reade
 a fleet of the KCL 2.x, which chooses its leader among the owners' names, could choose a leader that does nothing.
 
 Every write asks for a row that is free and as it was read, and raises its counter. So it never costs an owner its
-lease: of a worker's take and a write that is under way at the same time, one is refused. A checkpoint never goes back.
+lease: of a worker's take and a write that is under way at the same time, one is refused. A checkpoint never goes back,
+and neither does a counter, also where the row was deleted by hand or by a TTL.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class MirroredRows:
     def __init__(self, rows: Iterable[LeaseRow]) -> None:
         """``rows`` are the leases of one stream, by shard id."""
         self._rows = {row.key: row for row in rows}
+        self._known = dict(self._rows)
+        """Of each lease, the row with the highest counter: a worker's token was no higher."""
         self._marks: dict[str, Mark] = {}
         self._gone: frozenset[str] = frozenset()
         self._notes = False
@@ -88,6 +91,7 @@ class MirroredRows:
         the note is another one; else a note goes with a checkpoint.
         """
         self._marks = {mark.shard_id: mark for mark in marks}
+        self._known = {key: row for key, row in self._known.items() if key in self._marks or key in self._rows}
         self._gone = frozenset(gone)
         self._notes = notes
 
@@ -102,7 +106,9 @@ class MirroredRows:
             if key in self._doubtful:
                 steps.append(Read(key))
             elif (row := self._rows.get(key)) is None:
-                steps.append(Create(_born(mark)))
+                steps.append(Create(self._made(mark)))
+            elif row.actual_owner is None and row.counter < self._known[key].counter and not row.ended:
+                steps.append(writes.restore(self._as_known(row), row))
             elif row.actual_owner is None and _is_foreign(row, mark):
                 steps.append(writes.begin_anew(row, _born(mark), note=mark.note))
             elif row.actual_owner is None and not (mark.checkpoint.is_end and self._lacks_children(mark)):
@@ -126,6 +132,8 @@ class MirroredRows:
             self._rows.pop(key, None)
         else:
             self._rows[key] = outcome.row
+            if key not in self._known or outcome.row.counter >= self._known[key].counter:
+                self._known[key] = outcome.row
 
     def doubt(self, keys: Iterable[str]) -> None:
         """Have these rows read again."""
@@ -164,6 +172,17 @@ class MirroredRows:
         """Leases of another stream, of shards that this one has not."""
         mark = next(iter(self._marks.values()), None)
         return set() if mark is None else {key for key, row in self._rows.items() if _is_foreign(row, mark)}
+
+    def _made(self, mark: Mark) -> LeaseRow:
+        """The row of a shard that has none; of one that was deleted the counter goes on."""
+        known, born = self._known.get(mark.shard_id), _born(mark)
+        return born if known is None else replace(born, counter=known.counter + 1)
+
+    def _as_known(self, found: LeaseRow) -> LeaseRow:
+        """A lease whose row was deleted and made anew by others, as it was, unless the new row says more."""
+        known = self._known[found.key]
+        checkpoint = max(known.checkpoint, found.checkpoint) if found.checkpoint.is_position else known.checkpoint
+        return replace(known, checkpoint=checkpoint, owner=None, checkpoint_owner=None, process=None)
 
     def _lacks_children(self, mark: Mark) -> bool:
         return any(child in self._marks and child not in self._rows for child in mark.children)
