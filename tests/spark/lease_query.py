@@ -34,6 +34,7 @@ class Query:
         self.dynamodb_url = dynamodb_url or stream.local.endpoint_url
         self.application = application
         self.driver: Driver | None = None
+        self.options: dict[str, str] = {}
 
     def start(self, stored: Mapping[str, Any] | None = None, **options: str) -> Query:
         local = self.stream.local
@@ -49,6 +50,7 @@ class Query:
             "pollIntervalMs": "200",
             **options,
         }
+        self.options = given
         read = parse_read_options(given, streaming=True)
         self.driver = Driver(read, ReadSettings(wire=wire_settings(read, "task")))
         self.end = stored

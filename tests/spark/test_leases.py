@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -152,6 +155,34 @@ def test_a_row_that_is_deleted_while_the_query_runs_comes_back_with_a_higher_cou
     after = query.rows()
     assert {key: row.counter > before[key].counter for key, row in after.items()} == dict.fromkeys(before, True)
     assert all(row.checkpoint > before[key].checkpoint for key, row in after.items())
+
+
+def test_a_signal_while_the_query_stops_does_not_break_off_its_last_write(query: Query) -> None:
+    """Spark closes the connection to the source's process and sends SIGTERM: one comes first."""
+    options = query.start(leaseIntervalMs="100000").options  # the first commit is written at once, the next at the end
+    query.stop()
+    program = Path(__file__).with_name("stopping_process.py")
+    command = [sys.executable, str(program), json.dumps(options)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        before: dict[str, LeaseRow] = {}
+        for _ in range(2):
+            query.stream.put(40)
+            query.stream.settle()
+            print(file=process.stdin, flush=True)
+            assert process.stdout.readline() == "committed\n"
+            if not before:
+                until(lambda: len(query.rows()) == 2)
+                before = query.rows()
+        fault = query.stream.local.faults.add(Fault(how="delay", operation="UpdateItem", delay_s=0.5))
+        process.stdin.close()
+        until(lambda: fault.hits > 0)
+        process.send_signal(signal.SIGTERM)
+        process.wait(DEADLINE_S)
+        fault.clear()
+    after = query.rows()
+    assert {key: row.checkpoint > before[key].checkpoint for key, row in after.items()} == dict.fromkeys(before, True)
 
 
 def test_a_start_that_says_so_wins_over_the_leases_and_puts_none_back(query: Query) -> None:

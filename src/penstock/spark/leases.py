@@ -210,6 +210,9 @@ class LeaseMirror:
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await self._turn()
+                    while self._faults:
+                        await asyncio.sleep(self._backoff.next_s())
+                        await self._turn()
             except TimeoutError:
                 self._faults.setdefault("", f"nothing came of it within {CLOSE_TIMEOUT_S:g} s")
             self._told.clear()

@@ -9,10 +9,12 @@ and where pyarrow is missing it must load, to say so.
 
 from __future__ import annotations
 
+import atexit
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +146,46 @@ class PenstockReader(DataSourceReader):
             yield from _rows(partition)
 
 
+class Termination:
+    """How SIGTERM ends the process of a query's source, which Spark sends without waiting for what comes of it.
+
+    Spark's runner calls ``stop`` only when something is raised, and also when the connection ends, which is at the same
+    time: then the signal comes while the last writes to the leases are under way, and must not break them off.
+    """
+
+    def __init__(self) -> None:
+        self._holders = 0
+        self._came = False
+
+    def expected(self, stop: Callable[[], None]) -> None:
+        """From now on the signal raises SystemExit; ``stop`` is called before the process ends, whatever happens."""
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._terminated)
+            atexit.register(stop)  # the signal may come in the instant before the runner does it
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What is done here is done to its end; a signal that came meanwhile counts then."""
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            if self._came and not self._holders:
+                self._came = False
+                sys.exit(0)
+
+    def _terminated(self, *_: object) -> None:
+        if not self._holders:
+            sys.exit(0)
+        self._came = True
+
+
+TERMINATION = Termination()
+"""Of this process."""
+
+
 class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads micro-batches whose ends are fixed before anything is read."""
 
@@ -163,7 +205,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Spark 4.0 and 4.1 make one batch of AvailableNow and do not tell: it must hold all that is there.
             self._driver = Driver(self._options, self._settings, all_at_first=not ADMISSION)
             if self._options.leases is not None:
-                _stop_when_terminated()
+                TERMINATION.expected(self.stop)
         return self._driver
 
     def initialOffset(self) -> dict[str, Any]:
@@ -214,9 +256,10 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Closes the driver's connections."""
-        driver, self._driver = self._driver, None
-        if driver is not None:
-            driver.close()
+        with TERMINATION.held():
+            driver, self._driver = self._driver, None
+            if driver is not None:
+                driver.close()
 
 
 class FaultyStreamReader(DataSourceStreamReader):
@@ -295,12 +338,6 @@ class PenstockStreamWriter(STREAM_WRITER):  # type: ignore[misc]
         from penstock.spark.sink import aborted
 
         aborted(self._settings, messages, batchId)
-
-
-def _stop_when_terminated() -> None:
-    """Spark ends the process of a query's source by SIGTERM, and calls ``stop`` only if that raises."""
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
 def _require_packages() -> None:
