@@ -1,6 +1,7 @@
 """A Spark query that is killed: ``python sparse_query.py MODE ENDPOINT FOLDER``; ``live``, ``available`` or ``batch``.
 
-Each batch is a file of FOLDER/output that is there as a whole or not at all, under the batch's number.
+Each batch is a file of FOLDER/output that is there as a whole or not at all, under the batch's number. One that runs
+again must have the same rows.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ def main(mode: str, endpoint_url: str, folder: str) -> None:
 
     def write(batch: DataFrame, batch_id: int) -> None:
         found = [list(row) for row in batch.selectExpr("shard_id", "sequence_number", "string(data)").collect()]
-        part = output / f"{batch_id}.part"
+        whole, part = output / f"{batch_id}.json", output / f"{batch_id}.part"
+        if whole.exists():
+            assert json.loads(whole.read_text()) == found, f"batch {batch_id} has other rows than before"
         part.write_text(json.dumps(found))
-        part.rename(output / f"{batch_id}.json")
+        part.rename(whole)
 
     options = {
         "streamName": "orders",

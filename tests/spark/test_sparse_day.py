@@ -1,39 +1,40 @@
-"""A day of sparse traffic, read by queries that are killed ten times on their way over its silences: no row is lost,
-none comes twice, and those of all shards come in step.
+"""A day of sparse traffic, read by queries that are killed ten times on their way over its silences, between batches
+and inside them: no row is lost, none comes twice, and those of all shards come in step.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
-import time
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from examples.demo.processes import kill_tree
+from killing import Program
 from querying import Stream
 
 from penstock.local import LocalKinesis
 from penstock.model import StreamName
 
-ROOT = Path(__file__).resolve().parents[2]
-SPARK = (
-    "--master local[2] --driver-memory 512m --driver-java-options -XX:TieredStopAtLevel=1"
-    " --conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false"
-    " --conf spark.driver.host=127.0.0.1 --conf spark.driver.bindAddress=127.0.0.1"
-    " --conf spark.sql.session.timeZone=UTC pyspark-shell"
-)
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 KILLS = 10
 MINUTE_S = 60
 HOUR_S = 3600
-PAGE_SPAN_S = 5 * MINUTE_S
-"""So 20 hours are 240 pages of a shard that is silent; the driver makes five calls a second."""
-WAIT_S = 600.0
+PAGE_SPAN_S = 15 * MINUTE_S
+"""So 20 hours are 80 pages of a shard that is silent; the driver makes five calls a second."""
+DEADLINE_S = 600.0
 """Far more than anything here takes."""
-POLL_S = 0.02
+
+
+class Killed(NamedTuple):
+    """Where a query stood when it was killed."""
+
+    batches: int
+    """That it had committed."""
+    inside: bool
+    """It had planned one more."""
 
 
 class Sparse:
@@ -46,7 +47,10 @@ class Sparse:
         self.folder = folder
         self.output = folder / "output"
         self.output.mkdir()
-        self.log = folder / "query.log"
+        self.kills: list[Killed] = []
+        self._batches: dict[int, list[list[str]]] = {}
+        program = Path(__file__).with_name("sparse_query.py")
+        self._program = Program(program, folder / "query.log", deadline_s=DEADLINE_S)
 
     def traffic(self, hours: float) -> None:
         """Now and then a record or a few; some shards have none for most of the time."""
@@ -57,67 +61,66 @@ class Sparse:
             self.stream.local.clock.advance(min(gap_s, left_s))
             left_s -= gap_s
 
-    def calls(self) -> int:
-        return self.stream.local.stats().calls("GetRecords")
-
-    def started(self) -> subprocess.Popen[bytes]:
-        environment = {
-            **os.environ,
-            "PYSPARK_SUBMIT_ARGS": SPARK,
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-        }
-        environment.pop("SPARK_HOME", None)
-        environment.pop("PYSPARK_GATEWAY_PORT", None)
-        program = str(Path(__file__).with_name("sparse_query.py"))
-        with self.log.open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, program, self.mode, self.stream.local.endpoint_url, str(self.folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-            )
-
-    def killed_after(self, calls: int) -> bool:
-        """Run until the query has made so many calls more, then kill it. False: it came to its end before."""
-        wanted = self.calls() + calls
-        process = self.started()
-        try:
-            self.wait(process, lambda: self.calls() >= wanted or (self.mode == "live" and self.is_complete()))
-            return process.poll() is None
-        finally:
-            kill_tree(process)
+    def kill(self, when: Callable[[], bool]) -> bool:
+        """Run until then, and kill the query. False: it came to its end before. A live one that has committed all rows
+        is killed too: nothing more comes.
+        """
+        arguments = (self.mode, self.stream.local.endpoint_url, str(self.folder))
+        killed = self._program.killed_when(lambda: when() or (self.mode == "live" and self._is_idle()), *arguments)
+        if killed:
+            self.kills.append(self._stand())
+        return killed
 
     def finish(self) -> None:
         """Run to the end; a live query has none, and is stopped when it has all rows."""
-        process = self.started()
-        try:
-            self.wait(process, lambda: self.mode == "live" and self.is_complete())
-        finally:
-            kill_tree(process)
+        self.kill(lambda: False)
 
-    def wait(self, process: subprocess.Popen[bytes], done) -> None:  # type: ignore[no-untyped-def]
-        deadline_s = time.monotonic() + WAIT_S
-        while process.poll() is None and not done():
-            assert time.monotonic() < deadline_s, f"{len(self.rows())} rows came: {self.said()}"
-            time.sleep(POLL_S)
-        assert process.returncode in (None, 0), self.said()
+    def some_calls(self) -> Callable[[], bool]:
+        """When the query has made so many calls more: somewhere."""
+        wanted = self._calls() + self.rng.choice([5, 20, 60, 150])
+        return lambda: self._calls() >= wanted
 
-    def said(self) -> str:
-        return self.log.read_text(errors="replace")[-4000:]
+    def a_read(self) -> Callable[[], bool]:
+        """When a task has begun to read."""
+        before = self._calls("task")
+        return lambda: self._calls("task") > before
+
+    def a_commit(self) -> Callable[[], bool]:
+        """When a batch more, or two, is done."""
+        wanted = self._logged("commits") + self.rng.choice([1, 2])
+        return lambda: self._logged("commits") >= wanted
+
+    def a_plan(self) -> Callable[[], bool]:
+        """When a batch more is planned, and not done yet."""
+        before = self._logged("offsets")
+        return lambda: self._logged("offsets") > max(before, self._logged("commits"))
+
+    def _calls(self, *tag: str) -> int:
+        return self.stream.local.stats().calls("GetRecords", *tag)
+
+    def _logged(self, log: str) -> int:
+        """Batches that Spark's log has."""
+        folder = self.folder / "checkpoint" / log
+        numbers = [int(path.name) for path in folder.iterdir() if path.name.isdigit()] if folder.exists() else []
+        return max(numbers, default=-1) + 1
 
     def batches(self) -> list[list[list[str]]]:
-        files = sorted(self.output.glob("*.json"), key=lambda path: int(path.stem))
-        return [json.loads(path.read_text()) for path in files]
+        for path in self.output.glob("*.json"):
+            if int(path.stem) not in self._batches:  # what was written stays as it is
+                self._batches[int(path.stem)] = json.loads(path.read_text())
+        return [self._batches[number] for number in sorted(self._batches)]
 
     def rows(self) -> list[list[str]]:
         return [row for batch in self.batches() for row in batch]
 
     def is_complete(self) -> bool:
         return len(self.rows()) >= len(self.stream.written)
+
+    def _is_idle(self) -> bool:
+        return self.is_complete() and not self._stand().inside
+
+    def _stand(self) -> Killed:
+        return Killed(self._logged("commits"), self._logged("offsets") > self._logged("commits"))
 
     def check(self) -> None:
         """Every record once, shards in order, and no batch with a row that is older than one of the batch before."""
@@ -133,10 +136,26 @@ class Sparse:
             assert numbers[0] > newest
             newest = numbers[-1]
 
+    def torture(self) -> None:
+        """Every second kill waits for a batch, and falls behind it or into it; the others fall anywhere. More traffic
+        comes whenever all is read.
+        """
+        turns = [self.some_calls, self.a_commit, self.some_calls, self.a_plan]
+        if self.mode == "batch":
+            turns = [self.some_calls, self.a_read]
+        while len(self.kills) < KILLS:
+            killed = self.kill(turns[len(self.kills) % len(turns)]())
+            print(self.mode, killed, self.kills[-1:], len(self.rows()), len(self.stream.written), flush=True)
+            if self.mode != "batch" and (not killed or self.is_complete()):
+                self.traffic(6)
+        if self.mode != "batch":
+            assert len({one.batches for one in self.kills}) >= KILLS // 3, self.kills
+            assert {one.inside for one in self.kills} == {False, True}, self.kills
+
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", ["live", "available", "batch"])
 def test_a_day_of_sparse_traffic_is_read_exactly_though_the_query_is_killed_ten_times(
     mode: str, tmp_path: Path
@@ -150,12 +169,7 @@ def test_a_day_of_sparse_traffic_is_read_exactly_though_the_query_is_killed_ten_
             sparse.traffic(10)
             stream.split(0)
             sparse.traffic(12)
-            kills = 0
-            while kills < KILLS:
-                killed = sparse.killed_after(sparse.rng.choice([20, 60, 150, 400]))
-                kills += killed
-                if mode != "batch" and (not killed or sparse.is_complete()):
-                    sparse.traffic(6)
+            sparse.torture()
             local.clock.advance(MINUTE_S)
             sparse.finish()
             sparse.check()
