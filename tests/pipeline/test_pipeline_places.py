@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
+from failing import failure
 
 from penstock.pipeline import BatchFolder
 from penstock.pipeline.places import collide, identity, identity_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +84,8 @@ def test_a_second_write_of_a_batch_to_one_folder_is_refused(stream: Any, written
         one.write(batch.where("data = 'a'"), number)
         other.write(batch.where("data = 'b'"), number)
 
-    assert "batch 0 was written to this folder before in the same run" in failure(stream, both, here / "checkpoint")
+    failed = failure(stream.load(), both, here / "checkpoint")
+    assert "batch 0 was written to this folder before in the same run" in failed
     rows = ds.dataset(here / "out", format="parquet").to_table(columns=["data"])["data"].to_pylist()
     assert rows == [b"a"], "what was written first is still there"
 
@@ -112,20 +113,7 @@ def test_a_write_that_failed_is_tried_again_and_other_folders_and_writers_are_fr
         BatchFolder(f"{here}/./out", writer="other").write(batch, number)
         BatchFolder(f"{here}/out2").write(batch, number)
 
-    assert failure(stream, write, here / "checkpoint") == ""
+    assert failure(stream.load(), write, here / "checkpoint") == ""
     for name, times in (("out", 2), ("out2", 1)):
         rows = ds.dataset(here / name, format="parquet").to_table(columns=["data"])["data"].to_pylist()
         assert sorted(rows) == sorted([b"a", b"b"] * times)
-
-
-def failure(stream: Any, write: Callable[[DataFrame, int], object], checkpoint: Path) -> str:
-    """What a query that writes the whole stream failed of."""
-    writing = stream.load().writeStream.foreachBatch(write).trigger(availableNow=True)
-    query = writing.option("checkpointLocation", str(checkpoint)).start()
-    try:
-        query.awaitTermination()
-        return ""
-    except Exception as error:
-        return str(error)
-    finally:
-        query.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from failing import failure
 
 from penstock.errors import OptionError
 from penstock.pipeline import DeltaSink, IcebergSink
@@ -45,15 +46,7 @@ def run(spark: SparkSession, stream: Any, tmp_path: Path) -> Callable[..., str]:
     """Runs the stream into a function; what it failed of."""
 
     def runs(write: Callable[[DataFrame, int], object], checkpoint: str = "checkpoint") -> str:
-        writing = stream.load().writeStream.foreachBatch(write).trigger(availableNow=True)
-        query = writing.option("checkpointLocation", str(tmp_path / checkpoint)).start()
-        try:
-            query.awaitTermination()
-            return ""
-        except Exception as error:
-            return str(error)
-        finally:
-            query.stop()
+        return failure(stream.load(), write, tmp_path / checkpoint)
 
     return runs
 

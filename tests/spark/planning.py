@@ -94,13 +94,26 @@ class World:
             batches.append(await self.read_batch(planner, offset))
         raise AssertionError(f"still more batches after {batches_max}")
 
-    async def finish(self, planner: Planner) -> list[list[Row]]:
-        """Reads what is there now and no more, as AvailableNow does: stops at the first plan with nothing new."""
-        batches = []
+    async def half_planned(self, planner: Planner, count: int = 10) -> StreamOffset:
+        """Begins with so many records twice, ten seconds apart, and plans a batch of the first ones."""
+        await self.put(count)
+        self.local.clock.advance(10)
+        await self.put(count)
+        await planner.begin(None)
+        await self.client.describe_stream_summary(self.stream)
+        return await planner.plan(until_ms=int(self.local.clock.now() * 1000) - 5_000)
+
+    async def now_ms(self, planner: Planner) -> int:
+        """A fixed end: what is there now, at a time that has surely passed."""
         await self.client.describe_stream_summary(self.stream)
         until_ms = planner.service_ms_upper()
         self.local.clock.advance(2)
         await self.client.describe_stream_summary(self.stream)
+        return until_ms
+
+    async def finish(self, planner: Planner) -> list[list[Row]]:
+        """Reads what is there now and no more, as AvailableNow does: stops at the first plan with nothing new."""
+        batches, until_ms = [], await self.now_ms(planner)
         before = planner.offset
         while (offset := await planner.plan(until_ms=until_ms)) is not before:
             before = offset
@@ -144,6 +157,15 @@ def assert_exact(world: World, batches: list[list[Row]]) -> None:
     for row in rows:
         assert row.sequence_number > last.get(row.shard_id, -1)
         last[row.shard_id] = row.sequence_number
+
+
+def assert_in_step(batches: list[list[Row]]) -> None:
+    """No batch has a row that is older than one of the batch before."""
+    newest = -1
+    for batch in filter(None, batches):
+        numbers = sorted(int(row.data[:8]) for row in batch)
+        assert numbers[0] > newest
+        newest = numbers[-1]
 
 
 def assert_parents_first(planner: Planner, batches: list[list[Row]]) -> None:

@@ -31,12 +31,7 @@ async def caught_up(world: World, planner: Planner) -> StreamOffset:
 
 async def test_a_trimmed_record_that_was_next_is_lost(world: World) -> None:
     await world.create(1)
-    await world.put(10)
-    world.local.clock.advance(10)
-    await world.put(10)
-    planner = await planned(world)
-    await world.client.describe_stream_summary(world.stream)
-    stored = await planner.plan(until_ms=int(world.local.clock.now() * 1000) - 5_000)
+    stored = await world.half_planned(world.planner())
     assert [p.kind for p in stored.shards.values()] == [Kind.NEXT]
     world.local.clock.advance(25 * HOUR_S)
     await world.put(10)
@@ -49,12 +44,7 @@ async def test_without_failing_exactly_the_rest_is_read_and_the_loss_is_counted(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.create(1)
-    await world.put(10)
-    world.local.clock.advance(10)
-    await world.put(10)
-    planner = await planned(world)
-    await world.client.describe_stream_summary(world.stream)
-    stored = await planner.plan(until_ms=int(world.local.clock.now() * 1000) - 5_000)
+    stored = await world.half_planned(world.planner())
     world.local.clock.advance(25 * HOUR_S)
     world.written.clear()
     await world.put(10)

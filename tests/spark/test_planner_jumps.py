@@ -25,13 +25,8 @@ HOUR_S = 3600
 async def half_read(world: World, *, fail: bool = True) -> Planner:
     """A planner of a shard with 100 records read and 100 seen but unread."""
     await world.create(1)
-    await world.put(100)
-    world.local.clock.advance(10)
-    await world.put(100)
     planner = world.planner(fail_on_data_loss=fail)
-    await planner.begin(None)
-    await world.client.describe_stream_summary(world.stream)
-    await planner.plan(until_ms=int(world.local.clock.now() * 1000) - 5_000)
+    await world.half_planned(planner, 100)
     world.written.clear()
     return planner
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from planning import World, assert_exact
+from planning import World, assert_exact, assert_in_step
 
 from penstock.core.hashkeys import hash_key
 from penstock.errors import DataLossError, StalledError
@@ -44,11 +44,22 @@ async def begun(world: World, stored: StreamOffset | None = None, **settings: ob
 async def two_shards(world: World) -> tuple[str, str]:
     """A stream of two shards, and a key for each."""
     await world.create(2)
+    return key_of_each_half()
+
+
+def key_of_each_half() -> tuple[str, str]:
+    """Of the hash keys: a key for each shard of two, or of a shard that is split."""
     return "key-0", next(f"key-{n}" for n in range(1, 100) if hash_half(f"key-{n}") != hash_half("key-0"))
 
 
 def hash_half(key: str) -> bool:
     return hash_key(key) < 1 << 127
+
+
+async def one_each_ten_minutes(world: World, key: str, count: int) -> None:
+    for _ in range(count):
+        await world.put(1, key=key)
+        world.local.clock.advance(10 * MINUTE_S)
 
 
 # --- nothing is left out ---------------------------------------------------------------------------------------------
@@ -108,10 +119,7 @@ async def test_sparse_records_come_once_however_often_the_query_is_made_anew(wor
             await world.split(1)
     planner = await begun(world)
     batches = []
-    await world.client.describe_stream_summary(world.stream)
-    until_ms = planner.service_ms_upper()
-    world.local.clock.advance(2)
-    await world.client.describe_stream_summary(world.stream)
+    until_ms = await world.now_ms(planner)
     before = planner.offset
     for number in range(1, 500):
         offset = await planner.plan(until_ms=until_ms)
@@ -237,12 +245,7 @@ async def test_silence_at_the_beginning_of_a_stream_is_no_loss_after_a_restart(
 @pytest.mark.parametrize("more", [0, 5])
 async def test_records_that_are_trimmed_before_a_silence_are_told(world: World, more: int) -> None:
     await world.create(1)
-    await world.put(10)
-    world.local.clock.advance(10)
-    await world.put(10)
-    planner = await begun(world)
-    await world.client.describe_stream_summary(world.stream)
-    stored = await planner.plan(until_ms=int(world.local.clock.now() * 1000) - 5_000)
+    stored = await world.half_planned(world.planner(crossing_pages_max=PAGES))
     assert [p.kind for p in stored.shards.values()] == [Kind.NEXT]
     world.local.clock.advance(40 * HOUR_S)
     world.written.clear()
@@ -285,9 +288,7 @@ async def test_the_cut_of_all_shards_waits_for_the_slowest(world: World) -> None
     planner = await begun(world)
     await world.drain(planner)
     stored = planner.offset
-    for _ in range(72):
-        await world.put(1, key=busy)
-        world.local.clock.advance(10 * MINUTE_S)
+    await one_each_ten_minutes(world, busy, 72)
     await world.put(1, key=silent)
     world.local.clock.advance(MINUTE_S)
     planner = await begun(world, stored)
@@ -310,39 +311,27 @@ async def test_the_cut_of_all_shards_waits_for_the_slowest(world: World) -> None
 async def test_a_shard_that_falls_silent_within_a_backlog_holds_the_cut_back(world: World) -> None:
     busy, silent = await two_shards(world)
     await world.put(3, key=silent)
-    for _ in range(60):
-        await world.put(1, key=busy)
-        world.local.clock.advance(10 * MINUTE_S)
+    await one_each_ten_minutes(world, busy, 60)
     await world.put(3, key=silent)
     world.local.clock.advance(MINUTE_S)
     planner = await begun(world)
     batches = await world.drain(planner)
     assert_exact(world, batches)
-    newest = -1
-    for batch in batches:
-        fresh = sorted(int(row.data[:8]) for row in batch)
-        assert fresh[0] > newest
-        newest = fresh[-1]
+    assert_in_step(batches)
 
 
 async def test_children_behind_a_silence_are_waited_for(world: World) -> None:
     await world.create(1)
     await world.put(5)
     await world.split(0)
-    left, right = "key-0", next(f"key-{n}" for n in range(1, 100) if hash_half(f"key-{n}") != hash_half("key-0"))
-    for _ in range(30):
-        await world.put(1, key=left)
-        world.local.clock.advance(10 * MINUTE_S)
+    left, right = key_of_each_half()
+    await one_each_ten_minutes(world, left, 30)
     await world.put(1, key=right)
     world.local.clock.advance(MINUTE_S)
     planner = await begun(world)
     batches = await world.drain(planner)
     assert_exact(world, batches)
-    newest = -1
-    for batch in batches:
-        fresh = sorted(int(row.data[:8]) for row in batch)
-        assert fresh[0] > newest
-        newest = fresh[-1]
+    assert_in_step(batches)
 
 
 def test_the_wait_is_for_those_that_move_and_has_an_end() -> None:

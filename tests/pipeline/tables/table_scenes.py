@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from failing import failure
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
@@ -74,16 +75,7 @@ class Scene:
     ) -> str:
         """A query over all files that are there, in its checkpoint directory; what it failed of."""
         source = self.spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1).json(str(self.folder / stream))
-        writing = source.writeStream.foreachBatch(write)
-        place = str(self.folder / (checkpoint or f"checkpoint-{stream}"))
-        query = writing.option("checkpointLocation", place).trigger(availableNow=True).start()
-        try:
-            query.awaitTermination()
-            return ""
-        except Exception as error:
-            return str(error)
-        finally:
-            query.stop()
+        return failure(source, write, self.folder / (checkpoint or f"checkpoint-{stream}"))
 
     def forget(self, *numbers: int, offsets: bool = False, stream: str = "in") -> None:
         """Take entries out of the checkpoint directory: as if the driver had died before it wrote them."""
