@@ -148,7 +148,7 @@ class Share:
         self._reserve(0)
 
     def change(self, held_bytes: int) -> None:
-        """So much more is held (less: below 0)."""
+        """The shard holds so many bytes more; below 0: so many less."""
         before = self._beyond
         self.held += held_bytes
         if not self._has_left:

@@ -49,13 +49,13 @@ class StreamFacts(NamedTuple):
 
 
 class ReadPage(NamedTuple):
-    """Some records of a shard that follow each other; none is possible, also where more are to come."""
+    """Some records of a shard that follow each other. A page may have no record, also where more records follow."""
 
     records: Sequence[RawRecord]
     millis_behind_latest: int | None
     """How old the shard's newest record is at the page's end; 0 at the tip. None: not told."""
     next_iterator: str | None = None
-    """GetRecords: for the next page. None: the shard has ended."""
+    """GetRecords: the iterator for the next page. None: the shard has ended."""
     continuation: str | None = None
     """SubscribeToShard: the sequence number after which another subscription goes on. None: the shard has ended."""
     children: tuple[ChildShard, ...] = ()

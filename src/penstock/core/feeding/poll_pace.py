@@ -41,17 +41,19 @@ class PollTimes:
     """How often to call. Some of the shard's five calls are left to others: a worker that warms up, a console."""
 
     interval_s: float = 0.24
-    """Between two calls while records come: they are handed out within a quarter of a second."""
+    """The time between two calls while records come: they are handed out within a quarter of a second."""
     idle_interval_s: float = 1.0
-    """Between two calls at the tip of a shard that is silent; reached after some empty answers."""
+    """The time between two calls at the tip of a shard that is silent; it is reached after some empty answers."""
     idle_growth: float = 1.5
-    """By so much the interval grows with each empty answer at the tip."""
+    """The interval is multiplied by this with each empty answer at the tip."""
     backoff_max_s: float = 10.0
     """The longest pause after refusals or failures."""
     calls_per_s_min: float = 0.4
     """A reader whose calls are refused sends fewer, to this rate: none is ever pushed aside altogether."""
     records_max: int = RECORDS_MAX
-    """Of one answer; AWS takes 1 to 10,000. Fewer where a page's memory counts, not its price."""
+    """How many records one call asks for: AWS takes 1 to 10,000. Ask for fewer where the memory of a page matters more
+    than the price of calls.
+    """
 
     def __post_init__(self) -> None:
         names = ("interval_s", "idle_interval_s", "backoff_max_s", "calls_per_s_min")

@@ -29,7 +29,7 @@ NEAR_TIP_MS = 60_000
 
 
 class Meaning(enum.Enum):
-    """Of a page without records."""
+    """What a page without records means."""
 
     END = "end"
     TIP = "tip"

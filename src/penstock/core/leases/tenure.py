@@ -90,7 +90,7 @@ class Settled:
     checkpoint: Checkpoint
     at_once: bool = False
     commit: bool = False
-    """Also when a prepared checkpoint is stored, which this removes. Without it progress waits until there is none."""
+    """True: store it also while a prepared checkpoint is pending, which this removes. False: it waits until none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ class Tenure:
         return self.base_s + self.times.failover_s - self.times.margin_s
 
     def may_deliver(self, now_s: float) -> bool:
-        """To be asked before each delivery."""
+        """True while records may be delivered. The reader asks before each delivery."""
         return self.state is State.HELD and now_s < self.fence_s
 
     @property

@@ -226,7 +226,7 @@ class Book(Generic[R]):
         return sorted(found)[:positions_max]
 
     def new_ticket(self, page: Page[Any], places: Sequence[int]) -> Ticket:
-        """For records that were never handed out."""
+        """Make a ticket for records that were never handed out."""
         return Ticket(page, places, serial=next(self._tickets))
 
 

@@ -167,7 +167,7 @@ class KeyQueue:
         return any(self._fills(run.page, run.places[run.at]) for run in runs)
 
     def _fills(self, page: Page[Any], place: int) -> bool:
-        """Of the next place of a key."""
+        """True when the next place of a key lies before records that were handed out, or continues a split record."""
         return (page.number, place) < self._furthest or page.continues(place)
 
     def _next_of(self, lane: _Lane, records_max: int) -> Ticket | None:

@@ -22,7 +22,7 @@ class Chain(Generic[R]):
         self._head: Page[R] | None = None
         self._tail: Page[R] | None = None
         self.records = 0
-        """All that ever came."""
+        """How many records have come so far."""
 
     @property
     def end(self) -> Checkpoint:

@@ -24,7 +24,9 @@ class Riding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Every:
-    """Also whenever so many records were settled since the last one, or so many seconds have passed with any."""
+    """Checkpoints also go when so many records were settled since the last one, or when so many seconds have passed
+    since it and any record was settled.
+    """
 
     records: int | None = None
     seconds: float | None = None
@@ -37,7 +39,9 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Also whenever there is something new, one write at a time: a crash repeats what is unsettled and little else."""
+    """Checkpoints also go whenever a record was settled, one write at a time: a crash repeats what is unsettled and
+    little else.
+    """
 
 
 Cadence: TypeAlias = Riding | Every | Prompt

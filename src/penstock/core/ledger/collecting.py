@@ -22,15 +22,15 @@ class Handed(Protocol[R_co]):
 
     @property
     def ticket(self) -> Any:
-        """By what they are settled; hashable."""
+        """The ticket with which the ledger settles them; it is hashable."""
 
     @property
     def places(self) -> Sequence[int]:
-        """Which of the ticket's each record is."""
+        """The place of each record, in the order of `records`."""
 
     @property
     def records(self) -> Sequence[R_co]:
-        """In their order."""
+        """The records, in the order of the shard."""
 
 
 class Collected(Generic[R]):
@@ -53,22 +53,22 @@ class Collected(Generic[R]):
 
     @property
     def records(self) -> list[R]:
-        """Each once, also where one was handed out again while it waited here."""
+        """Each record once, also where one was handed out again while it waited here."""
         return [record for record, _, _ in self._entries.values()]
 
     def places(self) -> dict[Any, list[int]]:
-        """Where they are in their deliveries, by ticket."""
+        """The places of the records, by the ticket of their delivery."""
         found: dict[Any, list[int]] = {}
         for _, ticket, place in self._entries.values():
             found.setdefault(ticket, []).append(place)
         return found
 
     def tickets(self) -> Iterator[Any]:
-        """Of each record."""
+        """The ticket of each record."""
         return (ticket for _, ticket, _ in self._entries.values())
 
     def keep(self, wanted: Callable[[Any], bool]) -> None:
-        """Let those go whose tickets are not wanted."""
+        """Drop the records whose tickets are not wanted."""
         self._entries = {name: entry for name, entry in self._entries.items() if wanted(entry[1])}
 
     def ack(self, ledger: Ledger[Any]) -> bool:
@@ -78,7 +78,7 @@ class Collected(Generic[R]):
 
 
 class Collector(Generic[R]):
-    """What is not enough yet. The ledger bounds it: it holds what is out, and nothing else."""
+    """Collections that are not complete yet. The ledger bounds them: they hold only records that are out."""
 
     __slots__ = ("_age_s", "_groups", "_key_of", "_name_of", "_records")
 
@@ -124,11 +124,11 @@ class Collector(Generic[R]):
         return complete
 
     def due(self, now_s: float) -> list[Collected[R]]:
-        """Those that are old enough."""
+        """The collections that are old enough."""
         return [self._groups.popitem(last=False)[1] for _ in range(len(self._groups)) if self.next_at_s() <= now_s]
 
     def flush(self, wanted: Callable[[Collected[R]], bool] | None = None) -> list[Collected[R]]:
-        """All that there is, complete or not; or of that what is wanted."""
+        """All collections, complete or not; with ``wanted``, those for which it is true."""
         groups = [group for group in self._groups.values() if wanted is None or wanted(group)]
         for group in groups:
             del self._groups[group.key]

@@ -38,17 +38,17 @@ class Deduplicate:
     is handed out, and an event says so.
     """
     window_s: float = 300.0
-    """By the time of arrival, between a record and the last one with its key."""
+    """A record is a duplicate when the last one with its key arrived at most so many seconds before it."""
     wait: bool = False
     """When a shard comes from a worker that died, or whose deadline came first, its window is read again. True: nothing
     is handed out before; False: at once, and duplicates may be among what comes until then.
     """
     keys_max: int = 1_000_000
-    """Of one shard. At a bound the oldest keys are forgotten: an event says so."""
+    """How many keys of one shard are remembered. At a bound the oldest keys are forgotten, and an event says so."""
     bytes_max: int = 256 * 1024 * 1024
-    """Of one shard's keys, with their book-keeping."""
+    """The memory that the keys of one shard may take, with their book-keeping."""
     skew_s: float = 10.0
-    """By so much may arrival times go back from one record to the next."""
+    """Arrival times may go back by so much from one record to the next."""
 
     def __post_init__(self) -> None:
         if min(self.window_s, self.keys_max, self.bytes_max) <= 0 or self.skew_s < 0:

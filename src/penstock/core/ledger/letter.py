@@ -49,9 +49,9 @@ class Letter:
     partition_key: str | None = None
     explicit_hash_key: int | None = None
     data: bytes | None = None
-    """The record's. None: this letter is not to hold it."""
+    """The record's data. None: this letter does not hold it."""
     left_out_bytes: int = 0
-    """Of data that did not fit into where the letter was to go."""
+    """The size of data that is too large for the place where dead letters go, and was left out."""
 
     def without_data(self, *, left_out: bool = False) -> Letter:
         """The same without what the record holds; ``left_out``: as it did not fit."""

@@ -48,9 +48,9 @@ class Held:
         """``share``: the shard's share of its consumer's buffer, which hears of each change in bytes."""
         self._share = share
         self.records = 0
-        """Not settled yet, whether handed out or not."""
+        """How many records are not settled yet, handed out or not."""
         self.held_bytes = 0
-        """Of all records that are still kept; at most a page's settled records are among them."""
+        """The bytes of all records that are still kept. Settled ones are among them until their page lets them go."""
 
     @property
     def waits(self) -> bool:
@@ -58,7 +58,7 @@ class Held:
         return self._share is not None and self._share.waits
 
     def change(self, held_bytes: int) -> None:
-        """So many bytes more are kept (less: below 0)."""
+        """The pages keep so many bytes more; below 0: so many less."""
         self.held_bytes += held_bytes
         if self._share is not None:
             self._share.change(held_bytes)
@@ -149,7 +149,7 @@ class Page(Generic[R]):
         return index if index < len(places) and places[index] == place else -1
 
     def is_settled(self, place: int) -> bool:
-        """True when it is."""
+        """True when the record is settled."""
         index = self.index_of(place)
         return index < 0 or (self.flags is not None and self.flags[index] == 1)
 

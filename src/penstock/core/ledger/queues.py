@@ -20,7 +20,7 @@ class Tickets(Protocol):
     """What a queue needs of the book."""
 
     def new_ticket(self, page: Page[Any], places: Sequence[int]) -> Ticket:
-        """For records that were never handed out."""
+        """Make a ticket for records that were never handed out."""
 
     def mine(self, ticket: Ticket) -> Sequence[int]:
         """The records that are not settled and are with this ticket, rising."""
@@ -33,8 +33,8 @@ class Queue(Protocol):
     """Holds what is to be handed out. ``take`` gives a ticket that was not handed out before, or one that waits."""
 
     filling: bool
-    """True: nothing is taken that lies behind all that was taken, only what lies between, and the further parts of a
-    record: it is settled only when all of them are.
+    """True: no record is taken that lies behind all that were taken. Only records that lie between are taken, and the
+    further parts of a record that was begun: a record is settled only when all of its parts are.
     """
 
     def add(self, page: Page[Any]) -> None:
@@ -88,7 +88,7 @@ class _Fresh:
         return count
 
     def take_rest(self, records_max: int) -> Ticket | None:
-        """Only those."""
+        """Hand out only the parts that `rest` counts."""
         rest = self.rest()
         return self.take(min(rest, records_max)) if rest else None
 

@@ -70,7 +70,7 @@ class Retry:
     give_up_after_s: float | None = None
     """When nothing was settled and all that failed was transient for so long, the shard is given up. None: never."""
     cool_down_s: float = 60.0
-    """For how long this worker leaves it alone then."""
+    """For how long this worker leaves a shard alone that it gave up."""
 
     def __post_init__(self) -> None:
         given = {"then": self.then, "transient": self.transient}

@@ -19,13 +19,13 @@ class Where(Enum):
     """Where the records of a ticket are."""
 
     QUEUED = "queued"
-    """Not handed out yet."""
+    """The records were not handed out yet."""
     OUT = "out"
-    """With a caller."""
+    """A handler has them."""
     WAITING = "waiting"
-    """To be handed out again."""
+    """They wait to be handed out again."""
     BURYING = "burying"
-    """A dead letter that is not known to be written."""
+    """They become dead letters that are not known to be written yet."""
 
 
 class Ticket:
@@ -39,29 +39,29 @@ class Ticket:
     def __init__(self, page: Page[Any], places: Sequence[int], *, serial: int, root: Ticket | None = None) -> None:
         self.page = page
         self.places = places
-        """Those that it was made with; rising."""
+        """The places that the ticket was made with, rising."""
         self.serial = serial
         self.left = len(places)
-        """Not settled, and still with this ticket."""
+        """How many of its records are not settled and still with this ticket."""
         self.where = Where.QUEUED
         self.root = self if root is None else root
-        """The one that they were handed out with first."""
+        """The ticket that the records were handed out with first."""
         self.unsettled = len(places)
-        """Of a root: not settled, with whatever ticket they are."""
+        """Of a root: how many of its records are not settled, with this ticket or with a later one."""
         self.attempt: int = 0 if root is None else root.attempt
         """How often the records were handed out."""
         self.tries = 0
-        """How often they failed as they are now: not counting larger batches that they were in."""
+        """How often the records failed as the batch that they are now. Failures of larger batches do not count."""
         self.halved = False
         """True when they are a part of a batch that failed."""
         self.first_at_s: float = 0.0 if root is None else root.first_at_s
         """When they were handed out first."""
         self.due_s = 0.0
-        """While waiting: not before this."""
+        """While the records wait: they are not handed out before this time."""
         self.remind_at_s = 0.0
-        """Of a root: when it is reported as not settled."""
+        """Of a root: when its unsettled records are reported."""
         self.put_off = False
-        """True when a handler put the records off, or gave them up, or failed; since then or before."""
+        """True when a handler put the records off, gave them up, or failed, with this ticket or an earlier one."""
         self.redelivered = 0
         """Of a root: how often it was handed out again because it was not settled in time."""
         self.key: object = None
