@@ -55,13 +55,17 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     region: str | None = None
-    """None: AWS_REGION, AWS_DEFAULT_REGION, or the profile's."""
+    """The AWS region. None: that of AWS_REGION, AWS_DEFAULT_REGION, or the profile."""
     endpoint_url: str | None = None
-    """Instead of AWS's own; None: as AWS_ENDPOINT_URL_KINESIS, AWS_ENDPOINT_URL or the profile say."""
+    """The endpoint to call in place of AWS's own. None: as AWS_ENDPOINT_URL_KINESIS, AWS_ENDPOINT_URL or the profile
+    say.
+    """
     profile: str | None = None
-    """Of ~/.aws/config and ~/.aws/credentials; None: AWS_PROFILE."""
+    """The profile of ~/.aws/config and ~/.aws/credentials to use. None: the one that AWS_PROFILE names."""
     credentials: Credentials | None = None
-    """Used as they are. None: environment, profile, container, instance, in the SDK's order; refreshed in time."""
+    """Credentials that are used as they are. None: they come from the environment, the profile, the container or the
+    instance, in the SDK's order, and are refreshed in time.
+    """
     role_arn: str | None = None
     """A role that the credentials assume first."""
     role_session_name: str | None = None
@@ -71,50 +75,56 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
     sts_endpoint_url: str | None = None
     """Where the role is assumed; None: AWS's own in the region."""
     use_fips: bool | None = None
-    """AWS's endpoints that keep to FIPS 140; None: as AWS_USE_FIPS_ENDPOINT or the profile say."""
+    """True: call AWS's endpoints that keep to FIPS 140. None: as AWS_USE_FIPS_ENDPOINT or the profile say."""
     connect_timeout_s: float = 5.0
-    """For a connection: TCP, TLS, and a proxy's tunnel."""
+    """How long a connection may take to open: TCP, TLS, and a proxy's tunnel."""
     read_timeout_s: float = 30.0
-    """Longest silence of the service inside one answer."""
+    """How long the service may be silent inside one answer."""
     attempt_timeout_s: float = 60.0
-    """Longest time of one attempt, from its request's first byte to its answer's last. Subscriptions have none."""
+    """How long one attempt may take, from its request's first byte to its answer's last. Subscriptions have no such
+    bound.
+    """
     keepalive_s: float = 20.0
     """An idle connection is closed after this time: before the service or a balancer does it (Kinesis:
     minutes).
     """
     connections_max: int = 64
-    """Calls at a time by HTTP/1.1, and HTTP/2 connections to one endpoint; further requests wait. Subscriptions by
-    HTTP/1.1 each have a connection of their own beside these.
+    """How many calls may be under way by HTTP/1.1, and how many HTTP/2 connections may be open to one endpoint; further
+    requests wait. Subscriptions by HTTP/1.1 each have a connection of their own beside these.
     """
     answer_bytes_max: int = 64 * MIB
     """A longer answer is refused. GetRecords returns up to 10 MiB of data, some 14 MiB as JSON."""
     ca_bundle: str | None = None
-    """File or folder of CA certificates, instead of the system's; also read from AWS_CA_BUNDLE."""
+    """A file or folder of CA certificates that is used in place of the system's. None: what AWS_CA_BUNDLE names, if it
+    is set.
+    """
     verify: bool = True
     """False accepts any TLS certificate: for local tests only."""
     user_agent_tag: str = ""
-    """Is added to the User-Agent header, for AWS's logs."""
+    """A text that is added to the User-Agent header, for AWS's logs."""
     cbor: bool = True
     """Put large records as CBOR, as the AWS SDK for Java does: a quarter fewer bytes than base64 in JSON. An endpoint
     that does not understand it (some emulators) is noticed, and gets JSON.
     """
 
     http2: Literal["off", "subscriptions", "all"] = "off"
-    """What goes by HTTP/2, many requests over one connection: SubscribeToShard, or ``"all"`` requests. Needs
-    ``pip install 'penstock[http2]'``. A service that does not choose it (ALPN) is asked by HTTP/1.1.
+    """Which requests go by HTTP/2, many over one connection: none, SubscribeToShard, or ``"all"``. It needs
+    ``pip install 'penstock[http2]'``. A service that does not choose HTTP/2 (ALPN) is asked by HTTP/1.1.
     """
     http2_cleartext: bool = False
     """Speak HTTP/2 also without TLS, to an ``http://`` endpoint that is known to understand it and not behind a proxy.
     Otherwise such an endpoint is asked by HTTP/1.1.
     """
     http2_window_bytes: int = MIB
-    """Of each answer that arrives in parts so much may wait to be taken; then the service holds that one back."""
+    """How much of an answer that arrives in parts may wait for the caller; then the service holds that answer back."""
     http2_streams_max: int = 100
-    """Requests at a time over one HTTP/2 connection, if the service does not allow fewer. Further ones open another."""
+    """How many requests go over one HTTP/2 connection at a time, if the service does not allow fewer. Further requests
+    open another connection.
+    """
     http2_ping_interval_s: float = 10.0
     """An HTTP/2 connection with requests under way that was silent for so long is asked for a sign of life."""
     http2_ping_timeout_s: float = 10.0
-    """It is given up when none comes within this time: all its requests fail."""
+    """A connection that gives no sign of life within this time is given up: all its requests fail."""
 
     def __post_init__(self) -> None:
         faults = [
@@ -209,15 +219,15 @@ class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
     coordinator_table: str | None = None
     metrics_table: str | None = None
     """Where KCL workers of 3.0 to 3.4 keep their rows; None: the lease table's name with ``-CoordinatorState`` and
-    ``-WorkerMetricStats``. They are never made here.
+    ``-WorkerMetricStats``. Penstock never makes these tables.
     """
     wire: WireSettings | None = None
-    """How to reach the tables; None: as the stream."""
+    """How to reach the tables. None: in the same way as the stream."""
     read_capacity_units: int | None = None
     write_capacity_units: int | None = None
-    """Both: provisioned capacity, for each table and the index. None: billed by request."""
+    """The provisioned capacity of each table and of the index; give both. None: AWS bills the tables by request."""
     tags: dict[str, str] = {}
-    """For both tables."""
+    """Tags that both tables are made with."""
     owner_index: bool = False
     """Also add the index by owner that workers of the KCL 3.x need to a table that is there without it. A new table has
     it in any case.
@@ -225,10 +235,10 @@ class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
     deletion_protection: bool = False
     """True: tables that Penstock makes cannot be deleted before an administrator switches this off at the table."""
     make_timeout_s: float = 600.0
-    """For the tables to become active."""
+    """How long the tables may take to become active after they were made."""
     answer_timeout_s: float = 2.0
-    """For a write. A consumer waits at most a fifth of its failover time: that leaves room for repetitions before the
-    fence falls.
+    """How long the answer to a write is waited for. A consumer waits at most a fifth of its failover time: that leaves
+    room for repetitions before the fence falls.
     """
 
     def __post_init__(self) -> None:

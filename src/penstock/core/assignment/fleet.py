@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.core.assignment.views import LeaseView
 
 REPORT_INTERVAL_S = 30.0
-"""Between the writes of a worker's metrics row, by default (``workerMetricsReporterFreqInMillis``)."""
+"""The time between two writes of a worker's metrics row, by default (``workerMetricsReporterFreqInMillis``)."""
 CLOCKS_APART_MAX_S = 300.0
 """How far another machine's clock is believed to be off at most, when a metrics row is seen for the first time."""
 

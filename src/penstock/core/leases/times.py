@@ -15,11 +15,11 @@ class LeaseTimes:
     failover_s: float = FAILOVER_S
     """A lease whose counter has not moved for longer may be taken."""
     renew_interval_s: float = FAILOVER_S / 2
-    """From one confirmed write of an owner to the next."""
+    """The time from one confirmed write of an owner to the next."""
     margin_s: float = FAILOVER_S / 20
     """An owner stops delivering as much earlier: for clocks that do not run alike, and a delivery under way."""
     retry_s: float = FAILOVER_S / 40
-    """Until a write whose outcome is unknown is repeated."""
+    """The time after which a write whose outcome is unknown is repeated."""
     unconfirmed_max_s: float = FAILOVER_S * 2
     """A tenure without a confirmed write for as long is over, even if no other worker is known to have the lease."""
 

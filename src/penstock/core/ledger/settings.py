@@ -26,7 +26,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Nothing more of the shard is handed out, and ShardStoppedError is raised where records are asked for."""
+    """Nothing more of the shard is handed out, and the program that asks for its records gets a ShardStoppedError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +55,20 @@ class Retry:
     the record that fails is alone.
     """
     halve: bool = True
-    """False: a batch is tried again as a whole, and shares its fate."""
+    """False: a batch that failed is not halved. It is tried again as a whole, and all its records meet ``then``."""
     tries_max: int | None = 3
-    """A record that failed so often while it was alone (or a batch that is not halved) meets ``then``. What it was
-    handed out for before, in a larger batch or behind a record that failed, does not count. None: never.
+    """A record that failed so often while it was alone (or a batch that is not halved) meets ``then``. Tries in a
+    larger batch, or behind a record that failed, do not count. None: it is tried for ever.
     """
     base_s: float = 0.2
     cap_s: float = 30.0
     """Tries are a random time apart: from 0 to base_s · 2ⁿ after n failures, at most cap_s."""
     then: LastResort = field(default_factory=DeadLetters)
-    """What becomes of it then."""
+    """What becomes of a record whose tries are used up."""
     transient: tuple[type[BaseException], ...] = ()
     """Errors that no record is to blame for (a database that is down): the batch is tried again as it is, for ever."""
     give_up_after_s: float | None = None
-    """When nothing was settled and all that failed was transient for so long, the shard is given up. None: never."""
+    """The shard is given up when for so long no record was settled and all failures were transient. None: never."""
     cool_down_s: float = 60.0
     """For how long this worker leaves a shard alone that it gave up."""
 
@@ -89,7 +89,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Only say so, each time that the deadline passes."""
+    """Only an event tells it, each time that the deadline passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class ByKey:
     """Each delivery is of one partition key, and of a key there is one at a time: order per key, keys side by side."""
 
     slots_max: int = 16
-    """Deliveries that are out at the same time."""
+    """How many deliveries are out at the same time."""
 
     def __post_init__(self) -> None:
         _check({"slots_max": self.slots_max})
@@ -149,17 +149,19 @@ class LedgerSettings:
     settle_deadline_s: float = 300.0
     """A record that is not settled so long after it was handed out first is reported, and ``stalled`` acts."""
     stalled: StallPolicy = field(default_factory=Warn)
-    """What is done about such records."""
+    """What is done about records that are not settled within ``settle_deadline_s``."""
     records_max: int = 100_000
-    """No more is fetched while so many records are not settled, handed out or not."""
+    """Nothing more is fetched while so many records are not settled, handed out or not."""
     bytes_max: int = 64 * MIB
-    """Nor while the records that one shard keeps take so much memory: their data, and what Python needs for each of
-    them (some 300 bytes). `WorkerSettings.buffer_bytes_max` is the bound of all shards together.
+    """Nothing more is fetched while the records that one shard keeps take so much memory: their data, and what Python
+    needs for each of them (some 300 bytes). `WorkerSettings.buffer_bytes_max` is the bound of all shards together.
     """
     repeat_records_max: int = 1_000_000
-    """Nor while so many lie behind the oldest unsettled one: a crash would repeat them."""
+    """Nothing more is fetched while so many records lie behind the oldest unsettled one: a crash would repeat them."""
     full_after_s: float = 5.0
-    """A caller that asks for records and gets none for so long, because what it has is at the bound, is told."""
+    """An event tells it when the program asks for records and gets none for so long, because those that it has not
+    settled are at a bound.
+    """
     latest_wins: bool = False
     """The newest settlement counts for all records before it; those that were not settled are reported as skipped."""
     letter_backoff_s: float = 0.5
