@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import http.client
 import importlib
 import json
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -16,6 +19,8 @@ from botocore.exceptions import ClientError
 from rawhttp import SIGNED, Wire, call_bytes, request_bytes
 
 from penstock.local.embedded import LocalKinesis
+from penstock.local.server import LocalServer
+from penstock.local.settings import LocalSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,6 +207,21 @@ def test_it_can_be_started_again() -> None:
         with local, Wire(port_of(local)) as wire:
             assert wire.call(call_bytes("ListStreams", {})).status == 200
     local.stop()
+
+
+@pytest.mark.parametrize("rounds", range(5))
+async def test_a_connection_that_is_accepted_while_it_stops_is_closed(rounds: int) -> None:
+    """Between the socket that is accepted and the connection that is made, the loop goes round a few times."""
+    loop = asyncio.get_running_loop()
+    server = LocalServer(LocalSettings(port=0))
+    await server.start()
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.setblocking(False)
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        await server.stop()
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(loop.sock_recv(client, 1), 10) == b""
 
 
 def test_the_environment_leads_any_sdk_here(kinesis_endpoint: str, local_kinesis: LocalKinesis) -> None:

@@ -76,7 +76,7 @@ def test_a_new_directory_goes_on_behind_what_was_committed(spark: SparkSession, 
         query.processAllAvailable()  # the source was asked what comes next: so the batch is committed
     finally:
         query.stop()  # Spark ends the source's process by a signal: it writes what is missing
-    # Which does so on its own, when Spark has gone on: whoever looks at the leases before begins at those of before.
+    # Which does so on its own, when Spark has gone on: a query that looks at the leases earlier begins at the former.
     done = {shard_id: rows[-1].sequence_number for shard_id, rows in by_shard(first.all_rows()).items()}
     until(lambda: {key: reached(row) for key, row in leases(stream).items()} == done)
     assert {one.owner for one in leases(stream).values()} == {None}

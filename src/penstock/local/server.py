@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from penstock.local.tls import Tls
 
 LISTEN_BACKLOG = 512
+ACCEPT_ROUNDS = 5
+"""How often asyncio's loop goes round, and once more, between a connection that is accepted and one that is made."""
 _FOREIGN = msgspec.json.encode(
     {
         "__type": "AccessDeniedException",
@@ -185,10 +187,21 @@ class LocalServer:
             rest.push_async_callback(self.neighbours.close)
             if self._server is not None:
                 server, self._server = self._server, None
+                await self._accept_no_more(server)
                 server.close()
                 for connection in list(self._connections):
                     connection.shut()
                 await server.wait_closed()
+
+    async def _accept_no_more(self, server: asyncio.Server) -> None:
+        """Let connections be made that were accepted just now: a server that is closed meanwhile forgets them, and
+        they stay open.
+        """
+        loop = asyncio.get_running_loop()
+        for listening in server.sockets:
+            loop.remove_reader(listening.fileno())
+        for _ in range(ACCEPT_ROUNDS):
+            await asyncio.sleep(0)
 
 
 def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[float], None], seconds: float) -> None:
