@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 60.0
 LOOK_S = 0.1
 STEADY_S = 1.5
-"""So long each worker has delivered its shards, and nobody else's, when a fleet counts as balanced."""
+"""A fleet counts as balanced when each worker has delivered its own shards, and no others, for so long."""
 
 _applications = count(1)
 

@@ -246,7 +246,7 @@ def percentile(ascending: list[float], percent: float) -> float:
     return ascending[max(0, math.ceil(len(ascending) * percent / 100) - 1)]
 
 
-# --- nobody answers -------------------------------------------------------------------------------------
+# --- the service does not answer ------------------------------------------------------------------------
 
 STALL_S = 60.0
 STALL_RATE_PER_S = 40_000.0

@@ -4,9 +4,9 @@
 
     python -m examples.cluster job.toml
 
-A master and two workers run until the job ends, or Ctrl-C. What the job reports is printed, line by line, and who runs
-under which number, whenever that changes: kill -9 any of them. A worker or a driver that is gone is started again, as a
-supervisor would.
+A master and two workers run until the job ends, or Ctrl-C. The program prints what the job reports, line by line, and
+which process runs under which number, whenever that changes: kill -9 any of them. It starts a worker or a driver that
+is gone again, as a supervisor would.
 """
 
 from __future__ import annotations

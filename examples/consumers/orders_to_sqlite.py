@@ -68,7 +68,7 @@ def main() -> None:
         arguments.stream,
         application="orders-to-sqlite",
         leases=SqliteLeaseTable(arguments.database),
-        # All on one machine: who is silent for three seconds is dead.
+        # All workers run on one machine, so one that is silent for three seconds is dead.
         settings=WorkerSettings(start_at=StartAt.TRIM_HORIZON, failover_s=3.0),
     ) as consumer:
         consumer.close_on_signals()

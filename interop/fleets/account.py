@@ -1,4 +1,4 @@
-"""Who delivered what, when: from the workers' lines. Moves between workers, what arrived twice, what is missing."""
+"""Which worker delivered what, when, by the workers' lines: moves between workers, what came twice, what is missing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Move:
     gap_ms: int
     """From the last delivery before the taker's first one, to that, less the giver's median spacing."""
     duplicates: int
-    """Records that the taker delivered, and somebody before."""
+    """Records that the taker delivered, and another worker before it."""
     late: int
     """Records that the giver delivered after the taker had begun: two readers."""
     late_ms: int

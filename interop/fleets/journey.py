@@ -26,7 +26,7 @@ STEP_DEADLINE_S = 120.0
 DRAIN_DEADLINE_S = 60.0
 LOOK_INTERVAL_S = 0.1
 SILENT_MS = 1500
-"""Who has delivered nothing of a shard for so long is not taken for its reader."""
+"""A worker that has delivered nothing of a shard for so long is not taken for its reader."""
 
 KCL_SETTINGS: dict[str, object] = {
     "lease.failoverTimeMillis": int(FAILOVER_S * 1000),
@@ -188,7 +188,7 @@ class Journey:
     # --- what came of it ------------------------------------------------------------------------
 
     def finish(self) -> dict[str, Any]:
-        """Stop writing, wait until all has arrived, stop everybody; the figures of the journey."""
+        """Stop writing, wait until all has arrived, stop all workers; returns the figures of the journey."""
         written = self.writer.stop()
         self.until("all arrived", lambda: not self.account.missing(written), deadline_s=DRAIN_DEADLINE_S)
         self.stop(*(worker.name for worker in self.workers.values() if worker.is_running))

@@ -27,7 +27,7 @@ def say(event: str, **more: Any) -> None:
 
 
 def halt_without_input() -> None:
-    """Whoever started this process is gone: so is it."""
+    """End this process when the one that started it is gone."""
     while os.read(0, 1024):  # not sys.stdin, whose lock would be missed when this process ends by itself
         pass
     os._exit(3)

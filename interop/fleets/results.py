@@ -13,7 +13,7 @@ HEAD = ("what was done", "shard from", "to", "moves", "gap median s", "gap max s
 
 
 def table(results: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """A table for each journey: its moves, by what was done and who gave to whom."""
+    """A table for each journey: its moves, by what was done, from which worker and to which."""
     for result in results:
         yield ""
         if "moves" not in result:

@@ -61,7 +61,7 @@ class TableWatch:
                     pages = self._dynamodb.get_paginator("scan").paginate(TableName=self._table, ConsistentRead=True)
                     rows = [row for page in pages for row in page["Items"]]
                 except self._dynamodb.exceptions.ResourceNotFoundException:
-                    continue  # nobody has made it yet
+                    continue  # no worker has made it yet
                 self.look(rows)
         except BaseException as fault:
             self._fault = fault
@@ -106,7 +106,7 @@ class TableWatch:
         }
 
     def owners(self) -> dict[str, str | None]:
-        """Of the leases that have not ended: who reads."""
+        """The owner of each lease that has not ended."""
         return {key: seen.actual_owner for key, seen in list(self.leases.items()) if not seen.checkpoint.is_end}
 
 
