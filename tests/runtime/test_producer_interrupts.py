@@ -224,6 +224,38 @@ async def test_a_withdrawal_that_is_interrupted_at_any_moment(options: dict[str,
     assert at > 30
 
 
+@QUIET
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_a_first_listing_that_is_interrupted_at_any_moment(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no fault of the records: all that were taken are written."""
+    monkeypatch.setattr("penstock.runtime.shard_follower.REFRESH_MIN_S", 0.001)
+    at, reached = 0, "-"
+    while reached:
+        sink, handles = MemorySink(), list[Any]()
+
+        async def main(sink: MemorySink = sink, handles: list[Any] = handles) -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: None)
+            producer = Producer[OutRecord](sink, options=ProducerOptions(**OPTIONS))
+            for number in range(4):
+                with contextlib.suppress(InterruptedByTestError):
+                    handles.append((number, producer.put_nowait(record(number))))
+            with contextlib.suppress(InterruptedByTestError):
+                await producer.flush()
+            await producer.close()
+
+        interruption = InterruptedAt(at)
+        with contextlib.suppress(InterruptedByTestError):
+            interruption.run(lambda main=main: asyncio.run(main()))
+        reached = interruption.reached
+        if "close" not in reached and "_end" not in reached and "_leave" not in reached:
+            for number, handle in handles:
+                assert handle.done(), reached
+                assert isinstance(handle.chunk.outcomes[handle.index], PutResult), reached
+                assert sink.written[b"%d" % number], reached
+        at += step
+    assert at > 300
+
+
 class OnceInterrupted(MemorySink):
     """A signal comes while the first entry is made."""
 

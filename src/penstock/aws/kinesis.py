@@ -368,7 +368,8 @@ class KinesisClient:
                 f"PutRecords to {stream}: {len(answer.records)} results came for {len(entries)} entries"
             )
         numbers = "".join([one.sequence_number or "" for one in answer.records])  # all at once, as there are many
-        if numbers and not numbers.isdecimal():
+        # Of bytes, as text asks a table of all Unicode for each character: that took a fifth of a producer's time.
+        if numbers and not (numbers.isascii() and numbers.encode().isdigit()):
             raise TransportError(f"PutRecords to {stream}: a result's sequence number is no decimal number")
         return answer
 

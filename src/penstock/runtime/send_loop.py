@@ -473,11 +473,11 @@ class SendLoop:
     def _begin(self) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is None:
-            self._loop = loop
             if self._call_soon is None:
                 self._call_soon = loop.call_soon
             self._timer = loop.call_later(EXPIRY_CHECK_S, self.pump)
-            self._follower.begin(loop)
+            self._follower.go_on(loop)
+            self._loop = loop  # at last: where a signal handler raises before, all of this is done again
         elif self._loop is not loop:
             raise RuntimeError("a producer belongs to the event loop of its first use: make one per loop")
 

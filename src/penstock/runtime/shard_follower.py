@@ -50,20 +50,20 @@ class ShardFollower:
         self._asked = asyncio.Event()
         self._hurried = asyncio.Event()
         self._without = False
+        self._is_odd = False
+        """True when the last listing raised what is no error of ours."""
         self._task: asyncio.Task[None] | None = None
         self._listing: asyncio.Future[None] | None = None
         self._listed_at_s = float("-inf")
         self.refusal: str | None = None
         """Why nothing can be put, as somebody has to do something about it first; None: it can, or may soon."""
 
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Follow from now on."""
-        self._task = loop.create_task(self._follow())
-
     def go_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Follow again, if the program has cancelled this with all tasks that it found, or a signal handler raised."""
-        if self._task is not None and self._task.done():
-            self.begin(loop)
+        """Follow, also again: the program may have cancelled this with all tasks that it found, or a signal handler may
+        have raised.
+        """
+        if self._task is None or self._task.done():
+            self._task = loop.create_task(self._follow())
 
     async def first(self) -> None:
         """Wait for the first listing. Raises its error."""
@@ -91,13 +91,13 @@ class ShardFollower:
             await asyncio.wait((self._task,))
 
     async def _follow(self) -> None:
-        while True:
+        while self._task is asyncio.current_task():  # else a signal handler raised before it was noted
             try:
                 await self._list()
             except Exception as error:  # whatever a sink raises: its records must not wait in silence
                 await self._failed(error)
                 continue
-            self.refusal = None
+            self.refusal, self._is_odd = None, False
             self._backoff.reset()
             self._tell_first(None)
             self._on_change()
@@ -113,7 +113,14 @@ class ShardFollower:
         self.note_place(error)
         wait_s = max(REFRESH_MIN_S, self._backoff.next_s())
         reason = error.code if isinstance(error, ServiceError) else str(error)
-        if not getattr(error, "retryable", False) and (not self._batcher.lanes.known or isinstance(error, OptionError)):
+        # Once, it may be what a signal handler raised in the middle: no fault of the stream, and none of the records.
+        is_odd, was_odd = not isinstance(error, PenstockError), self._is_odd
+        self._is_odd = is_odd
+        if is_odd and not was_odd:
+            wait_s = REFRESH_MIN_S
+        elif not getattr(error, "retryable", False) and (
+            not self._batcher.lanes.known or isinstance(error, OptionError)
+        ):
             self.refusal = reason
         if not self._batcher.lanes.known:
             self._batcher.settling.trouble = reason

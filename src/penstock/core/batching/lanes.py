@@ -52,7 +52,8 @@ class Lanes:
         """Queue runs again, each record where the map says now; with ``first``, before what waits there."""
         for run in reversed(list(runs)) if first else runs:
             run.without_withdrawn()
-            self._spread(run.cut(len(run)), first=first)
+            self._spread(run.next(len(run)), first=first)
+            run.at = len(run.datas)  # afterwards: where a signal handler raises before, it is still found here
 
     def wake(self, lane: Lane) -> None:
         """Note that a lane may have something to send."""
