@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from interrupting import MemorySink
 from producing import STREAM, numbered, quick, read_all, read_sync, until, until_sync, wire_of
 
+from penstock.core.batching.settling import RUN_WORK, STEP_RECORDS
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
 from penstock.errors import FlushTimeoutError, RecordWithdrawnError
 from penstock.model import OutRecord, PutResult
@@ -17,7 +20,9 @@ from penstock.runtime.unwritten import Unwritten
 from penstock.testing import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
+
+    from interrupting import Answer, Entry
 
     from penstock.local import LocalKinesis
 
@@ -209,3 +214,102 @@ def test_unwritten_shows_no_data() -> None:
     shown = repr(Unwritten(OutRecord(b"secret", "secret"), sent=True))
     assert "secret" not in shown
     assert "6 bytes" in shown
+
+
+class SlowSink(MemorySink):
+    """It notes what it is given before it answers, which it may do never."""
+
+    def __init__(self, *, stuck: bool) -> None:
+        super().__init__()
+        self.given: set[bytes] = set()
+        self._stuck = stuck
+
+    async def put(self, entries: Sequence[Entry]) -> list[Answer]:
+        self.given.update(entry.data for entry in entries)
+        if self._stuck:
+            await asyncio.Event().wait()
+        return await super().put(entries)
+
+
+@contextlib.asynccontextmanager
+async def turns_counted() -> AsyncIterator[list[None]]:
+    """As long as there are turns of the loop that somebody else gets, it grows."""
+    turns = list[None]()
+
+    async def count() -> None:
+        while True:
+            await asyncio.sleep(0)
+            turns.append(None)
+
+    task = asyncio.create_task(count())
+    try:
+        yield turns
+    finally:
+        task.cancel()
+
+
+async def held(count: int, *, alone: bool, **options: Any) -> tuple[Producer[OutRecord], list[Any]]:
+    """A producer that holds so many records, whose stream does not answer."""
+    producer = Producer[OutRecord](SlowSink(stuck=True), options=quick(record_time_to_live_s=600.0, **options))
+    await producer.start()
+    alone_s = 500.0 if alone else None
+    return producer, [producer.put_nowait(record, time_to_live_s=alone_s) for record in numbered(range(count))]
+
+
+@pytest.mark.parametrize("options", [{}, {"aggregation": True}, {"ordered_by_key": True}])
+@pytest.mark.parametrize("alone", [False, True], ids=["together", "alone"])
+async def test_others_run_while_many_records_are_given_up(alone: bool, options: dict[str, Any]) -> None:
+    """What a close tells and gives up it takes in steps; ``alone``: each record is a chunk of its own."""
+    count = 4_000 if alone else 30_000
+    producer, handles = await held(count, alone=alone, **options)
+    async with turns_counted() as turns:
+        with pytest.raises(FlushTimeoutError) as passed:
+            await producer.close(0)
+        steps = 2 * count * (1 + RUN_WORK if alone else 1) // STEP_RECORDS
+        assert len(turns) >= steps // 2
+    assert len(told(passed.value.unwritten)) == count
+    outcomes = [handle.chunk.outcomes[handle.index] for handle in handles]
+    assert {outcome.kind for outcome in outcomes} == {RecordWithdrawnError}
+    counts = producer.metrics()
+    assert (counts.user_records_failed, counts.user_records_pending, counts.buffer_bytes) == (count, 0, 0)
+
+
+async def test_what_is_told_as_never_sent_was_not_sent_when_it_is_told() -> None:
+    """A flush that tells many records lets the loop run; requests that were on their way may end meanwhile."""
+    sink = SlowSink(stuck=False)
+    async with Producer[OutRecord](sink, options=quick()) as producer:
+        puts = await producer.put_many(numbered(range(30_000)))
+        with pytest.raises(FlushTimeoutError) as passed:
+            await producer.flush(0)
+        given = set(sink.given)
+        missing = told(passed.value.unwritten)
+        assert not [record for record, sent in missing.items() if not sent and record.data in given]
+        await producer.flush()
+        (await puts.settled()).raise_failure()
+    assert len(sink.written) == 30_000
+
+
+@pytest.mark.parametrize("again", ["cancelled", "closed again", "asked"])
+async def test_a_close_that_is_disturbed_while_it_gives_up_many_records(again: str) -> None:
+    producer, handles = await held(30_000, alone=False)
+    closing = asyncio.create_task(producer.close(0))
+    while not producer._sends._ended:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not producer._sends._finished
+    if again == "cancelled":
+        closing.cancel()
+    elif again == "closed again":
+        await producer.close(0)
+    else:
+        assert handles[-1].withdraw()
+        assert not handles[0].withdraw()
+        assert producer.metrics().buffer_bytes > 0
+        assert producer.oldest_pending_s() > 0
+    with pytest.raises((FlushTimeoutError, asyncio.CancelledError)):
+        await closing
+    assert all(handle.done() for handle in handles)
+    await producer.close()
+    counts = producer.metrics()
+    assert counts.user_records_failed + counts.user_records_withdrawn == 30_000
+    assert (counts.user_records_pending, counts.buffer_bytes) == (0, 0)

@@ -181,7 +181,7 @@ class Producer(Generic[T]):
 
     async def give_up(self) -> None:
         """End at once: what has no outcome is given up. For `SyncProducer`, whose close was broken off."""
-        self._sends.give_up()
+        await self._sends.give_up()
 
     async def __aenter__(self) -> Producer[T]:
         try:

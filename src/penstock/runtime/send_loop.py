@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.adaptive import AdaptiveRate
 from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, Request
 from penstock.core.batching.mending import mend
-from penstock.core.batching.settling import THROTTLED
+from penstock.core.batching.settling import RUN_WORK, STEP_RECORDS, THROTTLED
 from penstock.errors import (
     AccessDeniedError,
     CredentialsError,
@@ -114,6 +114,8 @@ class SendLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._call_soon: Callable[..., Any] | None = None
         self._threaded = False
+        self._closing: Iterator[None] | None = None
+        self._telling = 0  # flushes that tell what is not written: nothing is sent meanwhile
         self._ending: asyncio.Task[None] | None = None
         self._shares_told: dict[str, float] = {}
         self._forked = False
@@ -200,7 +202,7 @@ class SendLoop:
             async with asyncio.timeout(deadline_s):
                 await future
         except TimeoutError:
-            unwritten = self._unwritten(newest)
+            unwritten = await self._unwritten(newest)
             raise FlushTimeoutError(
                 f"{self.stream}: {len(unwritten)} records have no outcome after {deadline_s} s; "
                 + ("they are given up" if self._closed else "they go on"),
@@ -222,32 +224,50 @@ class SendLoop:
             if self._loop is not None and not self._ended:
                 await self.flush(deadline_s)
         finally:
-            self._end()
+            await self._end()
             if self._ending is None:
                 self._ending = asyncio.get_running_loop().create_task(self._leave())
             # Shielded: whoever is cancelled while it waits for this leaves nothing half done.
             await asyncio.shield(self._ending)
 
-    def give_up(self) -> None:
+    async def give_up(self) -> None:
         """See Producer.give_up."""
         self._closed = True
-        self._end()
+        await self._end()
 
-    def _end(self) -> None:
-        """From here on nothing is sent, and every record has its outcome."""
+    async def _end(self) -> None:
+        """From here on nothing is sent, and soon every record has its outcome. The loop runs in between."""
+        try:
+            while self._end_some():
+                await asyncio.sleep(0)
+        except BaseException:  # cancelled, or a signal handler raised: the rest at once
+            while self._end_some():
+                pass
+            raise
+
+    def _end_some(self) -> bool:
+        """A step of the end. False when it is through."""
         if self._finished:
-            return
-        self._ended = True
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in self._sending.values():
-            task.cancel()
-        self._take_in()
+            return False
+        if not self._ended:
+            self._ended = True
+            if self._timer is not None:
+                self._timer.cancel()
+            self._follower.stop()
+        self._take_in()  # what was broken is mended, and its end begins anew
+        if is_first := self._closing is None:
+            self._closing = self.batcher.closing(self._now())
         with self._whole():
-            self.batcher.close(self._now())
+            is_through = next(self._closing, self) is self
+        if is_first:
+            for task in self._sending.values():
+                task.cancel()
         self._give_room()
+        if not is_through:
+            return True
         self._emit_metrics(self._now())
         self._finished = True
+        return False
 
     async def _leave(self) -> None:
         try:
@@ -393,6 +413,8 @@ class SendLoop:
             self.pump()
 
     def _may_send(self) -> bool:
+        if self._telling:
+            return False
         in_flight = self.batcher.in_flight
         return not in_flight or (
             len(in_flight) < self._options.requests_in_flight_max
@@ -453,6 +475,7 @@ class SendLoop:
     def _mend(self) -> None:
         """Put together what a broken step has left: every record is in one place again, or has its outcome."""
         queue, live = self.intake.queue, self._live
+        self._closing = None
         on_their_way = {request for request, task in self._sending.items() if not task.done()}
         mend(self.batcher, list(live.values()), on_their_way)
         for chunk in list(live.values()):
@@ -519,16 +542,37 @@ class SendLoop:
                 if oldest > newest and not future.done():
                     future.set_result(None)
 
-    def _unwritten(self, newest: int) -> list[Unwritten]:
+    async def _unwritten(self, newest: int) -> list[Unwritten]:
+        """The loop runs in between. Nothing is sent meanwhile: what was not sent is told so."""
+        self._telling += 1
+        try:
+            return await self._tell_unwritten(newest)
+        finally:
+            self._telling -= 1
+            if not self._closed:
+                self.pump()
+
+    async def _tell_unwritten(self, newest: int) -> list[Unwritten]:
         found = []
-        for run, sent in self.batcher.unsettled():
-            if run.chunk.number > newest:
-                continue
-            explicit = list(run.hash_keys())
-            for place in range(run.at, len(run.keys)):
-                if run.chunk.outcomes[run.indices[place]] is None:
-                    record = OutRecord(run.datas[place], run.keys[place], explicit[place - run.at])
-                    found.append(Unwritten(record, sent))
+        work = 0
+        runs = [
+            # As they are now: a run that moves on gets other columns.
+            (run.chunk, run.at, run.keys, run.datas, run.indices, sent)
+            for run, sent in self.batcher.unsettled()
+            if run.chunk.number <= newest
+        ]
+        for chunk, at, keys, datas, indices, sent in runs:
+            explicit = chunk.hash_keys or {}
+            outcomes = chunk.outcomes
+            found += [
+                Unwritten(OutRecord(datas[place], keys[place], explicit.get(indices[place])), sent)
+                for place in range(at, len(keys))
+                if outcomes[indices[place]] is None
+            ]
+            work += RUN_WORK + len(keys)
+            if work >= STEP_RECORDS:
+                work = 0
+                await asyncio.sleep(0)
         return found
 
     def _count_buffering(self, request: Request, now_s: float) -> None:

@@ -83,11 +83,16 @@ class ShardFollower:
         """The shards have changed: list them soon."""
         self._asked.set()
 
-    async def close(self) -> None:
-        """Stop."""
-        self._tell_first(ProducerClosedError(f"{self._sink.stream}: the producer was closed before it had started"))
+    def stop(self) -> None:
+        """List no more."""
         if self._task is not None:
             self._task.cancel()
+
+    async def close(self) -> None:
+        """Stop, and wait until that is done."""
+        self._tell_first(ProducerClosedError(f"{self._sink.stream}: the producer was closed before it had started"))
+        self.stop()
+        if self._task is not None:
             await asyncio.wait((self._task,))
 
     async def _follow(self) -> None:

@@ -161,8 +161,12 @@ class Batcher:
 
     def close(self, now_s: float) -> None:
         """Give every record that has no outcome the last one: it is not known to be written."""
-        self.settling.close(self.sent(), now_s)
-        self.in_flight.clear()
+        for _ in self.closing(now_s):
+            pass
+
+    def closing(self, now_s: float) -> Iterator[None]:
+        """As ``close``, in steps between which others may run."""
+        return self.settling.closing(self.in_flight, now_s)
 
     # --- what goes out --------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.core.batching.lane import Lane
     from penstock.core.batching.lanes import Lanes
     from penstock.core.batching.outcomes import EntryResult, Fate
-    from penstock.core.batching.requests import Load
+    from penstock.core.batching.requests import Load, Request
     from penstock.core.batching.runs import Run
     from penstock.core.batching.watch import Watch
 
@@ -33,6 +33,11 @@ ACROSS_A_RESHARD = "its aggregate landed across a reshard"
 
 RECORD_BYTES_USUAL = 1024 * 1024
 """What a stream takes as a record unless its MaxRecordSizeInKiB was raised (AWS API reference, UpdateMaxRecordSize)."""
+
+STEP_RECORDS = 2_000
+"""What takes long is done in steps of so many records, a few milliseconds, and others may run in between."""
+RUN_WORK = 8
+"""A run takes as much of a step as so many records, beside its own."""
 
 CLOSED = "ProducerClosed"
 """The reason of records that a close gave up."""
@@ -310,15 +315,39 @@ class Settling:
                 lane.drop_withdrawn()
         return True
 
-    def close(self, sent: Iterable[Load], now_s: float) -> None:
-        """Tell every record that has no outcome that it gets none any more; ``sent`` are the loads on their way."""
-        for load in [*sent, *self._undecided]:
+    def closing(self, sent: dict[Request, None], now_s: float) -> Iterator[None]:
+        """Tell every record that has no outcome that it gets none any more; ``sent`` are the requests on their way.
+
+        Others may run between two steps: nothing is on its way or waits by then, and a mended batcher is closed anew.
+        """
+        todo: list[tuple[Run, str | None]] = []
+        for load in [*(load for request in sent for load in request.loads), *self._undecided]:
             load.doubtful = True
             remember(load, *load.runs)
-            self._close(load.runs, load.lane, now_s)
+            todo += [(run, load.lane.shard_id) for run in load.runs]
+        lanes = list(self._lanes)
+        for lane in lanes:
+            for load in lane.retry:
+                remember(load, *load.runs)
+            todo += [(run, lane.shard_id) for run in lane.everything()]
+        self._lanes.moving = [run for run, _ in todo]
+        sent.clear()
         self._undecided.clear()
-        for lane in list(self._lanes):
-            self._close(lane.clear(), lane, now_s)
+        for lane in lanes:
+            lane.retry.clear()
+            lane.clear()
+        message = "the producer was closed before a record was written"
+        work = 0
+        for run, shard_id in todo:
+            run.without_withdrawn()
+            work += RUN_WORK + len(run)
+            if len(run):
+                self._watch.failed(run, shard_id, CLOSED, now_s)
+            self._fail([run], RecordWithdrawnError, message, shard_id, "")
+            if work >= STEP_RECORDS:
+                work = 0
+                yield
+        self._lanes.moving = []
 
     def unsettled(self, sent: Iterable[Load]) -> Iterator[tuple[Run, bool]]:
         """All records without an outcome, and whether they were sent; ``sent`` are the loads on their way."""
@@ -327,15 +356,6 @@ class Settling:
         for lane in self._lanes:
             for queue in (*lane.held.values(), lane.runs):
                 yield from ((run, run.attempts > 0) for run in queue)
-
-    def _close(self, runs: Iterable[Run], lane: Lane, now_s: float) -> None:
-        message = "the producer was closed before a record was written"
-        runs = list(runs)
-        for run in runs:
-            run.without_withdrawn()
-            if len(run):
-                self._watch.failed(run, lane.shard_id, CLOSED, now_s)
-        self._fail(runs, RecordWithdrawnError, message, lane.shard_id, "")
 
     def _is_waiting(self, chunk: Chunk, index: int) -> bool:
         if chunk.taken == 0:
