@@ -60,6 +60,9 @@ CANCEL_S = 5.0
 class SendLoop:
     """One per producer. Everything but ``wake`` is for the loop's own thread."""
 
+    _closing: Iterator[None] | None = None
+    _telling = 0  # flushes that tell what is not written: nothing is sent meanwhile
+
     def __init__(
         self,
         sink: RecordSink,
@@ -114,8 +117,6 @@ class SendLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._call_soon: Callable[..., Any] | None = None
         self._threaded = False
-        self._closing: Iterator[None] | None = None
-        self._telling = 0  # flushes that tell what is not written: nothing is sent meanwhile
         self._ending: asyncio.Task[None] | None = None
         self._shares_told: dict[str, float] = {}
         self._forked = False
