@@ -165,7 +165,7 @@ class RecordsStalled(msgspec.Struct, frozen=True):
     """The first of them, up to 20."""
     records: int
     waiting: int
-    """So many of them are not with the handler: they wait for another try, or as dead letters to be written."""
+    """How many of them the handler has not: they wait for another try, or as dead letters to be written."""
     age_s: float
     """Since they were handed out first."""
     action: str
@@ -276,7 +276,7 @@ class HandoverWaits(msgspec.Struct, frozen=True, gc=False):
     waits_for: str
     """Handlers, ``on_shards_revoked``, dead letters or a pending checkpoint."""
     records: int
-    """So many are with handlers."""
+    """How many records handlers have."""
     position: Position | None
     """Of the oldest that is not settled."""
     left_s: float
@@ -323,10 +323,10 @@ class DedupeWindowRebuilt(msgspec.Struct, frozen=True, gc=False):
     shard_id: str
     keys: int
     shards: int
-    """So many shards were read for it: this one, and its ancestors."""
+    """How many shards were read for it: this one, and its ancestors."""
     duration_s: float
     delivered_before: int
-    """So many records were handed out before it was known: duplicates may be among them."""
+    """How many records were handed out before it was known: duplicates may be among them."""
 
 
 class DuplicatesLeftOut(msgspec.Struct, frozen=True, gc=False):

@@ -28,10 +28,10 @@ class DaemonSettings:
     """Use the shim also where ``amazon_kclpy`` is installed."""
     session: SessionSettings = field(default_factory=SessionSettings)
     restart_s: float = 1.0
-    """Before a shard whose processor has died gets another one; doubled each time, until one takes records."""
+    """The pause before a shard whose processor has died gets another one; it doubles until one takes records."""
     restart_max_s: float = 60.0
     stop_s: float = 10.0
-    """At the end, for processors that are still busy though their shards have been handed over."""
+    """How long processors that are still busy get at the end, though their shards have been handed over."""
 
 
 class Daemon:
@@ -49,7 +49,7 @@ class Daemon:
         self._works = False
 
     async def run(self, consumer: Consumer, stop: asyncio.Event) -> None:
-        """Until ``stop`` is set; the consumer is started, and closed in the end: its shards are handed over.
+        """Run until ``stop`` is set: start the consumer, and close it in the end, so that its shards are handed over.
 
         Raises what ended the consumer, and ProcessorGoneError when a processor ends by itself before one has ever
         answered: then the program is at fault.

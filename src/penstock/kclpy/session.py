@@ -48,7 +48,7 @@ class SessionSettings:
     stored_timeout_s: float = 5.0
     """A checkpoint that the table has not taken by then is answered with ThrottlingException; it is stored later."""
     end_again_s: float = 0.5
-    """Before a processor that did not checkpoint at its shard's end is asked again; doubled each time."""
+    """The pause before a processor that did not checkpoint at its shard's end is asked again; it doubles each time."""
     end_again_max_s: float = 30.0
     empty_call_after_s: float | None = None
     """A shard that is silent for so long: processRecords without records. None: never."""
@@ -85,7 +85,7 @@ class ShardSession:
         """It has taken records, and not raised."""
 
     async def run(self) -> None:
-        """Until the tenure is over. Raises ProcessorGoneError; what was not settled is handed out again then."""
+        """Serve until the tenure is over. Raises ProcessorGoneError; what was not settled is handed out again then."""
         self._follow()
         try:
             await self._begin()

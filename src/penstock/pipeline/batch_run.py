@@ -35,7 +35,7 @@ class BatchRun(NamedTuple):
 
 
 def batch_run(batch: DataFrame, batch_id: int) -> BatchRun | None:
-    """Of the query whose ``foreachBatch`` this is called in; None outside of one, and in a Spark Connect session."""
+    """The run of this batch, in whose ``foreachBatch`` this is called; None outside of one, and in Spark Connect."""
     try:
         query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     except PySparkException:  # a Connect session has no context

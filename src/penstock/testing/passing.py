@@ -59,7 +59,7 @@ class PassingTime:
         await asyncio.sleep(VIRTUAL_MOMENT_S if self._is_virtual else MOMENT_S)
 
     async def _rest(self) -> None:
-        """Until nothing is ready but this task."""
+        """Wait until no other task is ready."""
         for _ in range(RESTS_MAX):
             await asyncio.sleep(0)
             if not self._loop._ready:

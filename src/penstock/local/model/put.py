@@ -273,7 +273,7 @@ def _throttle(
     payloads: list[int],
     answers: list[str],
 ) -> list[int]:
-    """Those records that the shard's write limits let in; the others get their error into ``answers``."""
+    """The records that the shard's write limits let in; the others get their error into ``answers``."""
     limits, now = model.limits, model.clock()
     records = model.meters.meter(("put records", stream.uid, shard.index), limits.put_records_per_s)
     volume = model.meters.meter(("put bytes", stream.uid, shard.index), limits.put_bytes_per_s)

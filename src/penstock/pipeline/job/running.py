@@ -146,7 +146,7 @@ class _Run:
             raise self._failure(error) from error
 
     def _watch(self, query: StreamingQuery) -> None:
-        """Until the query has ended. Raises what it failed of, unless that was asked for."""
+        """Wait until the query has ended. Raises what it failed of, unless the end was asked for."""
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]
             self._look(query)
             if not self._stopping.asked:

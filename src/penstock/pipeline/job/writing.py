@@ -117,7 +117,7 @@ class FolderTarget(_Queried):
         self._folder.check(self._rows(batch))
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        """In place of what an earlier run of the batch wrote."""
+        """Write the batch in place of what an earlier run of it wrote."""
         self._folder.write(self._rows(batch), batch_id)
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:

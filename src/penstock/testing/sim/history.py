@@ -277,7 +277,7 @@ class History:
     def _check_key(
         self, story: ShardStory, who: str, shard_id: str, token: int, positions: list[Position], key: str
     ) -> None:
-        """Of a key nothing is handed out before all that came before it is done, or given up."""
+        """Check that a record of a key is handed out only when all before it of that key are done, or given up."""
         if any(story.puts[position].key != key for position in positions):
             self.fault("a batch of several keys", f"{who} got {shard_id}")
         out = story.out.setdefault((token, key), set())

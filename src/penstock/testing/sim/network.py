@@ -37,7 +37,7 @@ class Link:
         self._rng = rng
 
     def reads_at_s(self) -> float:
-        """At which time a read that is not consistent shows things. By chance: how they are, or how they were."""
+        """The time of the state that a read which is not consistent shows: by chance now, or a moment ago."""
         now_s = self._time.now_s
         frozen = [noise.at_s for noise in self.noises if noise.frozen]
         if frozen:

@@ -155,7 +155,7 @@ class FaultPlan:
     """A whole simulation but for the program in it. `draw` makes one of a seed; or write your own."""
 
     seed: int = 0
-    """Of all that is left to chance: delays, what gets lost, what handlers do."""
+    """The seed of all that is left to chance: delays, lost calls, what handlers do."""
     workers: int = 3
     shards: int = 3
     duration_s: float = 90.0
@@ -195,7 +195,7 @@ class FaultPlan:
     program: str = "batches"
     """Which of `penstock.testing.sim.programs`; a simulator that is given a program of its own does not look here."""
     settings: dict[str, float | str] = field(default_factory=dict)
-    """Of the workers: names of WorkerSettings; ``cadence`` is ``riding``, ``prompt`` or ``every``."""
+    """The workers' settings, by names of WorkerSettings; ``cadence`` is ``riding``, ``prompt`` or ``every``."""
     faults: tuple[Fault, ...] = ()
 
     @property

@@ -38,21 +38,21 @@ class ShardStory:
     """The retention has taken all of it."""
     positions: list[Position] = field(default_factory=list)
     trimmed: int = 0
-    """So many of them cannot be read any more."""
+    """How many of the positions cannot be read any more."""
     puts: dict[Position, Put] = field(default_factory=dict)
     arrived: dict[Position, float] = field(default_factory=dict)
-    """By the service's clock."""
+    """When each record arrived, by the service's clock."""
     lanes: dict[str, list[Position]] = field(default_factory=dict)
     """Positions by partition key."""
     settled: set[Position] = field(default_factory=set)
     left_out: set[Position] = field(default_factory=set)
-    """Of the settled: records that no handler needs to get, as they are duplicates, or trimmed, or have no parts."""
+    """Those of the settled that no handler needs to get, as they are duplicates, or trimmed, or have no parts."""
     parts_left: dict[Position, set[int]] = field(default_factory=dict)
     """Parts that are not settled, of records that are split."""
     delivered: dict[tuple[Position, int], int] = field(default_factory=dict)
     """A part (0 where records are not split) with the token of the last delivery."""
     prefix: int = 0
-    """So many of the first positions are settled."""
+    """How many of the first positions are settled."""
     token: int = 0
     """The highest that a batch had."""
     tenure: str | None = None
@@ -68,11 +68,11 @@ class ShardStory:
     ended: bool = False
     """That it is done was stored once."""
     stored: dict[int, Checkpoint] = field(default_factory=dict)
-    """By the counter that a write left: a tenure's token is the one that it began with."""
+    """The checkpoints, by the counter that their write left: a tenure's token is the one that it began with."""
     next_place: dict[tuple[int, str | None], int] = field(default_factory=dict)
-    """By token, and key where order is by key: which of the positions is handed out next for the first time."""
+    """Which position is handed out next for the first time, by token, and by key where order is by key."""
     out: dict[tuple[int, str], set[Position]] = field(default_factory=dict)
-    """By token and key: what was handed out."""
+    """The positions that were handed out, by token and key."""
     cooling: dict[str, float] = field(default_factory=dict)
     """Processes that gave the shard up, and the time until which each leaves it alone."""
 
