@@ -477,7 +477,9 @@ class LeaseTableFailed(_OfTable, frozen=True, gc=False):
 
 
 class WorkerIdShared(_OfTable, frozen=True, gc=False):
-    """Another process has this worker's id, too. Whichever of the two came later gets no shards. Told once."""
+    """Another process has this worker's id, too. Whichever of the two came later gets none of the other's shards for
+    as long as the other renews its leases; it takes those that stand still for ``failover_s``. Told once.
+    """
 
     worker_id: str
 

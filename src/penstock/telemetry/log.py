@@ -177,7 +177,7 @@ LINES: dict[type, Line] = {
     ),
     events.WorkerIdShared: Line(
         ERROR, "another process has the worker id {worker_id}, too: leave worker_id out, or make it unique; the one "
-        "that came later gets no shards",
+        "that came later gets no shards while the other renews its leases",
     ),
 }  # fmt: skip
 

@@ -216,6 +216,19 @@ class TestOutsideOfTheRange:
         assert [one.ends_at for one in taken if one.ends_at] == [at(0)]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3, 20])
+@pytest.mark.parametrize("aggregated", [0, 5])
+def test_a_number_that_is_refused_though_its_record_is_there_brings_nothing_again(limit: int, aggregated: int) -> None:
+    log, expected = numbered(10, aggregated=aggregated)
+    after = 7  # the first part of an aggregate, or a plain record, behind several pages
+    cursor = FeedCursor(SHARD, Checkpoint.at(expected[after][0]))
+    cursor.start(NOW_S)
+    assert cursor.refused()
+    taken = read_all(log, cursor, limit=limit)
+    assert datas(taken) == [data for _, data in expected[after + 1 :]]
+    assert [one.trimmed for one in taken if one.trimmed is not None] == []
+
+
 def test_records_are_sequences() -> None:
     log, expected = numbered(7, aggregated=3)
     found = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON).take(log.read("0", 7))
