@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 KILLS = 10
 MINUTE_S = 60
 HOUR_S = 3600
-PAGE_SPAN_S = 15 * MINUTE_S
-"""So 20 hours are 80 pages of a shard that is silent; the driver makes five calls a second."""
+PAGE_SPAN_S = 30 * MINUTE_S
+"""So 20 hours are 40 pages of a shard that is silent; the driver makes five calls a second."""
 DEADLINE_S = 600.0
 """Far more than anything here takes."""
 
