@@ -131,7 +131,7 @@ class Answers:
 
 
 def cors_lines(request: Request) -> bytes:
-    """Header lines for an answer to a browser ("" to everyone else)."""
+    """Header lines for an answer to a browser ("" for all other clients)."""
     if b"origin" not in request.headers:
         return b""
     return b"Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: %b\r\n" % _EXPOSED

@@ -164,7 +164,7 @@ class RecordCheck:
 
 
 def plain_bytes(data: Any) -> bytes:
-    """Data as bytes that nobody changes any more. Raises InvalidRecordError."""
+    """Data as bytes that the caller cannot change any more. Raises InvalidRecordError."""
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise InvalidRecordError(f"a record's data is bytes, not {type(data).__name__}")

@@ -1,7 +1,7 @@
 """Time that does not jump: an event loop's, and the time for which the machine slept besides. Leases are judged by it.
 
 Linux's CLOCK_MONOTONIC, by which event loops go, stands still while a machine is suspended; others' clocks do not. An
-owner who wakes must know at once that his fence has fallen, so the time that was slept through is added.
+owner that wakes must know at once that its fence has fallen, so the time that was slept through is added.
 """
 
 from __future__ import annotations

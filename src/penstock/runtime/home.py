@@ -54,7 +54,7 @@ class Signal:
             self._call(self._wake)
 
     async def wait(self, seen: int, timeout_s: float | None = None) -> None:
-        """Until it was set since ``seen``, or so long."""
+        """Wait until it was set since ``seen``, at most so long."""
         with self._lock:
             if self.count != seen:
                 return

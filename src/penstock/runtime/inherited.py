@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Inheritable(Protocol):
-    """What runs in one process, and has something to lose."""
+    """A part that runs in one process, and holds records that a fork or an exit would lose."""
 
     def after_fork(self) -> None:
         """Called in a process that was forked off: threads and loops did not come with it."""

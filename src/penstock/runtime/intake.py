@@ -92,7 +92,7 @@ class Intake:
         return chunk
 
     def close_chunk(self) -> None:
-        """What comes next goes to another chunk."""
+        """Close the open chunk: the next record goes to another one."""
         chunk = self.open
         if not chunk.pairs:
             return

@@ -1,4 +1,4 @@
-"""What a producer counts. The producer adds to a `ProducerMeter`; who asks gets a `ProducerSnapshot`.
+"""What a producer counts. The producer adds to a `ProducerMeter`; a caller that asks gets a `ProducerSnapshot`.
 
 Everything in a snapshot is a sum over its period, so snapshots add: those of consecutive intervals give exactly the
 one since the start, those of several producers the whole.

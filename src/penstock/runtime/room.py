@@ -28,13 +28,13 @@ class Claim:
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self.held = 0
-        """What it has of it. A chunk that is queued takes it over."""
+        """How many bytes the claim has. A chunk that is queued takes them over."""
         self.future: AnyFuture | None = None
         """It is done when the claim got what it waited for."""
 
 
 class Room:
-    """Room for so many bytes. What asks first gets it first, so that a large record is not overtaken for ever."""
+    """Room for so many bytes. The claim that asks first gets room first: a large record is not overtaken for ever."""
 
     __slots__ = ("bytes_max", "claimed", "free", "waiting")
 
@@ -42,7 +42,7 @@ class Room:
         self.bytes_max = bytes_max
         self.free = bytes_max
         self.claimed = 0
-        """What claims hold."""
+        """How many bytes claims have."""
         self.waiting: deque[Claim] = deque()
 
     def take(self, claim: Claim) -> bool:

@@ -228,7 +228,7 @@ class SendLoop:
             await self._end()
             if self._ending is None:
                 self._ending = asyncio.get_running_loop().create_task(self._leave())
-            # Shielded: whoever is cancelled while it waits for this leaves nothing half done.
+            # It is shielded: a caller that is cancelled while it waits for this leaves nothing half done.
             await asyncio.shield(self._ending)
 
     async def give_up(self) -> None:

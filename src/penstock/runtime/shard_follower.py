@@ -56,7 +56,7 @@ class ShardFollower:
         self._listing: asyncio.Future[None] | None = None
         self._listed_at_s = float("-inf")
         self.refusal: str | None = None
-        """Why nothing can be put, as somebody has to do something about it first; None: it can, or may soon."""
+        """Why nothing can be put before a person has mended the cause; None: records can be put, or may soon."""
 
     def go_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Follow, also again: the program may have cancelled this with all tasks that it found, or a signal handler may
@@ -177,5 +177,5 @@ class ShardFollower:
                 self._listing.set_result(None)
             else:
                 self._listing.set_exception(error)
-                # Whoever waited has it; nobody may have.
+                # The callers that waited have the error. If there were none, asyncio must not log it as unseen.
                 self._listing.exception()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def wait_set(event: asyncio.Event, timeout_s: float | None) -> None:
-    """Until the event is set, or so long; None: as long as it takes.
+    """Wait until the event is set, at most so long; None: as long as it takes.
 
     (Python 3.11's ``wait_for`` may lose a cancellation that comes with the event.)
     """
@@ -29,7 +29,7 @@ LOOKS_AT_ONCE_MAX = 32
 
 
 async def side_by_side(work: Callable[[T], Awaitable[object]], given: Iterable[T], at_once_max: int) -> None:
-    """Do this with each of the given, so many at the same time. What one of them raises holds up no other: when all are
+    """Do the work with each of the given, for so many at the same time. An error of one holds up no other: when all are
     through, the first error is raised that repeating does not mend, else the first one.
     """
     if not (todo := list(given)):
@@ -51,7 +51,7 @@ async def side_by_side(work: Callable[[T], Awaitable[object]], given: Iterable[T
 
 
 def is_cancelled() -> bool:
-    """True when the current task is asked to end. Else a CancelledError that it meets is of what it waits for."""
+    """True when the current task is asked to end. Else a CancelledError comes from what the task waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -69,7 +69,7 @@ class Breath:
         self._last_s = float("-inf")
         self._is_rested = False
         self.turns = TURNS
-        """After longer work. Where others do not share the loop, one will do."""
+        """How many turns the loop gets after longer work. Where no other task shares the loop, one is enough."""
 
     async def take(self) -> None:
         """Let all that is ready run; several times, when the work before took longer."""

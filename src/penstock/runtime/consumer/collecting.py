@@ -36,14 +36,14 @@ class Collection(Generic[R]):
 
     @property
     def records(self) -> Sequence[R]:
-        """Each once, also where one was handed out again while it waited."""
+        """Each record once, also where one was handed out again while it waited."""
         return self._group.records
 
     def __len__(self) -> int:
         return len(self._group)
 
     def ack(self) -> bool:
-        """All are done."""
+        """Settle all of them: they are done."""
         return self._all(lambda batch, indices: batch._ack_chosen(indices))
 
     def nack(self, *, delay_s: float = 0.0) -> bool:
@@ -138,7 +138,7 @@ async def collect(
 
 
 def _current(group: Collected[Any]) -> Collection[Any] | None:
-    """Without what another worker has by now."""
+    """The collection without records whose shard another worker has by now; None when none are left."""
     group.keep(lambda batch: batch.counts)
     return Collection(group) if len(group) else None
 

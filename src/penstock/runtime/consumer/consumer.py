@@ -1,4 +1,4 @@
-"""`Consumer`: the records of streams, shared with whoever consumes them under the same application's name."""
+"""`Consumer`: the records of streams, shared with all consumers that have the same application's name."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ class Consumer:
             loop.add_signal_handler(number, close)
 
     def _close_soon(self) -> None:
-        """Once, whoever asks: a signal, and then the end of the block that it ends."""
+        """Begin to close, once: a signal asks for it, and then the end of the block that it ends."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
 
@@ -337,8 +337,8 @@ class Consumer:
     async def __aiter__(self) -> AsyncIterator[Batch[Record]]:
         """Batches of all shards that this consumer holds, each shard's in order. Ends when the consumer is closed.
 
-        Who leaves early gives back what he did not settle: it is handed out again. Raises what ended the reading of a
-        shard, or of all: ShardReadError and others.
+        A program that leaves the iteration early gives back what it did not settle: it is handed out again. Raises what
+        ended the reading of a shard, or of all: ShardReadError and others.
         """
         try:
             with self._ready.asking.lasts() as asked:
@@ -395,8 +395,9 @@ class Consumer:
     async def shards(self) -> AsyncIterator[ShardReader]:
         """Each shard as this consumer begins to hold it: iterate it for its batches, in a task of its own.
 
-        A shard whose iteration is left while it is held is offered anew, and one that nobody iterates is when this one
-        is left and begun again. What ends the reading of a shard is raised by its own iteration.
+        A shard whose iteration is left while it is held is offered anew. A shard that the program does not iterate is
+        offered anew when the program leaves this iteration and begins it again. An error that ends the reading of a
+        shard is raised by the iteration of that shard.
         """
         offered: list[ShardReader] = []
         try:

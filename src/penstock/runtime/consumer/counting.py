@@ -160,7 +160,7 @@ class CountedTable:
             self._looked = True
         if self._own and len(self._others) < 2:
             worker_id = next(iter(self._own.values())).worker_id
-            # One alone may be left from before a crash; where there is another, somebody writes them.
+            # One alone may be left from before a crash; a second one shows that another process writes them now.
             self._others.update(row.counter for row in rows if row.worker_id == worker_id and not self._wrote(row))
             if len(self._others) > 1:
                 self._on_event(WorkerIdShared(self.name, worker_id))

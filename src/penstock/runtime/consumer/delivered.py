@@ -36,7 +36,7 @@ class Delivered:
 
     @property
     def value(self) -> Any:
-        """What the deserializer made of it; without one, its bytes. Of a part, what the splitting function made."""
+        """What the deserializer made of the record; without one, its bytes. For a part, what ``split`` made."""
         return self._batch.values[self._index]
 
     @property
@@ -46,7 +46,7 @@ class Delivered:
 
     @property
     def shard_id(self) -> str:
-        """Where it was read."""
+        """The shard from which it was read."""
         return self._batch.shard_id
 
     @property

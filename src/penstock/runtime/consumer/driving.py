@@ -28,10 +28,10 @@ class OneByOne:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unordered:
-    """Calls side by side for each shard, in no order; what fails holds up nobody."""
+    """Calls side by side for each shard, in no order; a record that fails holds up no other."""
 
     slots_max: int = 16
-    """Calls that are under way for a shard at the same time."""
+    """How many calls are under way for a shard at the same time."""
 
     def __post_init__(self) -> None:
         if self.slots_max < 1:
@@ -74,7 +74,7 @@ def promised(order: OrderPolicy | None, concurrency: Concurrency | None = None) 
 
 
 class HandlerCancelledError(Exception):
-    """A handler let a cancellation out that nobody had asked for: that of something that it waited for."""
+    """A handler let a cancellation out that did not mean it: something that it waited for was cancelled."""
 
 
 async def drive(
@@ -126,7 +126,7 @@ async def _called(handler: Callable[[Any], Awaitable[object]], given: Any) -> No
     except asyncio.CancelledError as error:
         if is_cancelled():
             raise
-        # A task that ends cancelled is no failure to those around it: the shard would stand still, and nobody told.
+        # A task that ends cancelled is no failure to its TaskGroup: the shard would stand still, and no error tell it.
         raise HandlerCancelledError("what the handler waited for was cancelled, and it did not catch that") from error
 
 
@@ -179,7 +179,7 @@ async def _side_by_side(
 
 
 async def _records_side_by_side(reader: ShardReader, call: Callable[[Any], Awaitable[None]], slots: int) -> None:
-    """So many hands, each of which takes the next record, of whichever batch that is."""
+    """Run so many tasks side by side. Each takes the next record, of whichever batch that is, and calls the handler."""
     turn = asyncio.Lock()
     breath = Breath()
     current: list[Delivered] = []  # what is left of the batch that was taken last, its first record last

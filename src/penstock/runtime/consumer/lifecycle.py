@@ -56,7 +56,7 @@ Told: TypeAlias = "Callable[[Sequence[AssignedShard]], Awaitable[object]]"
 
 @dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """Functions that are awaited with the shards that they are about. None: nobody is told."""
+    """Functions that are awaited with the shards that they are about. None: no function is called."""
 
     on_shards_assigned: Told | None = None
     """Before the first record is handed out: load what belongs to a shard, or `Consumer.seek` in it."""
@@ -69,13 +69,13 @@ class Callbacks:
     drain's deadline (``drain_deadline_s``) holds for this too. A shard that stays after all is assigned again.
     """
     on_shards_lost: Told | None = None
-    """The lease is gone, or can't be confirmed: stop writing. What is settled from now on may count for nothing. One
-    whose lease is confirmed after all is assigned again.
+    """The lease is gone, or can't be confirmed: stop writing. What is settled from now on may count for nothing. A
+    shard whose lease is confirmed after all is assigned again.
     """
 
     @property
     def any(self) -> bool:
-        """True when somebody is told anything."""
+        """True when there is any function to call."""
         return any((self.on_shards_assigned, self.on_shards_ended, self.on_shards_revoked, self.on_shards_lost))
 
 
@@ -141,7 +141,7 @@ class Lifecycle:
             self._tell(self._callbacks.on_shards_lost, shard)
 
     def _over(self, reader: ShardReader) -> None:
-        """Whoever was not told that it goes, or has ended, has lost it."""
+        """The tenure is over. Callbacks that were not told yet that the shard goes are told its end or loss."""
         self._on_event(ShardLeft(reader.stream, reader.shard_id, reader.token, reader.over_because))
         shard = self._here.pop(reader, None)
         if shard is not None:

@@ -1,4 +1,4 @@
-"""The shards that a consumer holds: which may have records for whoever asks, and which nobody reads yet."""
+"""The shards that a consumer holds: which may have records for the program, and which it does not iterate yet."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Ready:
             self._stir(reader)
 
     def failed(self, error: BaseException) -> None:
-        """To be raised where records or shards are asked for."""
+        """Keep an error, which the next call that asks for records or shards raises."""
         self._errors.append(error)
         self.stirred.set()
 
@@ -84,7 +84,7 @@ class Ready:
                     raise waiting.popleft()
 
     def unread(self) -> ShardReader | None:
-        """A shard that nobody iterates. Raises what is not the failure of one shard."""
+        """A shard that the program does not iterate. Raises what is not the failure of one shard."""
         with self._lock:
             if self._errors:
                 raise self._errors.popleft()
@@ -122,12 +122,12 @@ class Ready:
                 asking.closes()
 
     def take_back(self) -> None:
-        """Whoever read all of them has left: what is out is handed out again."""
+        """The program has left the iteration of all shards: what is out is handed out again."""
         for reader in list(self.held):
             reader.take_back()
 
     def offer(self, reader: ShardReader) -> None:
-        """Whoever iterated a shard has left: if it is still held, it is offered anew."""
+        """The program has left the iteration of a shard: if the shard is still held, it is offered anew."""
         with self._lock:
             if reader in self.held:
                 self._unread[reader] = None
@@ -143,7 +143,8 @@ class Ready:
     def _stir_held(self, reader: ShardReader) -> None:
         if reader.is_over and reader in self.held:
             del self.held[reader]
-            # Whoever asks in the other way never comes across it: it would be kept with all that it holds.
+            # A program that takes batches of all shards never comes to `unread`, and one that iterates shards never to
+            # `take`: the reader would stay there, with all that it holds.
             self._turns.pop(reader, None)
             self._unread.pop(reader, None)
             self.records_before += reader.records_delivered

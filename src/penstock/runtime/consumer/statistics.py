@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A shard that is held."""
+    """A shard that the consumer holds."""
 
     stream: str
-    """Its name or ARN, as it was given."""
+    """The stream's name or ARN, as it was given."""
     shard_id: str
-    """Its id."""
+    """The shard's id."""
     token: int
     """The fencing token of its batches."""
     origin: Origin
-    """How it came here."""
+    """How the shard came to this consumer."""
     paused: bool
     """True between `Consumer.pause` and `resume`."""
     millis_behind_latest: int | None
@@ -44,42 +44,42 @@ class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
     It grows while a handler fails or hangs. None: all that was fetched is settled.
     """
     settled: Position | None
-    """All up to and with this record is settled. None: nothing, or all of a shard that has ended."""
+    """All records up to and with this one are settled. None: no record is, or all of a shard that has ended."""
     stored: Position | None
-    """What of it is known to be in the lease table."""
+    """The position up to which that is known to be stored in the lease table."""
     records_delivered: int
-    """Handed out in this tenure; what came again is counted again."""
+    """How many records were handed out in this tenure. A record that came again is counted again."""
     batches_delivered: int
-    """The same, in batches."""
+    """How many batches were handed out in this tenure."""
     records_out: int
-    """With handlers now."""
+    """How many records handlers have now."""
     records_held: int
-    """Fetched and not settled, handed out or not."""
+    """How many records are fetched and not settled, handed out or not."""
     bytes_held: int
-    """The memory that they take: their data, and what Python needs for each of them."""
+    """The memory that these records take: their data, and what Python needs for each of them."""
     oldest_out_s: float | None
-    """For how long the first record that is out has been so; None: none is."""
+    """Seconds since the oldest unsettled record was handed out first. None: all that was handed out is settled."""
 
 
 class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer. Counts are since its start."""
 
     application: str
-    """Its name."""
+    """The application's name."""
     worker_id: str
-    """Its own name, among the others."""
+    """This consumer's name among those of the application."""
     shards: tuple[ShardStatistics, ...]
-    """Those that it holds."""
+    """The shards that it holds."""
     records_delivered: int
-    """Handed out; what came again is counted again."""
+    """How many records were handed out. A record that came again is counted again."""
     batches_delivered: int
-    """The same, in batches."""
+    """How many batches were handed out."""
     leases: int
-    """Of all its streams' shards that are not read to their end, whoever has them. As it was read last."""
+    """Leases of its streams' shards that are not read to their end, with and without an owner, as last read."""
     leases_by_worker: dict[str, int]
-    """Those that somebody has."""
+    """How many of them each worker has."""
     leases_free: int
-    """Those that nobody has."""
+    """How many of them no worker has."""
     source_calls: dict[str, int]
     """Calls to the streams, by what `penstock.ports.RecordSource` names them; ``read`` is GetRecords."""
     table_calls: dict[str, int]
@@ -89,7 +89,7 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def millis_behind_latest(self) -> int | None:
-        """Of the shard that was furthest behind when it was read last; None: no shard was read yet."""
+        """The highest `ShardStatistics.millis_behind_latest` of all shards. None: no shard was read yet."""
         return max(
             (one.millis_behind_latest for one in self.shards if one.millis_behind_latest is not None), default=None
         )
@@ -107,7 +107,7 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records_out(self) -> int:
-        """With handlers now."""
+        """How many records handlers have now."""
         return sum(one.records_out for one in self.shards)
 
     @property
@@ -145,7 +145,7 @@ def shard_statistics(reader: ShardReader, now_s: float, service_now_s: float) ->
 
 
 def leases_by_worker(rows: Iterable[LeaseRow]) -> tuple[dict[str, int], int]:
-    """How many leases each worker has, and how many nobody has; without those that have ended."""
+    """How many leases each worker has, and how many are free; without those that have ended."""
     held: dict[str, int] = {}
     free = 0
     for row in rows:

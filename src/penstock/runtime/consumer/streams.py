@@ -69,7 +69,7 @@ class OpenStream:
 
     @property
     def facts(self) -> StreamFacts:
-        """What the service told of it."""
+        """What the service told of the stream when it was opened."""
         assert self._facts is not None
         return self._facts
 
@@ -190,7 +190,7 @@ class OpenStream:
         return found
 
     async def _register(self) -> str:
-        """Not more often than a shard returns: there may be a thousand of them."""
+        """Register the consumer, at most once in ``return_after_s``: a thousand shards may ask for it."""
         assert self._settings.fan_out is not None
         now_s = asyncio.get_running_loop().time()
         if self._refused is not None and now_s < self._register_at_s:

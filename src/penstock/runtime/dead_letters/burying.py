@@ -24,7 +24,7 @@ TIMEOUT_S = 60.0
 
 
 class Burying:
-    """One tenure's letters on their way. Who drives it calls `work` whenever letters may be due."""
+    """One tenure's letters on their way. The shard's reader calls `work` whenever letters may be due."""
 
     def __init__(
         self, ledger: Ledger[Any], sink: LetterSink, *, stream: str, shard_id: str, worker: str, token: int,

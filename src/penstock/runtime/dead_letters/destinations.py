@@ -163,7 +163,7 @@ class FileLetters:
                 try:
                     await self.start()
                     await asyncio.to_thread(self._append, b"".join(line for line, _ in batch))
-                except Exception as error:  # whatever it is, those who wait are to know
+                except Exception as error:  # the callers that wait get it, whatever it is
                     fault = error
                 for _, done in batch:
                     if not done.done():
@@ -186,7 +186,7 @@ class FileLetters:
         descriptor = self._descriptor
         assert descriptor is not None
         size = os.fstat(descriptor).st_size
-        # Whoever wrote last may have died, or met the end of the disk, in the middle of a line.
+        # The process that wrote last may have died, or met the end of the disk, in the middle of a line.
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
         text = b"\n" + lines if torn else lines
         written = os.write(descriptor, text)

@@ -1,7 +1,7 @@
-"""Dead letters read back, and their records given to somebody once more.
+"""Dead letters read back, and their records handed on once more: to a stream, or to a function.
 
-The record is read again from its stream, at its position. Only where the stream has it no more, it is taken from the
-letter, if that holds it.
+The replay reads the record again from its stream, at its position. Only where the stream has it no more, the replay
+takes it from the letter, if that holds it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ SOURCES_MAX = 64
 
 
 class BadLetter(Exception):  # noqa: N818 - it is a value here
-    """Something between the letters is none. The message says where, and does not show it."""
+    """A line among the letters is no letter. The message says where it is, and does not show it."""
 
 
 class Target(Protocol):
-    """Who gets the records."""
+    """What gets the records of a replay: a stream, or a function."""
 
     async def give(self, record: Record, letter: Letter) -> None:
         """Returns when it is done. Whatever it raises, the letter counts as not replayed."""
@@ -66,9 +66,9 @@ class Replayed:
     again: int = 0
     """Letters of a record that was given already: two letters of one record, or of its parts."""
     gone: list[Letter] = field(default_factory=list)
-    """The record is nowhere."""
+    """Letters whose record is neither in the stream nor in the letter."""
     failed: list[tuple[Letter, Exception]] = field(default_factory=list)
-    """Whoever was to have it raised, or the stream could not be read."""
+    """Letters whose record the target refused by an error, or whose stream could not be read; with the error."""
     bad: list[str] = field(default_factory=list)
     """What was no letter, by where it was."""
 

@@ -1,6 +1,6 @@
 """Feeds: the records of one shard, in order, from a place on; by polling, or by enhanced fan-out.
 
-A feed holds nothing back: who asks for the next page decides by that how much is fetched ahead.
+A feed holds nothing back: the shard's reader asks for the next page, and so decides how much is fetched ahead.
 """
 
 from penstock.runtime.feeds.fan_out import FanOutFeed, FanOutTimes, SubscriptionGate

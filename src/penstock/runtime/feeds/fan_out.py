@@ -44,24 +44,24 @@ class FanOutTimes:
     """When a subscription is renewed, given up, and tried again."""
 
     renew_after_s: float = 280.0
-    """AWS ends one after 300 s; it is renewed before that, at a time of one's own choice."""
+    """The age at which a subscription is renewed. AWS ends one after 300 s."""
     renew_jitter_s: float = 60.0
-    """Up to so much earlier, so that a thousand shards are not renewed in one moment."""
+    """A subscription is renewed up to so much earlier, so that a thousand shards are not renewed in one moment."""
     again_after_s: float = 5.0
-    """AWS: not within five seconds after one that succeeded."""
+    """The time between two subscriptions to a shard: AWS refuses one within five seconds after one that succeeded."""
     silence_max_s: float = 15.0
-    """A shard without records sends an event each five seconds: after this the connection counts as dead."""
+    """A connection without an event for so long counts as dead: a shard without records sends one each five seconds."""
     failures_max: int = 3
-    """In a row; then the shard is polled."""
+    """After so many failures in a row the shard is polled."""
     return_after_s: float = 60.0
-    """So long it is polled before the next try, and up to double that."""
+    """The shard is then polled for so long, and up to double that, before the next try to subscribe."""
     backoff_s: float = 0.1
-    """After a failure before that; pauses are random, up to a bound that doubles from this."""
+    """The pause after a failure before that. Pauses are random, up to a bound that doubles from this."""
     backoff_max_s: float = 5.0
     """The longest of these pauses."""
     bridge_interval_s: float = 0.21
-    """Between two polls while a subscription is waited for: where consumers subscribe, few others use the shard's
-    calls. `PollTimes` counts where that is shorter.
+    """The time between two polls while a subscription is waited for: where consumers subscribe, few others use the
+    shard's calls. `PollTimes` counts where that is shorter.
     """
 
     def __post_init__(self) -> None:
@@ -94,16 +94,17 @@ class SubscriptionGate:
         self._next_s = float("-inf")
 
     def turn_s(self) -> float:
-        """When one's turn is, on the loop's clock. Each call is given a turn of its own."""
+        """When the caller's turn is, on the loop's clock. Each call is given a turn of its own."""
         at_s = max(self._next_s, asyncio.get_running_loop().time())
         self._next_s = at_s + self._interval_s
         return at_s
 
 
 class FanOutFeed:
-    """Pages of one shard as they are pushed. Of one task; a cancelled `next` loses nothing.
+    """Pages of one shard as they are pushed. One task uses it; a cancelled `next` loses nothing.
 
-    While a subscription is waited for, the shard is polled: a former owner's may be younger than five seconds.
+    While a subscription is waited for, the shard is polled: the former owner's subscription may be younger than five
+    seconds, so that AWS refuses a new one.
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class FanOutFeed:
             taken = self._cursor.take(page, horizon_s=self._horizon_s(), asked_s=self._asked_s)
             if self.room is not None:
                 self.room.came(page, taken)
-            # No pause between the page and its reader: whoever is cancelled there would lose it.
+            # Nothing is awaited between the page and its return: a caller that is cancelled there would lose the page.
             self._is_over = taken is None or taken.ended
             if taken is not None:
                 tell(self._source.stream, self.shard_id, taken, self._on_event)
@@ -219,7 +220,7 @@ class FanOutFeed:
             return None
         assert self._subscription is not None
         if self._waiting is None:
-            # A task of its own: a caller who is cancelled leaves it, and what it brings is there for the next one.
+            # It is a task of its own: a caller that is cancelled leaves it running, and the next caller gets its event.
             self._waiting = loop.create_task(self._event(self._subscription))
         renew_in_s = self._renew_at_s - loop.time()
         done, _ = await asyncio.wait((self._waiting,), timeout=max(0.0, min(self.times.silence_max_s, renew_in_s)))

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """Of one tenure. Pages that come before the window of duplicates is known are kept back, where that is wanted."""
+    """Takes the pages of one tenure into the ledger, without duplicates and split into parts. With ``Deduplicate.wait``
+    it keeps back the pages that come before the window is known.
+    """
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class Admission:
 
     @property
     def settles(self) -> bool:
-        """True where a page may hold records that nobody gets: duplicates, and what cannot be split."""
+        """True where a page may hold records that no handler gets: duplicates, and what cannot be split."""
         return self._window is not None or self._split_by is not None
 
     @property
@@ -93,7 +95,7 @@ class Admission:
             self.go_on(ledger, now_s())
 
     def forget(self) -> None:
-        """The shard is read from another place on, as somebody wants to have the records again."""
+        """The program seeks: the shard is read from another place on, and its records are handed out again."""
         self._kept.clear()
         if self._window is not None:
             self._window.forget()

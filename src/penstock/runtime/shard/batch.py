@@ -144,7 +144,7 @@ class Batch(Generic[R]):
 
     def dead_letter(self, *indices: int, error: BaseException | None = None) -> bool:
         """Give them up: each becomes a dead letter, and counts as settled once that is written. Raises OptionError
-        where nobody has said where dead letters go.
+        where no option says where dead letters go.
         """
         if not self._ledger.buries:
             raise OptionError("dead_letter: say in the settings where dead_letters go, or skip the record")
@@ -162,7 +162,7 @@ class Batch(Generic[R]):
         """Store a pending checkpoint that covers all up to the record at ``index`` (the last one), before that is
         settled; then settle, and `PendingCheckpoint.commit`. Nothing else is checkpointed meanwhile.
 
-        ``state``: bytes for whoever owns the shard next, if that is not committed. Raises CheckpointError.
+        ``state``: bytes for the next owner of the shard, if that is not committed. Raises CheckpointError.
         """
         if self._prepare is None:
             raise CheckpointError(f"{self.stream}, {self.shard_id}: there is no lease to prepare a checkpoint in")
@@ -177,8 +177,8 @@ class Batch(Generic[R]):
         return settle_on_leaving(self, error)
 
     def _may_go_on(self, index: int) -> bool:
-        """False when this record, and those behind it, must not be handed to anybody for now: the shard may be another
-        worker's. They come again, if it is not.
+        """False when this record, and those behind it, must not be handed out for now: another worker may have the
+        shard. They come again, if it has not.
         """
         if not self._ledger.closed and self._may_deliver():
             return True
@@ -186,7 +186,7 @@ class Batch(Generic[R]):
         return False
 
     def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
-        """Whoever worked on them (all, or those at these rising indices) has come to an end: what he did not put off or
+        """The handler has come to an end with them (all, or those at these rising indices): what it did not put off or
         give up is done. ``chosen``: they were picked out of several batches.
         """
         if indices is None:

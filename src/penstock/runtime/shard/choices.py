@@ -27,7 +27,7 @@ class ReaderChoices:
     checkpoint_when_told: bool = False
     """What is settled is checkpointed no further than `ShardReader.checkpoint_to` says."""
     letters: LetterSink | None = None
-    """Where dead letters go; None: nobody writes any."""
+    """Where dead letters go; None: none are written."""
     letter_timeout_s: float = TIMEOUT_S
     letters_at_once_max: int = AT_ONCE_MAX
     on_pending: OnPending | None = None

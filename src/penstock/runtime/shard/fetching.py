@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Fetching:
-    """`run` in a task of its own; `seek` makes it go on elsewhere."""
+    """Fetches pages: `run` in a task of its own; `seek` makes it go on elsewhere."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Fetching:
         ``on_end`` is awaited when there are no more.
         """
         self.after = after
-        """What lies up to here is not wanted."""
+        """Records up to here are not admitted."""
         self._feed = feed
         self._read_ahead = deque(read_ahead)
         self._may = may
@@ -60,7 +60,7 @@ class Fetching:
             self._running.cancel()
 
     async def run(self) -> None:
-        """Until ``may`` says so. Raises what reading raises."""
+        """Fetch until ``may`` returns None. Raises what reading raises."""
         running = self._running = asyncio.current_task()
         assert running is not None
         try:
@@ -71,7 +71,8 @@ class Fetching:
                         await former.close()
                     await self._fetch()
                 except asyncio.CancelledError:
-                    # Ours, if it was for a seek, unless somebody else cancels at the same time.
+                    # A seek cancels this task to wake it. If the task's owner cancels it too, at the same time, that
+                    # one counts (`uncancel` leaves a request).
                     if self._sought is None or running.uncancel():
                         raise
         finally:
@@ -79,7 +80,7 @@ class Fetching:
             await self._feed.close()
 
     async def _fetch(self) -> None:
-        """Until there is no more, or somebody seeks."""
+        """Fetch pages until there are no more, or the program seeks."""
         while self._sought is None and (may := self._may()) is not None:
             if self._is_done:
                 await self._pause(None)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Filling:
-    """Of one tenure. `run` in a task of its own; `seek` makes it go on elsewhere."""
+    """Puts the pages of one tenure into the ledger: `run` in a task of its own; `seek` makes it go on elsewhere."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Filling:
         on_end: Callable[[tuple[ChildShard, ...]], Awaitable[None]] | None,
     ) -> None:
         """``read_ahead``: pages that the feed has given before; some may lie before ``after``. ``where``: stream and
-        shard. ``may()``: False while nothing should be fetched, None: never again. ``pause``: until something has
+        shard. ``may()``: False while nothing should be fetched, None: never again. ``pause``: waits until something has
         happened, or so long. ``on_new``: there are records to be handed out; ``on_settled``: some of what came may be
         settled. ``on_end`` is awaited at the shard's end, before the ledger is told of it.
         """
@@ -50,7 +50,7 @@ class Filling:
         leaves it as it is, so the time since then shows a shard that cannot be read, which the figure above does not.
         """
         self.children: tuple[ChildShard, ...] = ()
-        """Of a shard that has ended."""
+        """The children of a shard that has ended."""
         self._now_s = asyncio.get_running_loop().time
         self._ledgers = ledgers
         self._room = feed.room
@@ -65,11 +65,11 @@ class Filling:
 
     @property
     def after(self) -> Checkpoint:
-        """What lies up to here is not wanted."""
+        """Records up to here are not handed out."""
         return self._fetching.after
 
     async def run(self) -> None:
-        """Until ``may`` says so. Raises ShardReadError."""
+        """Fetch until ``may`` returns None. Raises ShardReadError."""
         try:
             await self._fetching.run()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""How a shard came to whom reads it."""
+"""How a shard came to the consumer that reads it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ class Origin(Enum):
     """How a shard came to this consumer."""
 
     NEW = "new"
-    """Nobody has settled anything of it."""
+    """No consumer has settled any record of it yet."""
     CONTINUED = "continued"
-    """It was free: whoever had it has let it go."""
+    """It was free: the consumer that had it before has given it up."""
     HANDED_OVER = "handed over"
-    """From a consumer that lives: it delivered until now."""
+    """A consumer that lives has handed it over, and delivered its records until now."""
     TAKEN = "taken"
-    """From one that fell silent, or a KCL worker that had too many: what that one had not stored comes again."""
+    """It was taken from a consumer that fell silent, or from a KCL worker that had too many. Records whose settlement
+    that one had not stored come again.
+    """
     KEPT = "kept"
-    """It was about to go, or its lease was in doubt, and it stays."""
+    """The shard was about to go, or its lease was in doubt, and it stays."""

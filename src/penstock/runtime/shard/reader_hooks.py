@@ -1,4 +1,4 @@
-"""What a shard's reader shows of itself, and whom it calls: all of it belongs to the consumer that holds the shard."""
+"""What a shard's reader shows of itself, and which functions it calls: all are those of the consumer that has it."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class ReaderHooks:
         self.paused = False
         """True: nothing is handed out, and fetching goes on up to its bounds. See `ShardReader.pause`."""
         self.is_iterated = False
-        """True while somebody iterates it."""
+        """True while the program iterates it."""
         self.records_delivered = 0
         """Handed out so far; those that came again are counted again."""
         self.batches_delivered = 0
         self.let_go: Callable[[], None] | None = None
-        """Gives the shard back, to whoever comes for it; set by whoever holds it."""
+        """Frees the shard for any worker. The worker that holds the shard sets it."""
         self.asking = Asking()
         """Callers that take records of this shard."""
         self.is_asked: Callable[[], bool] = lambda: False
@@ -72,7 +72,7 @@ class ReaderHooks:
         self.on_stir: Callable[[ShardReader], None] | None = None
         """Called when there may be something to take, or the reader is over."""
         self.on_left: Callable[[ShardReader], None] | None = None
-        """Called when whoever iterated has left, while the shard is still held."""
+        """Called when the program has left the iteration, while the shard is still held."""
         self.on_fence: Callable[[bool], None] | None = None
         """Hears True when nothing is handed out for now, as writes to the lease are not confirmed; False: again."""
         self.on_resume: Callable[[], None] | None = None
@@ -85,7 +85,7 @@ class ReaderHooks:
         """Called once, when nothing more is handed out."""
 
     def lives(self, home: Home) -> None:
-        """Say where it runs, before there is anybody to read it."""
+        """Say where it runs, before the program reads it."""
         self.home, self._lock, self._signal = home, home.lock, home.signal()
         self._storing.lives(home)
         if (let_go := self.let_go) is not None:
@@ -98,7 +98,7 @@ class ReaderHooks:
 
     @property
     def ledger(self) -> Ledger[Record]:
-        """What was handed out and what is settled: another one after each `seek`."""
+        """The ledger of what was handed out and settled. After each `seek` it is another one."""
         return self._ledgers.current
 
     @property
@@ -135,7 +135,7 @@ class ReaderHooks:
 
     @property
     def children(self) -> tuple[ChildShard, ...]:
-        """Of a shard that has ended."""
+        """The children of a shard that has ended."""
         return self._filling.children
 
     @property
@@ -145,7 +145,7 @@ class ReaderHooks:
 
 
 def stopped(stream: str, shard_id: str, ending: Ending) -> ShardStoppedError:
-    """What is raised where records of a shard are asked for that the policies have stopped."""
+    """The error for a program that asks for records of a shard that the policies have stopped."""
     why = ending.reason if ending.error is None else f"{ending.reason}: {type(ending.error).__name__}"
     error = ShardStoppedError(
         f"{stream}, {shard_id}: nothing more is handed out ({why}): mend the cause, and start the consumer anew; or "

@@ -111,7 +111,7 @@ class ShardReader(ReaderHooks):
     def _begin(
         self, choices: ReaderChoices, rng: Random, on_event: Callable[[LedgerEvent], None], share: Share | None
     ) -> Resumed:
-        """With a ledger behind what the former owner has settled."""
+        """Begin a ledger behind the records that the former owner has settled."""
         stream, shard_id, keeper = self.stream, self.shard_id, self._keeper
         checkpoints = Checkpoints(choices.cadence, keeper.row.checkpoint, self._loop.time())
         begins = resume(
@@ -141,7 +141,7 @@ class ShardReader(ReaderHooks):
         )
         return begins
 
-    # --- for those who read ---------------------------------------------------------------------
+    # --- for the callers that read --------------------------------------------------------------
 
     def take(self, records_max: int | None = None) -> Batch[Record] | None:
         """The next records, if there are any to be had now; see ``on_stir`` for when to ask again. No more than
@@ -215,7 +215,7 @@ class ShardReader(ReaderHooks):
         return None
 
     async def __aiter__(self) -> AsyncIterator[Batch[Record]]:
-        """Batches until the tenure ends. Who leaves early gives back what he did not settle: it is handed out again."""
+        """Batches until the tenure ends. What a program that leaves early did not settle is handed out again."""
         self.is_iterated = True
         try:
             with self.asking.lasts() as asked:
@@ -229,7 +229,7 @@ class ShardReader(ReaderHooks):
                 self.on_left(self)
 
     def take_back(self) -> None:
-        """Whoever iterated has left: what is out is handed out again, and what is settled is checkpointed at once."""
+        """The program has left the iteration: what is out comes again, and what is settled is checkpointed at once."""
         with self._lock:
             if self.is_over:
                 return
@@ -244,8 +244,8 @@ class ShardReader(ReaderHooks):
     # --- two phases -----------------------------------------------------------------------------
 
     async def prepare(self, position: Position, state: bytes | None = None) -> PendingCheckpoint:
-        """Store a pending checkpoint up to and with this position, with bytes of the application's for whoever comes
-        next. Until it is committed or abandoned nothing else is checkpointed.
+        """Store a pending checkpoint up to and with this position, with bytes of the application's for the next
+        owner. Until it is committed or abandoned nothing else is checkpointed.
 
         Raises CheckpointError: for a position that is checkpointed already, or was not fetched yet, while another call
         is on its way, and when the shard is lost.
@@ -255,7 +255,7 @@ class ShardReader(ReaderHooks):
     # --- how far ----------------------------------------------------------------------------------
 
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
-        """From now on checkpoints go so far, if it is settled, and no further: say later what is to be remembered."""
+        """From now on checkpoints go so far, if all before is settled, and no further; a later call moves the bound."""
         with self._lock:
             self._storing.furthest = checkpoint
         self._touched()
@@ -414,7 +414,7 @@ class ShardReader(ReaderHooks):
     def _next(
         self, ledger: Ledger[Record], now_s: float, records_max: int
     ) -> tuple[Delivery[Record] | None, Sequence[Any] | None]:
-        """The next delivery, and its values where there is somebody to make them."""
+        """The next delivery, and its values where a deserializer makes them."""
         while True:
             with self._lock:
                 delivery = ledger.deliver(now_s, records_max)
@@ -489,6 +489,6 @@ class ShardReader(ReaderHooks):
                 self._on_ending(ending)
 
     async def _pause(self, seconds: float | None) -> None:
-        """Until something has happened, or so long."""
+        """Wait until something has happened, at most so long."""
         self._stirred.clear()
         await wait_set(self._stirred, seconds)

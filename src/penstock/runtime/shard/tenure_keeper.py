@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class TenureKeeper:
-    """One tenure. ``run`` lives as long as it does; whoever reads the shard asks `may_deliver` before each delivery."""
+    """One tenure. ``run`` lives as long as it does; the shard's reader asks `may_deliver` before each delivery."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class TenureKeeper:
         return self.tenure.token
 
     def may_deliver(self) -> bool:
-        """True while nobody else can have the lease."""
+        """True while no other worker can have the lease."""
         return self.tenure.may_deliver(self._clock())
 
     def tell(self, given: Input) -> None:
@@ -106,7 +106,7 @@ class TenureKeeper:
         await self._over.wait()
 
     async def run(self) -> None:
-        """Until the tenure is over. If this is cancelled, the lease is abandoned: others wait for its failover time."""
+        """Run the tenure to its end. If this is cancelled, others have to wait for the lease's failover time."""
         try:
             self._do()
             while self.tenure.state is not State.OVER:

@@ -241,7 +241,7 @@ def resume(
 
 
 def _seen(answer: asyncio.Future[None]) -> None:
-    """Whoever asked may have been cancelled: then nobody looks at the error."""
+    """Look at the error: where the caller was cancelled, no other part does, and asyncio would log it."""
     if not answer.cancelled():
         answer.exception()
 

@@ -60,7 +60,7 @@ class Values(Generic[R]):
         """
         deserializer, datas = self._deserializer, datas_of(delivery.records)
         if delivery.records and isinstance(delivery.records[0], Part):
-            return delivery, datas  # who splits has read them
+            return delivery, datas  # the function that split the record has read its bytes
         try:
             return delivery, [deserializer(data) for data in datas]
         except Exception:

@@ -50,7 +50,8 @@ class WindowRead:
         on_event: Callable[[LedgerEvent], None],
     ) -> None:
         """``row``: the lease as it is when the shard's pages begin to be fetched. ``open_feed``: reads any shard of the
-        stream, of this hash range, from a time on; what nobody got, as it was of another range, must not be learnt.
+        stream from a time on, and of it this hash range alone: other records were not handed out here, and must not
+        be learnt.
         ``start_at``: where the application began; what came before was never handed out.
         """
         self.stream, self.shard_id = source.stream, shard_id
@@ -262,4 +263,4 @@ class WindowRead:
 
 
 def _nothing() -> None:
-    """Nobody has asked to be called."""
+    """No part has asked to be called."""

@@ -32,8 +32,8 @@ class HeldShard:
         name: Callable[[str, str | None], None],
         clock: Callable[[], float],
     ) -> None:
-        """``cursor``: how far it is fetched. ``name(key, receiver)``: write into the own worker row to whom the lease
-        goes; None: to nobody.
+        """``cursor``: how far the shard is fetched. ``name(key, receiver)``: write into this worker's own row which
+        worker gets the lease; None: no worker.
         """
         self.keeper = keeper
         self.reader = reader
@@ -78,7 +78,7 @@ class HeldShard:
         self._do(self.side.offer(receiver, self._clock(), cold=cold))
 
     def free(self) -> None:
-        """Let it go to whoever comes."""
+        """Drain, and free the lease for any worker."""
         self._do(self.side.tell(OwnerInput.FREE, self._clock()))
 
     def look(self, workers: Mapping[str, WorkerView]) -> None:

@@ -65,9 +65,9 @@ class Holding:
         self.claims: dict[str, TenureKeeper] = {}
         """Leases on their way to be held."""
         self.heirs: set[str] = set()
-        """Leases of the children of what has ended here: taken at once, and evened out afterwards."""
+        """Leases of the children of shards that ended here. The worker takes them at once, and evens them out later."""
         self.stolen: set[str] = set()
-        """Of the claims: what a KCL worker has to notice first that it is no longer its own."""
+        """Those of the claims that were stolen: their KCL workers have to notice first that they lost them."""
         self.retreats_until_s = float("-inf")
         """A lease was lost because no write was confirmed: until then others are to have it."""
         self.receiving: Receiving
@@ -105,7 +105,7 @@ class Holding:
             keeper.alive(sent_s)
 
     def give_up(self, key: str, cool_down_s: float) -> None:
-        """Let a lease go to another worker, or to nobody, and do not take it again for a while."""
+        """Let another worker have a lease, or free it, and do not take it again for a while."""
         self.presence.avoid(key, cool_down_s)
         self._changed()
 
@@ -150,7 +150,7 @@ class Holding:
         early: list[Command],
         origin: Origin,
     ) -> None:
-        """From the claim to the end of the tenure. ``early``: what it said before there was somebody to hear it."""
+        """From the claim to the end of the tenure. ``early``: its commands from before the `HeldShard` was made."""
         key = side.key
         keeping = self._spawn(keeper.run())
         try:
@@ -259,7 +259,7 @@ class Holding:
 
     async def _read(self, held: HeldShard) -> None:
         """Fetch until the tenure is over. Of a shard that has ended the row stays as it is, with its last owner's name:
-        nobody needs to renew it.
+        no worker needs to renew it.
         """
         fetching = self._spawn(held.reader.run())
         reading = self._spawn(held.reader.over())

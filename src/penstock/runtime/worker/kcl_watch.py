@@ -40,7 +40,7 @@ class KclWatch:
         busy: Callable[[], Callable[[], float | None]] = busy_percent,
     ) -> None:
         """``look_interval_s``: between looks at tables that are no lease tables. ``epoch_s``: the wall clock, which a
-        leader compares with his own; ``busy`` begins to measure processors.
+        leader compares with its own; ``busy`` begins to measure processors.
         """
         self.finding = Finding(Fleet.ALONE)
         self._worker_id = worker_id
@@ -65,7 +65,7 @@ class KclWatch:
         return self._watch.is_asleep
 
     async def look(self, listing: Listing, leases: Iterable[LeaseView], penstock_workers: Collection[str]) -> Finding:
-        """After a scan. ``penstock_workers``: all that had a row when it was answered, or later."""
+        """Find out the fleet, after a scan. ``penstock_workers``: all that had a row when it was answered, or later."""
         now_s = self._clock()
         if now_s >= self._look_at_s:
             await self._look_at_own_tables(now_s)
@@ -109,7 +109,8 @@ class KclWatch:
         busy = self._sample()
         if busy is not None:
             self._samples.append(busy)
-        # Where nobody else tells how busy he is, the leader goes by what is read: so it has to for this worker.
+        # Where no KCL worker shows how busy its processors are, the leader goes by how much each worker reads. It can
+        # compare this worker with the others only if this one does not show it either.
         samples = tuple(self._samples) if self._cpu_is_shown else ()
         for place in places:
             row = metrics_row(place, self._worker_id, self._epoch_s(), samples)

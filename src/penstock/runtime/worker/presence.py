@@ -42,9 +42,9 @@ class Presence:
         self.leaving = False
         """It hands over what it holds, and takes nothing."""
         self.retreats = False
-        """Shows itself as leaving, though it stays: others are to have what it could not keep."""
+        """True: it shows itself as leaving, though it stays, so that others take the leases that it could not keep."""
         self.alive_s: float | None = None
-        """Send time of the last confirmed write; None: nobody has seen this worker yet."""
+        """Send time of the last confirmed write; None: no other worker can have seen this one yet."""
         self.row = WorkerRow(
             worker_id=worker_id, failover_s=failover_s, leases_max=leases_max, version=version, process=process
         )
@@ -58,7 +58,7 @@ class Presence:
         self._now = asyncio.Event()
 
     def avoid(self, key: str, for_s: float) -> None:
-        """Will not have this lease for a while."""
+        """Do not take this lease for a while."""
         self._avoided[key] = self._clock() + for_s
         self._now.set()
 
@@ -73,7 +73,7 @@ class Presence:
         self._now.set()
 
     def name(self, key: str, receiver: str | None) -> None:
-        """Show to whom a lease goes; None: to nobody."""
+        """Show which worker gets a lease; None: no worker."""
         if receiver is None:
             self.given.pop(key, None)
         else:
@@ -98,7 +98,7 @@ class Presence:
         )
 
     async def run(self) -> None:
-        """Until cancelled. Raises what cannot be mended by trying again, before the first write was confirmed."""
+        """Write the row until cancelled. Raises, before the first confirmed write, what trying again does not mend."""
         interval_s = self.row.failover_s / WRITES_PER_FAILOVER
         while True:
             self._now.clear()

@@ -114,7 +114,7 @@ class Receiving:
         if key in part.ask and lease is not None and lease.owner is not None and not leaving:
             await self._do(side, side.want(lease.owner))
         elif leaving or (side.state is ReceiverState.ASKING and key not in planned):
-            # What an owner offers is taken, whatever the plan: he may be leaving.
+            # What an owner offers is taken, whatever the plan: the owner may be leaving.
             await self._do(side, side.drop())
         owner = workers.get(side.owner or (lease.owner if lease is not None else None) or "")
         await self._do(side, side.look_at_owner(owner, self._clock(), leaving=leaving))
@@ -198,7 +198,7 @@ class Receiving:
             self._read_ahead(row, lambda: None)
 
     def read_ahead(self, row: LeaseRow) -> None:
-        """Of a lease that is this worker's, and whose delivery waits for a while."""
+        """Read ahead in a shard that is this worker's, and whose delivery waits for a while."""
         if row.key not in self.warming:
             self._read_ahead(row, lambda: None)
 
@@ -207,7 +207,7 @@ class Receiving:
         self.warming[row.key] = WarmUp(self._open_feed(row), self._settings.warm_bytes_max, warm, window)
 
     async def discard(self, key: str) -> None:
-        """Stop to read ahead; what was read is not wanted."""
+        """Stop reading ahead, and drop what was read."""
         warming = self.warming.pop(key, None)
         if warming is not None:
             await warming.stop()

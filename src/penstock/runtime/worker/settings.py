@@ -68,20 +68,20 @@ class WorkerSettings:
     failover_s: float = FAILOVER_S
     """A worker that has not been heard of for so long is dead, and its shards are taken over (KCL: the same)."""
     renew_interval_s: float | None = None
-    """From one confirmed write of a lease to the next. None: half of ``failover_s``."""
+    """The time from one confirmed write of a lease to the next. None: half of ``failover_s``."""
     margin_s: float | None = None
     """A worker stops delivering so long before others may take its shards: for clocks that do not run alike, and a
     delivery under way. None: a twentieth of ``failover_s``.
     """
     retry_s: float | None = None
-    """Until a call to the lease table is repeated that failed, or whose outcome is unknown. None: a fortieth of
-    ``failover_s``.
+    """The time after which a call to the lease table is repeated that failed, or whose outcome is unknown. None: a
+    fortieth of ``failover_s``.
     """
     unconfirmed_max_s: float | None = None
-    """A lease of which no write was confirmed for so long is let go of. None: twice ``failover_s``."""
+    """The worker gives up a lease of which no write was confirmed for so long. None: twice ``failover_s``."""
     start_at: StartAt = StartAt.LATEST
-    """Where shards are begun that no worker has read; children of shards that were read begin at their start. Also as
-    text, ``"TRIM_HORIZON"``, or as an aware datetime.
+    """Where shards begin that no worker has read; children of shards that were read begin at their start. It may also
+    be a text, ``"TRIM_HORIZON"``, or an aware datetime.
     """
     other_stream_begins_anew: bool = False
     """What follows where the leases are of another stream: of one that the application read before, or of one that was
@@ -89,8 +89,8 @@ class WorkerSettings:
     lives, they are begun anew, where ``start_at`` says.
     """
     strategy: Strategy | Callable[[Sequence[LeaseView], Sequence[WorkerView]], Mapping[str, str]] = EQUAL_COUNTS
-    """Who should read what: EqualCounts(), ByThroughput(), Fixed(), or a function of the leases that may be read now
-    and the workers that are present, which returns workers' ids by lease key; the same for all workers.
+    """Which worker should read which shard: EqualCounts(), ByThroughput(), Fixed(), or a function of the leases that
+    may be read now and the workers that are present, which returns workers' ids by lease key; the same for all workers.
     """
     leases_max: int | None = None
     """How many shards this worker reads at most."""
@@ -101,7 +101,7 @@ class WorkerSettings:
     for a program that has begun what it can only take later: the parts of a record, keys that are behind others.
     """
     warm_bytes_max: int = 16 * MIB
-    """What the receiver of a shard reads ahead."""
+    """How much the receiver of a shard reads ahead."""
     buffer_bytes_max: int = BUFFER_BYTES_MAX
     """The memory that fetched records of all shards together may take until they are settled: their data, and what
     Python needs for each of them. One half is divided evenly among the shards, so that a shard whose handler hangs
@@ -109,9 +109,9 @@ class WorkerSettings:
     shard.
     """
     look_interval_s: float = 0.5
-    """How often the other workers are looked at."""
+    """How often the worker looks at the other workers' rows."""
     wait_interval_s: float = 0.05
-    """How often, while a shard is being handed over."""
+    """How often it looks at them while a shard is being handed over."""
     scan_interval_s: float | None = None
     """How often all leases are read, where nothing shows sooner that they have changed. None: twice in ``failover_s``;
     five times beside KCL workers, whose leases alone tell that they live.
@@ -120,48 +120,48 @@ class WorkerSettings:
     """How long a close goes on beyond the drain's deadline, for the writes that give the leases away."""
     kcl_report_interval_s: float = 30.0
     """How often this worker shows itself to the leader of a KCL 3.x fleet (its ``workerMetricsReporterFreqInMillis``):
-    who has not been seen for twice as long is assigned nothing.
+    the leader assigns no lease to a worker that it has not seen for twice as long.
     """
     kcl_look_interval_s: float = 60.0
-    """How often it is looked at the tables that a KCL 3.x fleet has beside the leases."""
+    """How often the worker looks at the tables that a KCL 3.x fleet has beside the leases."""
     kcl_steal_wait_s: float | None = None
-    """After a shard was stolen from a KCL 2.x worker that lives, until it is delivered: that worker reads on until its
-    next renewal fails. One is stolen at a time. None: a third of ``failover_s``, in which the KCL renews, and
-    ``margin_s``. 0: at once. What remains: records that it had handed to its processor by then, and a renewal of
-    its own that comes late.
+    """How long the worker waits before it delivers a shard that it has stolen from a KCL 2.x worker that lives: that
+    worker reads on until its next renewal fails. One shard is stolen at a time. None: a third of ``failover_s``, in
+    which the KCL renews, and ``margin_s``. 0: no wait. Both workers may still have the records that the KCL worker had
+    handed to its processor by then, and more where its renewal comes late.
     """
     upkeep_interval_s: float = 60.0
-    """How often leases that have served are deleted, and holes looked for, by one of the workers. A hole is repaired
-    when it was there three times in a row. What failed is tried again after ``failover_s``, if that is sooner.
+    """How often one of the workers deletes leases that have served, and looks for holes. A hole is repaired when it was
+    there three times in a row. Upkeep that failed is tried again after ``failover_s``, if that is sooner.
     """
     ledger: LedgerSettings = NOTHING_GIVEN_UP
     """By default what fails is tried again until it succeeds, the bad record of a batch alone: nothing is given up as
-    long as nobody has said where to. Where ``dead_letters`` says so, the default is `LedgerSettings()`.
+    long as no option says where dead letters go. Where ``dead_letters`` says so, the default is `LedgerSettings()`.
     """
     dead_letters: DeadLetterChoice | None = None
-    """Where records go that are given up, each of which counts as settled once it is written there. None: no policy of
+    """Where records go that are given up. Each counts as settled once it is written there. None: no policy of
     ``ledger`` may make dead letters.
     """
     dead_letter_timeout_s: float = 60.0
-    """A dead letter that is not written by then counts as failed, and is written again later."""
+    """A dead letter that is not written within this time counts as failed, and is written again later."""
     dead_letters_at_once_max: int = 16
-    """So many of a shard are written side by side: a failing dependency can make thousands."""
+    """How many dead letters of a shard are written side by side: a failing dependency can make thousands."""
     deduplicate: Deduplicate | None = None
-    """Records are left out whose key came shortly before; None: none are."""
+    """With it, records whose key came shortly before are left out. None: no record is."""
     split: Callable[[Record], Iterable[Any]] | None = field(default=None, repr=False)
     """A function from a record to its parts, which are handed out in its place, each as a `Part`. The record is settled
-    when all of them are. They must follow from the record alone: a replay gives the same. A record that it raises for
-    becomes a dead letter. What it makes are the values: a deserializer is not asked.
+    when all of its parts are. The parts must follow from the record alone, so that a replay gives the same. A record
+    for which the function raises becomes a dead letter. The parts are the values: no deserializer is called.
     """
     parts_max: int = PARTS_MAX
-    """A record of more parts becomes a dead letter."""
+    """A record with more parts than this becomes a dead letter."""
     cadence: Cadence = field(default_factory=Riding)
     """When checkpoints are written: with the lease's renewals, each half of ``failover_s``, and at each planned end of
     a tenure (Riding()); also each so many records or seconds (Every()); also after each settled batch (Prompt()).
     """
     on_pending: OnPending | None = None
-    """Asked when a shard begins whose former owner has prepared a checkpoint and did not commit it. None: it is
-    abandoned, as the KCL does.
+    """A function that is called when a shard begins whose former owner has prepared a checkpoint and did not commit it.
+    It says what becomes of that checkpoint. None: it is abandoned, as the KCL does.
     """
     checkpoint_when_told: bool = False
     """True: what is settled is checkpointed no further than `ShardReader.checkpoint_to` says, and a shard is stored as
@@ -170,11 +170,11 @@ class WorkerSettings:
     polling: PollTimes = field(default_factory=PollTimes)
     """How often shards are asked for records."""
     fan_out: FanOutTimes | None = None
-    """Given: shards are read by enhanced fan-out, and polled where that does not work. None: they are polled."""
+    """With it, shards are read by enhanced fan-out, and polled where that does not work. None: they are polled."""
     fan_out_consumer: str | None = None
-    """The name to register with the stream; None: the application's."""
+    """The name under which the consumer is registered with the stream. None: the application's name."""
     subscriptions_per_s: float = 10.0
-    """So many subscriptions a process starts in a second at most."""
+    """How many subscriptions a process starts in a second at most."""
     outside: OutsidePolicy = OutsidePolicy.DELIVER
     """What becomes of an aggregate with user records of another shard's hash range (its producer had an old map of the
     shards): DELIVER, DROP (the KCL's rule) or RAISE.
@@ -184,7 +184,7 @@ class WorkerSettings:
     ByKey(), OneByOne(). True: it is read all the same, each shard in its own order; `KeysIgnored` tells of it.
     """
     batch_records_max: int = 10_000
-    """Of a batch; what failed as a larger one comes again as it was."""
+    """How many records a batch has at most. A larger batch that failed comes again as it was."""
     unreadable: UnreadablePolicy = field(default_factory=Stop)
     """What becomes of a record that the consumer's deserializer cannot read."""
 
@@ -234,7 +234,7 @@ class WorkerSettings:
             raise OptionError(faults)
 
     def _without_dead_letters(self) -> list[str]:
-        """What a record could become a dead letter by, and nobody has said where those go."""
+        """Faults for the policies that make dead letters, while ``dead_letters`` does not say where those go."""
         retry, stalled = self.ledger.retry, self.ledger.stalled
         names = {
             "ledger.retry.then": retry.then if retry.tries_max is not None else None,

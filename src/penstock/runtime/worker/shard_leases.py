@@ -171,7 +171,7 @@ class ShardLeases:
             for child in children
         ]
         held, rows = {me: True}, list[LeaseRow]()
-        if not shards or needs_search(shards, held):  # a merge, or an end without a word: who else is there?
+        if not shards or needs_search(shards, held):  # a merge, or an end without its children
             rows = [row for row in (await self._table.scan(consistent=True)).rows if row.stream == part.text]
             held = {shard_id_of(row.key): row.ended for row in rows} | held
         if not shards or needs_search(shards, held):
@@ -185,7 +185,7 @@ class ShardLeases:
         return made
 
     async def _note(self, key: str, children: frozenset[str]) -> None:
-        """Write down who goes on: for whoever cleans up, KCL workers among them."""
+        """Write the children into the ended lease: the worker that deletes old leases looks at them, as KCL's do."""
         if children:
             while isinstance(await self._table.write(writes.metadata(key, children=children)), Unknown):
                 await asyncio.sleep(self._retry_s)

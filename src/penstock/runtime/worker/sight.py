@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 SCANS_PER_FAILOVER = 2
 SCANS_PER_FAILOVER_BESIDE_KCL = 5
-"""By default; the second where only the leases' counters tell who lives, or a leader may have assigned something."""
+"""By default; the second where only leases' counters tell which workers live, or a leader may have assigned some."""
 MOVING_FAILOVERS = 2 / 3
 """A counter that has not been seen to move for longer is that of a worker that may be gone: KCL workers renew a lease
 three times in a failover time, and their leader assigns it anew when that is over.
 """
 FAILOVERS_PER_SCAN_BELOW_LEADER = 2
-"""Between scans of all leases, where an index tells which are this worker's."""
+"""The failover times between two scans of all leases, where an index tells which are this worker's."""
 
 
 class Sight:
@@ -106,7 +106,7 @@ class Sight:
         silent: list[str] = []
         if quiet or strangers:
             sent_s = self._clock()
-            # Who is a stranger by a look that is older than the scan may have come meanwhile.
+            # The last look at the worker rows is older than the scan: a stranger may have written its row meanwhile.
             self.members.look(await self._table.workers(consistent=True), self._clock())
             silent = self.members.silent(leases_answered_s=answered_s, look_sent_s=sent_s, now_s=self._clock())
             for row in self.members.forgettable(self._clock()):
@@ -123,7 +123,7 @@ class Sight:
         return self._clock() - (self.scanned_s if alone else max(self.scanned_s, self._glanced_s)) >= interval_s
 
     async def _glance(self) -> bool:
-        """Where a leader assigns: look only at the leases that have this worker's name. False: a scan is needed."""
+        """Where a leader assigns, look only at the leases that have this worker's name. False: a scan is needed."""
         kcl, now_s = self._kcl, self._clock()
         if kcl is None or kcl.is_asleep or now_s - self.scanned_s >= FAILOVERS_PER_SCAN_BELOW_LEADER * self._failover_s:
             return False
@@ -175,7 +175,8 @@ class Sight:
     def is_mine(self, row: LeaseRow) -> bool:
         """True when a lease that has this worker's name is this worker's.
 
-        One that had it when this worker came may be another's who has the same name, and lives: only silence tells.
+        A lease that had the name when this worker came may belong to another process of that name, which lives. Only
+        its silence shows that it does not.
         """
         if row.actual_owner != self.id or row.twin_of(self.id, self.process) is not None:
             return False
@@ -189,7 +190,7 @@ class Sight:
         self._observed.look(row.key, row.counter, self._clock(), owner=row.owner)
 
     def _note_former(self, row: LeaseRow) -> None:
-        """Of a lease that has this worker's name by now: which worker had it, and whether its counter moved then."""
+        """Note for a lease that has this worker's name now which worker had it, and whether its counter moved then."""
         before = self.leases.get(row.key)
         if row.actual_owner == self.id and before is not None and before.actual_owner not in (None, self.id):
             moved = self._observed.unmoved_s(row.key, self._clock()) <= MOVING_FAILOVERS * self._failover_s

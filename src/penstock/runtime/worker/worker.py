@@ -189,7 +189,7 @@ class Worker:
                 await self._letters.start()
             while self._presence.alive_s is None and not self._presence.leaving:
                 if announcing.done():
-                    await announcing  # nobody may hold a lease whom nobody can see
+                    await announcing  # a worker that the others cannot see must hold no lease
                 await wait_set(self._look_now, 0.01)
             while not self._stopped.is_set():
                 if announcing.done():
@@ -229,11 +229,11 @@ class Worker:
         await self._over.wait()
 
     def leases(self) -> Collection[LeaseRow]:
-        """Of all shards of its streams, as they were read last."""
+        """The leases of all shards of its streams, as they were read last."""
         return self._sight.leases.values()
 
     def give_up(self, key: str, cool_down_s: float) -> None:
-        """Let a lease go to another worker, or to nobody, and do not take it again for a while."""
+        """Let another worker have a lease, or free it, and do not take it again for a while."""
         self._holding.give_up(key, cool_down_s)
 
     async def _leave(self) -> None:
@@ -285,7 +285,7 @@ class Worker:
         return bool(presence.given) or self._receiving.waits or presence.leaving
 
     async def _look(self) -> list[str]:
-        """Look at the tables, and tell whom it concerns; workers that are silent."""
+        """Look at the tables, and tell tenures what was seen of their leases. Returns the workers that are silent."""
         sight, before, fleet = self._sight, self._sight.scanned_s, self._sight.fleet
         silent = await sight.look(closely=bool(self._presence.given) or self._receiving.waits)
         if sight.scanned_s != before:
@@ -371,7 +371,7 @@ class Worker:
             self._on_event(LeaseUpkeepFailed(self._table.name, reason, again_s))
 
     def _retreat(self) -> None:
-        """Who could not write for long leaves its leases to others, if there are any, for a while."""
+        """A worker that could not write for long leaves its leases to others, if there are any, for a while."""
         others = any(not row.leaving for row in self._sight.members.rows.values())
         retreats = self._clock() < self._holding.retreats_until_s and others
         if retreats != self._presence.retreats:
