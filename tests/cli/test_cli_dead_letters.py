@@ -148,6 +148,32 @@ def test_letters_of_a_stream_are_listed_and_replayed(run: Run, kinesis: Any) -> 
     assert [data for _, data in datas(kinesis, "again")] == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_a_replay_crosses_hours_of_silence_in_both_streams(run: Run, kinesis: Any, local: LocalKinesis) -> None:
+    """Before the first letter, between letters and behind the last one; and in the stream of the records, where a
+    number that is trimmed gives empty pages for ever.
+    """
+    for stream in ("graves", "again"):
+        kinesis.create_stream(StreamName=stream, ShardCount=1)
+    trimmed = put(kinesis, b"old")
+    local.clock.advance(10 * 3600)
+    first = put(kinesis, b"first")
+    local.clock.advance(5 * 3600)
+    put(kinesis, letter_of(trimmed, data=b"kept", partition_key="k").to_json(), stream="graves")
+    local.clock.advance(6 * 3600)
+    second = put(kinesis, b"second")
+    for one in (first, second):
+        put(kinesis, letter_of(one).to_json(), stream="graves")
+        local.clock.advance(2 * 3600)  # the oldest record is gone then
+    local.reset_stats()
+    done = run("dead-letters", "replay", "--from", "graves", "--to", "again", "--json")
+    assert done.status == 0, done
+    assert json.loads(done.stdout) == {
+        "replayed": 3, "from_stream": 2, "from_letter": 1, "again": 0, "gone": 0, "failed": 0, "bad": 0,
+    }  # fmt: skip
+    assert local.stats().operations["GetRecords"].calls > 20, "an hour a page is crossed by default"
+    assert sorted(data for _, data in datas(kinesis, "again")) == [b"first", b"kept", b"second"]
+
+
 def test_a_list_shows_no_data_unless_it_is_asked_to(run: Run, tmp_path: Path) -> None:
     answer = {"ShardId": "shardId-000000000000", "SequenceNumber": "17"}
     path = write(

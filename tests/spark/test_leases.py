@@ -425,6 +425,29 @@ def test_a_checkpoint_that_is_trimmed_is_a_loss_by_the_policy(query: Query) -> N
     silent.stop()
 
 
+@pytest.mark.parametrize("silent_until", [None, "the tip", "the record"])
+def test_a_query_begins_by_leases_with_hours_of_silence_behind_them(query: Query, silent_until: str | None) -> None:
+    """The record of the checkpoint is there, and empty pages lie between it and what follows. Rows are as the KCL
+    leaves them, or as a consumer that was at the tip then, or later.
+    """
+    query.stream.put(20)
+    query.start().read(20)
+    query.stop()
+    rows, done_s = query.rows(), query.stream.local.clock.now()
+    query.stream.settle(10 * HOUR_S)
+    seen_s = {None: None, "the record": done_s, "the tip": query.stream.local.clock.now()}[silent_until]
+    query.stream.settle(5 * HOUR_S)
+    query.stream.put(6)
+    query.stream.settle(3 * HOUR_S)
+    other = Query(query.stream, f"{query.application}-other")
+    for row in rows.values():
+        position = Position(row.checkpoint.position.sequence_number)
+        until_ms = None if seen_s is None else int(seen_s * 1000)
+        other.put_row(replace(row, others={}, checkpoint=Checkpoint.at(position), read_until_ms=until_ms))
+    assert sorted(other.start().read(6)) == sorted(query.stream.written[-6:])
+    other.stop()
+
+
 def test_leases_of_a_former_stream_of_that_name_are_no_place_to_begin(query: Query) -> None:
     query.put_row(LeaseRow(key="shardId-000000000000", checkpoint=Checkpoint.at(Position(7))))
     query.put_row(LeaseRow(key="shardId-000000000001"))

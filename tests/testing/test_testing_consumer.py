@@ -11,7 +11,7 @@ import pytest
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.events import RecordDeadLettered
-from penstock.model import OutRecord, Position
+from penstock.model import OutRecord, Position, StartAt
 from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import TestConsumer, UnsettledError, VirtualLoop, passing, records_of_file
@@ -241,6 +241,26 @@ async def test_time_passes_without_waiting() -> None:
                 break
         assert [round(one) for one in woken] == [60]
         await consumer.settled()
+
+
+async def test_hours_without_a_record_are_crossed_behind_a_checkpoint_and_from_the_oldest_on() -> None:
+    """A page crosses an hour of the log, here as on AWS: what follows a night is behind several empty ones."""
+
+    async def all_of(consumer: TestConsumer) -> list[bytes]:
+        got = []
+        async with consumer:
+            async for batch in consumer:
+                async with batch:
+                    got += [record.data for record in batch]
+        return got
+
+    first = TestConsumer(["a"])
+    assert await all_of(first) == [b"a"]
+    async with TestConsumer(stream=first.stream, application="meanwhile", start_at=StartAt.LATEST) as other:
+        await other.pass_time(10 * 3600.0)
+    assert first.stream.model.limits.page_span_s <= 3600
+    assert await all_of(first.successor(["b"])) == [b"b"]
+    assert await all_of(TestConsumer(["c"], stream=first.stream, application="a new one")) == [b"a", b"b", b"c"]
 
 
 async def test_waits_may_be_skipped() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from feeding_kit import DEADLINE_S, FAN_OUT, SHARD_ID, STREAM, fan_out, kinds, read, read_to_end, source_of, tick
 
+from penstock.core.feeding.pages import ReadPage
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.errors import AccessDeniedError
 from penstock.events import FanOutLeft, FanOutReturned, ReadFailed
 from penstock.local import Fault
-from penstock.model import Position
+from penstock.model import IteratorAt, Position
 from penstock.runtime.feeds import FanOutTimes, SubscriptionGate
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from penstock.events import FeedEvent
     from penstock.local import LocalKinesis
 
@@ -40,6 +44,43 @@ async def test_records_are_pushed_from_the_checkpoint_on(local: LocalKinesis, ki
         await source.deregister("billing")
         await source.deregister("billing")
         assert kinesis.list_stream_consumers(StreamARN=arn.partition("/consumer/")[0])["Consumers"] == []
+
+
+async def test_empty_events_over_a_silence_are_followed_and_reading_goes_on_behind_them(
+    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subscription crosses hours without a record, and ends. That is no fault, and no reason to poll."""
+    monkeypatch.setattr("penstock.runtime.feeds.fan_out.BUFFERED_S", -1.0)  # none lay there before
+    (number,) = put(kinesis, b"0")
+    events: list[FeedEvent] = []
+    asked: list[IteratorAt] = []
+    async with source_of(local) as source:
+        subscribe = source.subscribe
+
+        async def crossing(arn: str, shard_id: str, at: IteratorAt) -> AsyncIterator[ReadPage]:
+            asked.append(at)
+            async with contextlib.aclosing(subscribe(arn, shard_id, at)) as pages:
+                async for page in pages:
+                    yield page._replace(millis_behind_latest=11 * 3_600_000) if len(asked) == 1 else page
+                    if len(asked) == 1:
+                        for hours in range(10, 0, -1):
+                            yield ReadPage([], hours * 3_600_000, continuation=page.continuation)
+                        return
+
+        monkeypatch.setattr(source, "subscribe", crossing)
+        feed = fan_out(source, await source.register("billing"), events, Checkpoint.at(Position(number)))
+        async with asyncio.timeout(DEADLINE_S):
+            found = [await feed.next() for _ in range(11)]
+        assert [(len(one.records), one.ended, one.trimmed) for one in found] == [(0, False, None)] * 11
+        assert [one.millis_behind_latest for one in found[1:]] == [hours * 3_600_000 for hours in range(10, 0, -1)]
+        read_until_s = feed.cursor.read_until_s
+        assert read_until_s is not None
+        assert source.now_s - 2 * 3600 < read_until_s < source.now_s - 3000
+        put(kinesis, b"1")
+        assert await read(feed, 1) == [b"1"], "polled: another subscription is refused for some seconds"
+        assert feed.cursor.start(source.now_s).sequence_number is not None
+        assert events == []
+        await feed.close()
 
 
 async def test_subscriptions_are_renewed_without_a_gap_or_a_repeat(local: LocalKinesis, kinesis: Any) -> None:
