@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -40,6 +41,30 @@ def pytest_configure() -> None:
     os.environ.update(_AWS_ENVIRONMENT)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # also without activating it
+
+
+class _Unheard(logging.Handler):
+    """Errors of tasks and futures that nothing has looked at, as asyncio finds out when they are collected."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "was never retrieved" in (line := record.getMessage()):
+            self.lines.append(line)
+
+
+_unheard = _Unheard()
+logging.getLogger("asyncio").addHandler(_unheard)
+
+
+@pytest.fixture(autouse=True)
+def _no_task_dies_unheard() -> Iterator[None]:
+    """In no test: of the test's own tasks, and of those before it."""
+    yield
+    lines, _unheard.lines = _unheard.lines, []
+    assert lines == []
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which reads the groups in the same hook

@@ -234,6 +234,30 @@ def test_queues_are_bounded() -> None:
     assert unbounded == []
 
 
+MAKES_TASKS = re.compile(r"(^|\.)(create_task|ensure_future|Task|TaskGroup|Thread|Timer|start_new_thread)$")
+"""What begins something beside the code that calls it."""
+MAY_MAKE_TASKS = {
+    "penstock.tasks": "the rule itself",
+    "penstock.testing.sim": "a simulated process has a loop of its own, which hears of each error",
+    # A group raises at its end what its tasks raised, so the code that made them hears of it.
+    "penstock.runtime.waiting": "a group",
+    "penstock.runtime.consumer.driving": "groups",
+}
+
+
+def test_tasks_and_threads_are_made_by_the_one_rule() -> None:
+    """No task may die unheard: each is made by `penstock.tasks`, which wants to know who hears of its end."""
+    assert MAKES_TASKS.search("asyncio.get_running_loop().create_task")
+    assert MAKES_TASKS.search("threading.Thread")
+    found = [
+        f"{where(path, call.lineno)} calls {name}"
+        for path in MODULES
+        for name, call in calls_of(path)
+        if MAKES_TASKS.search(name) and not any(within(module_name(path), one) for one in MAY_MAKE_TASKS)
+    ]
+    assert found == []
+
+
 def test_core_takes_time_and_chance_as_arguments() -> None:
     impure = re.compile(
         r"^(time\.(time|monotonic|perf_counter|sleep)(_ns)?"

@@ -358,6 +358,24 @@ class PendingCheckpointFound(msgspec.Struct, frozen=True, gc=False):
     """What becomes of it: abandon, commit or keep."""
 
 
+class TaskFailed(msgspec.Struct, frozen=True, gc=False):
+    """What is done beside the reading of a shard, or of all, has met an error that it knows no answer to: a fault of
+    the program's own functions, or one in Penstock.
+    """
+
+    stream: str
+    shard_id: str | None
+    """None: it was for all shards."""
+    work: str
+    """What was being done."""
+    error_type: str
+    """The error's class, with a service's code, or what the system says."""
+    error_at: str
+    """The line of code that raised."""
+    what_follows: str
+    """What becomes of the shard, or when the work is begun again."""
+
+
 LedgerEvent: TypeAlias = (
     RecordsStalled
     | BatchFailed
@@ -375,6 +393,7 @@ LedgerEvent: TypeAlias = (
     | DuplicatesLeftOut
     | DedupeKeyFailed
     | PendingCheckpointFound
+    | TaskFailed
 )
 """What the settlement of a shard's records tells."""
 

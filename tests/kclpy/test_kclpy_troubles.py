@@ -11,7 +11,8 @@ from kclpy_kit import DEADLINE_S, SHARD_ID, STREAM, Journal, put, running
 from penstock.core.leases import writes
 from penstock.events import BatchFailed, RecordsSkipped
 from penstock.kclpy.faults import ProcessorGoneError
-from penstock.kclpy.session import OnError, SessionSettings
+from penstock.kclpy.processor_process import ProcessorProcess
+from penstock.kclpy.session import OnError, SessionSettings, ShardSession
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
@@ -244,3 +245,48 @@ async def test_a_script_is_run_as_the_program_that_it_is(local: LocalKinesis, ki
         await worker.end()
     assert journal.datas() == ["0", "1"]
     assert await stored(table) == numbers[-1]
+
+
+async def test_a_goodbye_that_fails_is_told_and_the_shard_goes(
+    local: LocalKinesis, kinesis: Any, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last_call = ShardSession._last_call
+
+    async def fails(session: ShardSession, message: dict[str, Any]) -> None:
+        if message["action"] == "shutdownRequested":
+            raise ZeroDivisionError("a bug")
+        await last_call(session, message)
+
+    table = MemoryLeaseTable()
+    put(kinesis, "0")
+    async with running(local, table, "troubles:Raises") as worker:
+        await worker.until(lambda: journal.datas() == ["0"])
+        monkeypatch.setattr(ShardSession, "_last_call", fails)
+    assert [line for line in worker.said if "telling the processor that the shard goes" in line]
+    row = await table.get(SHARD_ID)
+    assert row is not None
+    assert row.owner is None
+
+
+async def test_a_process_that_could_not_be_started_ahead_is_told_and_started_when_it_is_needed(
+    local: LocalKinesis, kinesis: Any, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first start serves the shard; the one for a shard to come fails."""
+    starts: list[int] = []
+    start = ProcessorProcess.start.__func__  # type: ignore[attr-defined]
+
+    async def fails_second(kind: type[ProcessorProcess], target: str, *, shim: bool = False) -> ProcessorProcess:
+        starts.append(1)
+        if len(starts) == 2:
+            raise OSError("no more processes")
+        process: ProcessorProcess = await start(kind, target, shim=shim)
+        return process
+
+    monkeypatch.setattr(ProcessorProcess, "start", classmethod(fails_second))
+    table = MemoryLeaseTable()
+    put(kinesis, "0")
+    async with running(local, table, "troubles:Raises") as worker:
+        await worker.until(lambda: journal.datas() == ["0"])
+        await worker.until(lambda: [line for line in worker.said if "could not be started: OSError" in line])
+        kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_ID, NewStartingHashKey=str(2**127))
+        await worker.until(lambda: len(journal.lines("initialize")) == 3)

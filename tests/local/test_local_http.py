@@ -208,6 +208,20 @@ def test_a_later_answer_that_fails_is_not_taken_for_a_whole_one() -> None:
             wire.reply()
 
 
+def test_a_later_answer_that_ends_cancelled_is_no_silence() -> None:
+    """What it waits for was cancelled: the client must not wait for ever."""
+
+    async def cancelled() -> Answer:
+        waited_for = asyncio.get_running_loop().create_future()
+        waited_for.cancel()
+        return await waited_for
+
+    with serving(lambda _: cancelled()) as (port, _), Wire(port) as wire:
+        wire.send(request_bytes())
+        with pytest.raises((ConnectionResetError, EOFError)):
+            wire.reply()
+
+
 def test_a_streamed_answer_comes_in_chunks_and_the_connection_is_kept() -> None:
     async def stream(out: ChunkedOut) -> None:
         out.send(b"one")

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from producing import STREAM, Heard, call, numbered, quick, read_all, until, wire_of
+from producing import STREAM, WAIT_S, Heard, call, numbered, quick, read_all, until, wire_of
 
 from penstock.aws.kinesis import PutResult as PutAnswer
 from penstock.core.aggregation import open_aggregate
@@ -20,6 +20,7 @@ from penstock.errors import (
     InvalidRecordError,
     NotFoundError,
     OptionError,
+    PenstockError,
     RecordExpiredError,
     RecordRefusedError,
     TransportError,
@@ -28,6 +29,7 @@ from penstock.events import AggregationOff, ShardMapChanged, ShardMapFailed
 from penstock.local import LocalKinesis
 from penstock.model import HASH_KEY_MAX, OutRecord, Shard
 from penstock.runtime.producer import Producer
+from penstock.runtime.shard_follower import ShardFollower
 from penstock.runtime.sync_producer import SyncProducer
 from penstock.testing import Fault
 
@@ -82,6 +84,35 @@ async def test_a_stream_that_comes_later(local: LocalKinesis) -> None:
     await producer.put(RECORD)
     await producer.close()
     assert (await read_all(local, "later")).counts() == {b"data": 1}
+
+
+async def test_following_the_shards_is_begun_again_when_it_fails_in_its_own_steps(
+    local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for the first listing is told; records that wait are put once it is there."""
+    heard, calls = Heard(), list[int]()
+    list_shards = ShardFollower._list
+
+    async def fails_first(follower: ShardFollower) -> None:
+        calls.append(1)
+        await list_shards(follower)
+        if len(calls) == 1:
+            raise ZeroDivisionError("a bug")
+
+    async def no_pause(follower: ShardFollower, error: Exception) -> None:
+        raise error
+
+    monkeypatch.setattr(ShardFollower, "_list", fails_first)
+    monkeypatch.setattr(ShardFollower, "_failed", no_pause)
+    async with asyncio.timeout(WAIT_S):
+        producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(), on_event=heard.append)
+        with pytest.raises(PenstockError, match="following the stream's shards has failed: ZeroDivisionError"):
+            await producer.start()
+        await producer.put(RECORD)
+        while len(calls) < 2:
+            await asyncio.sleep(0.01)
+        await producer.close()
+    assert heard.of(ShardMapFailed)[0].reason == "ZeroDivisionError"
 
 
 async def test_a_stream_that_is_deleted_under_load(local: LocalKinesis) -> None:

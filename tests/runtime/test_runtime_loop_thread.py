@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import selectors
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -141,3 +143,43 @@ def test_context_is_the_callers() -> None:
     with LoopThread() as thread:
         assert thread.run(read()) == "none"
         assert thread.run(read()) == "none"
+
+
+@pytest.mark.parametrize("by_task", [True, False])
+def test_an_exit_in_there_ends_what_raised_it_and_not_the_loop(
+    thread: LoopThread, by_task: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As from a function of the user's: others use the loop, too, and would wait for ever."""
+
+    async def leave() -> None:
+        if by_task:
+            sys.exit(3)
+        asyncio.get_running_loop().call_soon(sys.exit, 3)
+        await asyncio.sleep(0)
+
+    if by_task:
+        with pytest.raises(SystemExit):
+            thread.run(leave())
+    else:
+        thread.run(leave())
+    assert thread.run(where())[1] is thread.loop
+    assert "SystemExit was raised on the thread" in caplog.text
+
+
+def test_a_loop_that_breaks_is_told_and_named_where_it_is_used(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(selectors.DefaultSelector):
+        is_good = False
+
+        def select(self, timeout: float | None = None) -> Any:
+            if not self.is_good:
+                self.is_good = True
+                raise OSError("the selector is gone")
+            return super().select(timeout)
+
+    broken = LoopThread("broken", lambda: asyncio.SelectorEventLoop(Broken()))
+    broken._thread.join()
+    with pytest.raises(RuntimeError, match="closed") as raised:
+        broken.run(where())
+    assert isinstance(raised.value.__cause__, OSError)
+    assert "the event loop of broken has ended: OSError" in caplog.text
+    broken.close()

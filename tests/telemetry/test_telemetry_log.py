@@ -212,6 +212,11 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "came later gets no shards",
     ),
     (
+        events.TaskFailed("orders", None, "asking for its retention", "KeyError", "streams.py:41", "it is asked again"),
+        logging.WARNING,
+        "orders: all shards: asking for its retention has failed: KeyError (streams.py:41); it is asked again",
+    ),
+    (
         events.DedupeWindowRebuilding("orders", "s-1", waits=True),
         logging.INFO,
         "orders: s-1: the window of duplicates is being read again (nothing is handed out before: True)",

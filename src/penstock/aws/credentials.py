@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.errors import CredentialsError
+from penstock.tasks import give_up, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -73,7 +74,7 @@ class CredentialCache:
         if self._current is not None and self._current != used:
             return self._current
         if self._loading is not None:
-            loaded = await asyncio.shield(self._loading)
+            loaded = await self._outcome(self._loading)
             if loaded != used:
                 return loaded
         return await self._wait_for_load(anew=True)
@@ -82,16 +83,19 @@ class CredentialCache:
         """Stop a renewal that is under way."""
         loading, self._loading = self._loading, None
         if loading is not None:
-            loading.cancel()
-            await asyncio.gather(loading, return_exceptions=True)
+            await give_up(loading)
 
     async def _wait_for_load(self, *, anew: bool) -> Credentials:
-        # Shielded: a caller that is cancelled must not cancel the load that others wait for.
-        return await asyncio.shield(self._begin_load(anew=anew))
+        return await self._outcome(self._begin_load(anew=anew))
+
+    async def _outcome(self, loading: asyncio.Task[Credentials]) -> Credentials:
+        """A caller that is cancelled does not cancel the load that others wait for."""
+        await asyncio.wait((loading,))
+        return loading.result()
 
     def _begin_load(self, *, anew: bool) -> asyncio.Task[Credentials]:
         if self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(self._store(anew))
+            self._loading = spawn(self._store(anew), self._not_loaded)
             self._loading.add_done_callback(self._loaded)
         return self._loading
 
@@ -108,6 +112,9 @@ class CredentialCache:
         return loaded
 
     def _loaded(self, task: asyncio.Task[Credentials]) -> None:
-        self._loading = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("AWS credentials could not be loaded: %s", error)
+        if self._loading is task:
+            self._loading = None
+
+    def _not_loaded(self, error: BaseException) -> None:
+        """Who waits has the error, too; a load in the background is begun again when credentials are asked for."""
+        log.warning("AWS credentials could not be loaded: %s", error)

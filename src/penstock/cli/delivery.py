@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.account import Batch
 from penstock.cli.interrupt import StoppedError
 from penstock.errors import FlushTimeoutError
+from penstock.tasks import awaited, drop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
@@ -74,7 +75,7 @@ class Delivery:
                     await self._put_batch(batch)
         finally:
             # Also after an error: what was taken is not given up for it.
-            await self._end(asyncio.ensure_future(self._settle_all()), flush_s)
+            await self._end(awaited(self._settle_all()), flush_s)
 
     async def _put_batch(self, batch: Batch) -> None:
         self._account.given += len(batch.records)
@@ -116,8 +117,8 @@ async def _settled(puts: Puts) -> None:
 
 async def _first(task: asyncio.Future[None], other: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> None:
     """Wait until either is done."""
-    beside = asyncio.ensure_future(other)
+    beside = awaited(other)
     try:
         await asyncio.wait((task, beside), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        beside.cancel()
+        drop(beside)

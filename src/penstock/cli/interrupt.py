@@ -8,6 +8,8 @@ import signal
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.tasks import awaited, drop, give_up
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
     from typing import Any
@@ -65,18 +67,16 @@ class Stopping:
 
     async def unless_asked(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of ``work``. Raises StoppedError, with the work cancelled, when the end is asked for first."""
-        task = asyncio.ensure_future(work)
-        asked = asyncio.ensure_future(self._asked.wait())
+        task, asked = awaited(work), awaited(self._asked.wait())
         try:
             await asyncio.wait((task, asked), return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
             raise StoppedError
         finally:
-            asked.cancel()
+            drop(asked)
             if not task.done():
-                task.cancel()
-                await asyncio.wait((task,))
+                await give_up(task)
 
     async def until_asked(self, items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
         """What ``items`` gives, until the end is asked for."""

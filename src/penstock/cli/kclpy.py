@@ -14,6 +14,7 @@ from penstock.cli.output import warn
 from penstock.cli.producing import EndpointUrl, Profile, Region, cli_logger
 from penstock.errors import OptionError
 from penstock.kclpy.session import OnError
+from penstock.tasks import logged, spawn
 from penstock.wiring import WireSettings
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ async def _run(options: KclOptions) -> None:
     with stopping.listening():
         async with consumer:
             warn(f"reading {options.stream} as {options.application}, worker {consumer.worker_id}")
-            hurrying = asyncio.create_task(_end_at_once(stopping))
+            hurrying = spawn(_end_at_once(stopping), logged("a second signal does not end the process at once"))
             try:
                 await Daemon(options.daemon, warn).run(consumer, stopping.signalled)
             finally:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from penstock.cli.output import of_bytes
+from penstock.tasks import drop, logged, spawn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -73,9 +74,9 @@ async def progress(
                 show()
                 await asyncio.sleep(REFRESH_S)
 
-        following = asyncio.create_task(follow())
+        following = spawn(follow(), logged("the progress is not shown any more"))
         try:
             yield
         finally:
-            following.cancel()
+            drop(following)
             show()

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import os
 import random
-import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from penstock.errors import OptionError, PenstockError
 from penstock.model import HASH_KEY_MAX, OutRecord
+from penstock.tasks import thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -148,7 +148,7 @@ async def _read(descriptor: int) -> bytes:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[bytes] = loop.create_future()
 
-    def settle(data: bytes, fault: OSError | None) -> None:
+    def settle(data: bytes, fault: BaseException | None) -> None:
         if done.cancelled():
             return
         if fault is None:
@@ -156,16 +156,11 @@ async def _read(descriptor: int) -> bytes:
         else:
             done.set_exception(fault)
 
-    def read() -> None:
-        data, fault = b"", None
-        try:
-            data = os.read(descriptor, READ_BYTES)
-        except OSError as error:
-            fault = error
+    def tell(data: bytes, fault: BaseException | None = None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, data, fault)
 
-    threading.Thread(target=read, name="penstock-input", daemon=True).start()
+    thread(lambda: tell(os.read(descriptor, READ_BYTES)), "penstock-input", lambda error: tell(b"", error))
     return await done
 
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from penstock.kclpy.faults import ProcessorGoneError
 from penstock.kclpy.processor_process import ProcessorProcess
 from penstock.kclpy.session import SessionSettings, ShardSession
+from penstock.tasks import awaited, drop, failure_of, give_up, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.runtime.consumer.consumer import Consumer
     from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.tasks import Heard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +59,12 @@ class Daemon:
         sessions: set[asyncio.Task[None]] = set()
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def ended(session: asyncio.Task[None]) -> None:
-            sessions.discard(session)
-            if not session.cancelled() and (error := session.exception()) is not None and not failed.done():
+        def heard(error: BaseException) -> None:
+            if not failed.done():
                 failed.set_exception(error)
 
-        asked = asyncio.create_task(stop.wait())
-        shards = asyncio.create_task(self._shards(consumer, sessions, ended))
+        asked = awaited(stop.wait())
+        shards = awaited(self._shards(consumer, sessions, heard))
         try:
             await asyncio.wait((shards, failed, asked), return_when=asyncio.FIRST_COMPLETED)
             await consumer.close()
@@ -73,22 +74,20 @@ class Daemon:
             if failed.done():
                 failed.result()
         finally:
-            failed.cancel()
-            for task in (asked, shards, *sessions):
-                task.cancel()
-            await asyncio.gather(asked, shards, *sessions, return_exceptions=True)
+            drop(failed)
+            await give_up(asked, shards, *sessions)
             await self._drop_spare()
 
     async def _shards(
         self,
         consumer: Consumer,
         sessions: set[asyncio.Task[None]],
-        ended: Callable[[asyncio.Task[None]], None],
+        heard: Heard,
     ) -> None:
         async for reader in consumer.shards():
-            session = asyncio.create_task(self._serve(reader))
+            session = spawn(self._serve(reader), heard)
             sessions.add(session)
-            session.add_done_callback(ended)
+            session.add_done_callback(sessions.discard)
 
     async def _serve(self, reader: ShardReader) -> None:
         """A shard, while this worker holds it."""
@@ -127,19 +126,28 @@ class Daemon:
         """The program works: it is worth having one more process."""
         self._works = True
         if self._spare is None:
-            self._spare = asyncio.create_task(self._start())
+            self._spare = spawn(self._start(), self._no_spare)
 
     async def _process(self) -> ProcessorProcess:
         spare, self._spare = self._spare, None
-        return await (self._start() if spare is None else spare)
+        if spare is None or (spare.done() and failure_of(spare) is not None):
+            return await self._start()
+        return await spare
 
     async def _start(self) -> ProcessorProcess:
         return await ProcessorProcess.start(self._settings.target, shim=self._settings.shim)
 
     async def _drop_spare(self) -> None:
-        if self._spare is not None:
-            with contextlib.suppress(OSError):
-                await (await self._spare).close(0.0)
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            await asyncio.wait((spare,))
+            if failure_of(spare) is None:
+                await spare.result().close(0.0)
+
+    def _no_spare(self, error: BaseException) -> None:
+        """The shard that needs a process starts one, and meets the error itself if it lasts."""
+        self._spare = None
+        self._say(f"a process that was to be ready for the next shard could not be started: {type(error).__name__}")
 
 
 def _is_over(reader: ShardReader) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.kclpy.faults import ProcessorGoneError
+from penstock.tasks import awaited, drop, failure_of, logged, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,9 @@ class ProcessorProcess:
         self._process = process
         self._reader = reader
         self._writer = writer
-        self.exited: asyncio.Task[int] = asyncio.create_task(process.wait())
+        self.exited: asyncio.Task[int] = spawn(
+            process.wait(), logged("waiting for the end of a processor's process has failed: it counts as ended")
+        )
         """Done, with the exit status, when the process has ended."""
 
     @classmethod
@@ -84,7 +87,7 @@ class ProcessorProcess:
                 raise ProcessorGoneError("the processor's process wrote a line that is no message")
 
     async def _line(self) -> bytes:
-        reading = asyncio.ensure_future(self._reader.readline())
+        reading = awaited(self._reader.readline())
         try:
             await asyncio.wait((reading, self.exited), return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():  # a process that it started may keep the socket open
@@ -93,13 +96,15 @@ class ProcessorProcess:
         except (ConnectionError, ValueError):  # ValueError: a line without an end
             return b""
         finally:
-            reading.cancel()
+            drop(reading)
 
     async def _gone(self) -> ProcessorGoneError:
         """Why nothing comes any more."""
         await asyncio.wait((self.exited,), timeout=LAST_WORDS_S)
         if not self.exited.done():
             return ProcessorGoneError("the processor's process has closed its socket")
+        if failure_of(self.exited) is not None:
+            return ProcessorGoneError("the processor's process could not be watched")
         status = self.exited.result()
         how = f"with status {status}" if status >= 0 else f"by signal {-status}"
         return ProcessorGoneError(f"the processor's process has ended {how}", killed=status < 0)

@@ -17,6 +17,7 @@ from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Loss
 from penstock.kclpy.faults import ProcessorGoneError, ProcessorRaisedError
 from penstock.model import Position
+from penstock.tasks import awaited, drop, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,7 +141,7 @@ class ShardSession:
     async def _next(self) -> Batch[Record] | None:
         """The next records; None when the shard has no more, or the tenure is over."""
         while True:
-            asking = asyncio.ensure_future(self._reader.next_batch())
+            asking = awaited(self._reader.next_batch())
             try:
                 await asyncio.wait(
                     (asking, self._process.exited),
@@ -150,7 +151,7 @@ class ShardSession:
                 if asking.done():
                     return asking.result()
             finally:
-                asking.cancel()
+                drop(asking)
             async with self._turn:  # also for a process that has ended: whose asking says how
                 if not self._left or self._process.exited.done():
                     await self._ask(_records_message((), None))
@@ -200,7 +201,7 @@ class ShardSession:
     async def _leave(self) -> None:
         """The shard goes to another worker: the processor's last chance to put a checkpoint."""
         if self._leaving is None:
-            self._leaving = asyncio.create_task(self._say_goodbye())
+            self._leaving = spawn(self._say_goodbye(), self._goodbye_failed)
         # The drain that waits here may give up while the processor is in the middle of it, or the processor may die.
         # So the goodbye is a task of its own, which goes on.
         await asyncio.wait((self._leaving,))
@@ -214,6 +215,12 @@ class ShardSession:
             if self.began:
                 with contextlib.suppress(ProcessorGoneError):  # told when it is asked for the next time
                     await self._last_call({"action": "shutdownRequested"})
+
+    def _goodbye_failed(self, error: BaseException) -> None:
+        """The shard leaves all the same; what the processor has not put a checkpoint for is read again."""
+        what = f"telling the processor that the shard goes has failed: {type(error).__name__}"
+        self._gone = ProcessorGoneError(what)
+        self._say(f"{self._reader.shard_id}: {what}; it is ended, and the shard goes")
 
     def _stays(self) -> None:
         """The shard does not go after all. A processor that was told to leave has finished: another one is to begin."""

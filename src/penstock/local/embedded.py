@@ -12,6 +12,7 @@ import msgspec
 from penstock.local.environment import environment
 from penstock.local.server import LocalServer
 from penstock.local.settings import LocalSettings
+from penstock.tasks import logged, thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,8 +71,7 @@ class LocalKinesis:
         if self._thread is not None:
             raise RuntimeError("this local Kinesis is running already")
         self._ready.clear()
-        self._thread = threading.Thread(target=self._run, name="penstock-local", daemon=True)
-        self._thread.start()
+        self._thread = thread(self._run, "penstock-local", logged("the local Kinesis has ended"))
         if not self._ready.wait(START_TIMEOUT_S):
             raise TimeoutError(f"the local Kinesis did not start within {START_TIMEOUT_S:.0f} s")
         if self._fault is not None:

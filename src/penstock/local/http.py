@@ -18,6 +18,8 @@ from typing import Protocol
 
 import httptools
 
+from penstock.tasks import spawn
+
 REQUEST_BODY_BYTES_MAX = 16 * 1024 * 1024
 """PutRecords takes 10 MiB of data and keys; base64 and JSON make some 14 MiB of it."""
 REQUEST_HEAD_BYTES_MAX = 64 * 1024
@@ -320,7 +322,7 @@ class HttpConnection(asyncio.Protocol):
             if type(answer) is Answer and answer.stream is None:
                 self._send(answer, request.keep_alive)
             else:
-                self._task = self._loop.create_task(self._send_later(answer, request.keep_alive))
+                self._task = spawn(self._send_later(answer, request.keep_alive), self._broke, loop=self._loop)
         if self._read_paused and not self._waiting_too_much() and not self._closing:
             self._read_paused = False
             self.transport.resume_reading()
@@ -344,7 +346,12 @@ class HttpConnection(asyncio.Protocol):
         self._send(ready, keep_alive)
         self._serve_waiting()
 
-    def _report(self, fault: Exception) -> None:
+    def _broke(self, fault: BaseException) -> None:
+        """No answer comes any more: the client sees that at once."""
+        self._report(fault)
+        self.transport.abort()
+
+    def _report(self, fault: BaseException) -> None:
         self._loop.call_exception_handler(
             {"message": "the local service failed on a request", "exception": fault, "protocol": self}
         )

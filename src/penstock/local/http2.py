@@ -41,6 +41,7 @@ from penstock.local.http import (
 )
 from penstock.local.http2_stream import Http2Stream
 from penstock.local.settings import HTTP2_STREAMS_MAX
+from penstock.tasks import spawn
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -327,7 +328,7 @@ class Http2Connection(asyncio.Protocol):
             self._respond(stream, answer)
         else:
             self._working += 1
-            stream.task = self._loop.create_task(self._serve_later(stream, answer))
+            stream.task = spawn(self._serve_later(stream, answer), self._broke, loop=self._loop)
 
     async def _serve_later(self, stream: Http2Stream, answer: Answer | Awaitable[Answer]) -> None:
         try:
@@ -349,7 +350,12 @@ class Http2Connection(asyncio.Protocol):
         self._respond(stream, ready)
         self._send_on()
 
-    def _report(self, fault: Exception) -> None:
+    def _broke(self, fault: BaseException) -> None:
+        """No answer comes any more: the client sees that at once."""
+        self._report(fault)
+        self.transport.abort()
+
+    def _report(self, fault: BaseException) -> None:
         self._loop.call_exception_handler(
             {"message": "the local service failed on a request", "exception": fault, "protocol": self}
         )

@@ -13,8 +13,10 @@ import json
 import logging
 import os
 import sys
-import threading
+import traceback
 from typing import TYPE_CHECKING, Any
+
+from penstock.tasks import thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -74,6 +76,12 @@ class Application:
         return found if len(found) == 3 else (200, {}, found)
 
 
+def _broke(error: BaseException) -> None:
+    """The next call to one of its services finds that the process has ended, and starts another one."""
+    traceback.print_exception(error)
+    os._exit(1)
+
+
 def main() -> None:
     """Serve until standard input is closed."""
     try:
@@ -86,7 +94,7 @@ def main() -> None:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     WSGIRequestHandler.protocol_version = "HTTP/1.1"  # keep-alive: a connection per call costs more than the call
     server = make_server("127.0.0.1", 0, application, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    thread(server.serve_forever, "moto", _broke)
     print(json.dumps({"port": server.server_port}), flush=True)
     sys.stdin.buffer.read()
     os._exit(0)  # its threads may hang in a client's connection; there is nothing to save

@@ -24,6 +24,7 @@ from penstock.aws.transport import FAULTS, tls_context
 from penstock.errors import OptionError
 from penstock.local.http import Answer, Request
 from penstock.local.moto_process import SERVICE_HEADER
+from penstock.tasks import Shared, logged
 
 if TYPE_CHECKING:
     from penstock.local.answers import Answers
@@ -175,7 +176,8 @@ class _Moto:
     def __init__(self, account_id: str) -> None:
         self._account_id = account_id
         self._process: asyncio.subprocess.Process | None = None
-        self._starting: asyncio.Task[str] | None = None
+        # One caller that goes away does not stop it for the others.
+        self._starting = Shared(self._start, logged("moto could not be started"))
         self.endpoint_url: str | None = None
         self.started_s: float | None = None
 
@@ -183,9 +185,7 @@ class _Moto:
         """Start it unless it runs, and return its address. Raises :class:`UnreachableError`."""
         if self.endpoint_url is not None and self._process is not None and self._process.returncode is None:
             return self.endpoint_url
-        if self._starting is None or self._starting.done():
-            self._starting = asyncio.get_running_loop().create_task(self._start())
-        return await asyncio.shield(self._starting)  # one caller that goes away does not stop it for the others
+        return await self._starting()
 
     async def _start(self) -> str:
         began = time.monotonic()

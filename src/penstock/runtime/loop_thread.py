@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import os
 import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.tasks import thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from types import TracebackType
 
 T = TypeVar("T")
+log = logging.getLogger("penstock.runtime")
 
 CALLER: ContextVar[threading.Thread | None] = ContextVar("CALLER", default=None)
 """In what runs on such a loop: the thread that asked for it. None: work of the loop's own program."""
@@ -26,7 +30,7 @@ CLOSE_TIMEOUT_S = 10.0
 
 class LoopThread:
     """Runs coroutines for synchronous callers, from any thread. The thread is a daemon: it never keeps a
-    process alive.
+    process alive. An exit that is raised in there ends what raised it, and not the loop, which others use, too.
 
     Not usable across ``fork``: make one after it. In the process that was forked off, `run` raises RuntimeError.
     """
@@ -38,8 +42,8 @@ class LoopThread:
         self._loop = new_loop()
         self._changing = threading.Lock()
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
+        self._failure: BaseException | None = None
+        self._thread = thread(self._serve, name, self._broke)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -71,7 +75,7 @@ class LoopThread:
             # Under the lock: what is handed over before the loop is stopped is run, or cancelled, by it.
             if self._closed:
                 work.close()
-                raise RuntimeError("the loop thread is closed")
+                raise RuntimeError("the loop thread is closed") from self._failure
             asks = CALLER.set(threading.current_thread())  # the loop's task begins with a copy of this context
             try:
                 future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -80,7 +84,7 @@ class LoopThread:
         try:
             return future.result(timeout_s)
         except concurrent.futures.CancelledError:
-            raise RuntimeError("the loop thread was closed while this ran") from None
+            raise RuntimeError("the loop thread was closed while this ran") from self._failure
         except BaseException:
             future.cancel()
             raise
@@ -107,10 +111,35 @@ class LoopThread:
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            while self._turn():
+                pass
+        except BaseException as error:
+            self._failure = error
+            raise
         finally:
-            self._end_tasks()
-            self._loop.close()
+            with self._changing:
+                self._closed = True
+            try:
+                self._end_tasks()
+            finally:
+                self._loop.close()
+
+    def _turn(self) -> bool:
+        """Run until the loop is stopped, or an exit comes out of it, as from `sys.exit` in a function of the user's:
+        then there is more to run.
+        """
+        try:
+            self._loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            message = f"{type(error).__name__} was raised on the thread {threading.current_thread().name}; it goes on"
+            self._loop.call_exception_handler({"message": message, "exception": error})
+            return not self._closed
+        return False
+
+    def _broke(self, error: BaseException) -> None:
+        log.critical(
+            "the event loop of %s has ended: %s", threading.current_thread().name, type(error).__name__, exc_info=error
+        )
 
     def _end_tasks(self) -> None:
         tasks = asyncio.all_tasks(self._loop)

@@ -36,6 +36,7 @@ from penstock.runtime.producer_metrics import ProducerMeter
 from penstock.runtime.producer_watch import ProducerWatch
 from penstock.runtime.shard_follower import ShardFollower
 from penstock.runtime.unwritten import Unwritten
+from penstock.tasks import spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -227,7 +228,7 @@ class SendLoop:
         finally:
             await self._end()
             if self._ending is None:
-                self._ending = asyncio.get_running_loop().create_task(self._leave())
+                self._ending = spawn(self._leave(), self._broke)
             # It is shielded: a caller that is cancelled while it waits for this leaves nothing half done.
             await asyncio.shield(self._ending)
 
@@ -340,7 +341,7 @@ class SendLoop:
             self._emit_metrics(now_s)
         request = self.batcher.next_request(now_s) if self._may_send() else None
         if request is not None:
-            task = loop.create_task(self._send(request))
+            task = spawn(self._send(request), self._broke, loop=loop)
             self._sending[request] = task
             task.add_done_callback(lambda _: self._was_sent(request))
         self._give_room()
@@ -405,6 +406,11 @@ class SendLoop:
         if before and not self._aggregating:
             reason = "the stream answers other shard ids than its list of shards has for the same keys"
             self.emit(AggregationOff(self.stream, reason))
+
+    def _broke(self, error: BaseException) -> None:
+        """The sink raised what is no error of a service, or there is a fault in here. The records have outcomes."""
+        context = {"message": f"{self.stream}: sending, or closing, has failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
 
     def _was_sent(self, request: Request) -> None:
         """The task of a request has ended."""

@@ -9,6 +9,7 @@ from penstock.core.pacing import Backoff
 from penstock.errors import AccessDeniedError, OptionError, PenstockError, ProducerClosedError, ServiceError
 from penstock.events import AggregationOff, ShardMapChanged, ShardMapFailed
 from penstock.runtime.waiting import wait_set
+from penstock.tasks import drop, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,7 @@ class ShardFollower:
         have raised.
         """
         if self._task is None or self._task.done():
-            self._task = loop.create_task(self._follow())
+            self._task = spawn(self._follow(), self._broke, loop=loop)
 
     async def first(self) -> None:
         """Wait for the first listing. Raises its error."""
@@ -85,8 +86,9 @@ class ShardFollower:
 
     def stop(self) -> None:
         """List no more."""
+        self._is_stopped = True
         if self._task is not None:
-            self._task.cancel()
+            drop(self._task)
 
     async def close(self) -> None:
         """Stop, and wait until that is done."""
@@ -113,6 +115,14 @@ class ShardFollower:
             self._asked.clear()
             await wait_set(self._asked, self._options.shard_map_refresh_s)
             await asyncio.sleep(max(0.0, self._listed_at_s + REFRESH_MIN_S - self._now()))
+
+    def _broke(self, error: BaseException) -> None:
+        """It ended by an error in its own steps: told as a listing that has failed, and begun again."""
+        reason = type(error).__name__
+        self._emit(ShardMapFailed(self._sink.stream, reason, RETRY_BASE_S))
+        self._tell_first(PenstockError(f"{self._sink.stream}: following the stream's shards has failed: {reason}"))
+        loop = asyncio.get_running_loop()
+        loop.call_later(RETRY_BASE_S, self.go_on, loop)
 
     async def _failed(self, error: Exception) -> None:
         self.note_place(error)

@@ -14,6 +14,7 @@ from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered
 from penstock.runtime.consumer.sync_iterating import ThreadExitError, each, in_thread, on_loop, unless_closed
 from penstock.runtime.consumer.sync_shard import SyncShard
 from penstock.runtime.loop_thread import LoopThread
+from penstock.tasks import logged, thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -123,7 +124,7 @@ class SyncConsumer:
             for number in awaited:
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
             # In a thread: the main one may wait for the very loop that closes.
-            threading.Thread(target=self.close, name="penstock-close").start()
+            thread(self.close, "penstock-close", logged("closing the consumer has failed"), daemon=False)
 
         for number in awaited:
             signal.signal(number, close)

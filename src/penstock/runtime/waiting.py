@@ -7,6 +7,8 @@ import contextlib
 import math
 from typing import TYPE_CHECKING
 
+from penstock.errors import TransportError
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from typing import TypeVar
@@ -40,6 +42,11 @@ async def side_by_side(work: Callable[[T], Awaitable[object]], given: Iterable[T
         for one in left:
             try:
                 await work(one)
+            except asyncio.CancelledError as error:
+                if is_cancelled():
+                    raise
+                errors.append(TransportError("no answer came: what was waited for was cancelled"))
+                errors[-1].__cause__ = error
             except Exception as error:
                 errors.append(error)
 

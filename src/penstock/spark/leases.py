@@ -17,6 +17,7 @@ from penstock.core.leases.mirror import Create, MirroredRows, Read, Step, releas
 from penstock.core.pacing import Backoff
 from penstock.errors import NotFoundError, OptionError, PenstockError
 from penstock.spark.lease_marks import gone_of, marks_of
+from penstock.tasks import give_up, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -188,7 +189,7 @@ class LeaseMirror:
         self._newest = (offset, lineage)
         self._news.set()
         if self._running is None:
-            self._running = asyncio.get_running_loop().create_task(self._run())
+            self._running = spawn(self._run(), self._broke)
 
     @property
     def rows(self) -> Mapping[str, LeaseRow]:
@@ -204,8 +205,7 @@ class LeaseMirror:
     async def close(self) -> None:
         """Write what is missing, for a moment, and close the table."""
         if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+            await give_up(self._running)
             self._running = None
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -236,6 +236,11 @@ class LeaseMirror:
                 self._backoff.reset()
                 log.info("%s: the leases are up to date again", self._where)
             await asyncio.sleep(max(0.0, began_s + wait_s - loop.time()))
+
+    def _broke(self, error: BaseException) -> None:
+        """What is missing is written after the next commit, or at the end: the task is begun again."""
+        log.error("%s: the writing of leases has failed, and is begun again", self._where, exc_info=error)
+        self._running = None
 
     async def _turn(self) -> None:
         """Write until the rows say what is wanted. What fails is left in ``_faults``, by shard."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.aws.kinesis import GetRecordsPage, IteratorAt, KinesisClient
 from penstock.aws.retry import RetryPolicy
@@ -24,6 +24,7 @@ from penstock.model import StreamName
 from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
 from penstock.spark.positions import SILENCE_MARGIN_MS, Kind, ShardPosition
 from penstock.spark.ranges import EndKind
+from penstock.tasks import awaited, give_up
 
 T = TypeVar("T")
 
@@ -271,17 +272,15 @@ class ShardProbe:
             await asyncio.sleep(bucket.wait_s(self._shared.monotonic(), records=1))
 
 
-async def together(work: Iterable[Awaitable[T]]) -> list[T]:
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of all, in order. When one fails the others are ended first: nothing of a plan that failed may
     write into the book while the next plan is made.
     """
-    tasks = [asyncio.ensure_future(one) for one in work]
+    tasks = [awaited(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await give_up(*tasks)
 
 
 def _user_records(data: bytes) -> int:

@@ -135,6 +135,9 @@ LINES: dict[type, Line] = {
         WARNING, "{shard_id}: the former owner has prepared a checkpoint at {position} and did not commit it; what "
         "becomes of it: {choice}",
     ),
+    events.TaskFailed: Line(
+        WARNING, "{shard_id}: {work} has failed: {error_type} ({error_at}); {what_follows}", every_s=10
+    ),
     events.ReadRefused: Line(
         OK, "{shard_id}: a read was refused for the shard's limits; {calls_per_s:.1f} calls/s are left, the next in "
         "{retry_in_s:.1f} s",
@@ -274,7 +277,7 @@ def _shown(event: events.AnyEvent) -> dict[str, object]:
     """The event's fields, as a line shows them."""
     shown: dict[str, object] = {name: getattr(event, name) for name in event.__struct_fields__}
     if shown.get("shard_id", "") is None:
-        shown["shard_id"] = "no known shard"
+        shown["shard_id"] = "all shards" if isinstance(event, events.TaskFailed) else "no known shard"
     for name, value in shown.items():
         if isinstance(value, Position):
             shown[name] = f"{value.sequence_number}/{value.sub_sequence_number}"

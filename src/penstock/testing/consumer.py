@@ -20,6 +20,7 @@ from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.shard.batch import Batch
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
+from penstock.tasks import awaited, give_up, spawn
 from penstock.testing.elsewhere import OTHER, THIEF, Whereabouts
 from penstock.testing.memory_stream import MemoryStream
 from penstock.testing.passing import PassingTime, passing_time
@@ -117,6 +118,7 @@ class TestConsumer(Consumer):
         self._start_at = start_at
         self._time: PassingTime | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._ended_by: list[BaseException] = []
         self._other: Consumer | None = None
         self._newest: dict[str, ShardReader] = {}
         self._errors: deque[BaseException] = deque(maxlen=1)
@@ -256,13 +258,13 @@ class TestConsumer(Consumer):
         self._time = passing_time()
         await super().start()
         if self._ends:
-            self._ending = asyncio.create_task(self._close_when_settled())
+            self._ending = spawn(self._close_when_settled(), self._ended_by.append)
 
     async def close(self) -> None:
         """See `Consumer.close`. A handler that has records gets a second of real time to settle them; then the test's
         time passes the drain's deadline.
         """
-        closing = asyncio.create_task(super().close())
+        closing = awaited(super().close())
         try:
             await asyncio.wait((closing,), timeout=CLOSE_S)
             while not closing.done():
@@ -270,8 +272,7 @@ class TestConsumer(Consumer):
             closing.result()
         finally:
             if not closing.done():
-                closing.cancel()
-                await asyncio.wait((closing,))
+                await give_up(closing)
         if self._other is not None:
             self._whereabouts.other.clear()
             await self._other.close()
@@ -295,7 +296,7 @@ class TestConsumer(Consumer):
                 ending.cancel()
             await asyncio.wait((ending,))
         await self.close()
-        return None if ending is None or ending.cancelled() else ending.exception()
+        return self._ended_by[0] if self._ended_by else None
 
     async def _close_when_settled(self) -> None:
         try:

@@ -186,7 +186,7 @@ async def warm(local: LocalKinesis, numbers: list[int]) -> AsyncIterator[tuple[W
     row = LeaseRow(key=SHARD_ID, checkpoint=Checkpoint.at(Position(numbers[0])))
     window, is_warm = stream.open_window(row), asyncio.Event()
     assert window is not None
-    warming = WarmUp(stream.open_feed(row), 1000, is_warm.set, window)
+    warming = WarmUp(stream.open_feed(row), 1000, is_warm.set, pytest.fail, window)
     try:
         async with asyncio.timeout(DEADLINE_S):
             await is_warm.wait()

@@ -34,7 +34,9 @@ FACES = [
 ]
 MISSING = {
     ShardReader: {
-        "a worker's, on the loop": ["run", "heard", "stop", "drain", "resume", "hand_over", "over", "row", "children"],
+        "a worker's, on the loop": [
+            *("run", "heard", "stop", "drain", "resume", "hand_over", "over", "row", "children", "tell_failed")
+        ],
         "the consumer's, on the loop": ["take", "take_back", "use_order"],
         "where a reader runs, which its consumer says": ["lives"],
         "it changes while a thread looks at it": ["ledger"],

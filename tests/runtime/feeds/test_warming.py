@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from feeding_kit import DEADLINE_S, POLL, STREAM, polling, read, source_of
 
 from penstock.core.leases.checkpoint import Checkpoint
@@ -30,7 +31,7 @@ async def test_it_reads_as_much_as_it_may_and_goes_on_when_the_owner_has(local: 
     ]
     warm = asyncio.Event()
     async with asyncio.timeout(DEADLINE_S), source_of(local) as source, source_of(local) as other:
-        warming = WarmUp(polling(source, [], times=SMALL), 4 * (SIZE + 334), warm.set)
+        warming = WarmUp(polling(source, [], times=SMALL), 4 * (SIZE + 334), warm.set, pytest.fail)
         await warm.wait()
         for done in (0, 2, 6):
             while len(held(warming)) < 4:

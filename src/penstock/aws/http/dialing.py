@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from penstock.aws.http.connection import Connection
 from penstock.aws.http.exchange import BrokenError, Limits
 from penstock.errors import OptionError
+from penstock.tasks import awaited, give_up
 
 if TYPE_CHECKING:
     import ssl
@@ -246,7 +247,7 @@ async def _race(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket
                 family, address = waiting.pop(0)
                 one = socket.socket(family, socket.SOCK_STREAM)
                 one.setblocking(False)
-                trying[loop.create_task(loop.sock_connect(one, address))] = one
+                trying[awaited(loop.sock_connect(one, address))] = one
             delay_s = HAPPY_EYEBALLS_DELAY_S if waiting else None
             done, _ = await asyncio.wait(trying, timeout=delay_s, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -258,12 +259,11 @@ async def _race(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket
                 failed = error if isinstance(error, OSError) else OSError(str(error))
         raise failed
     finally:
-        for task in trying:
-            task.cancel()
-        if trying:
-            await asyncio.wait(trying)
-        for one in trying.values():
-            one.close()
+        try:
+            await give_up(*trying)
+        finally:
+            for one in trying.values():
+                one.close()
 
 
 Address = tuple[int, Any]

@@ -10,6 +10,7 @@ from penstock.core.ledger.collecting import Collected, Collector
 from penstock.core.ledger.page import R
 from penstock.runtime.shard.leaving import settle_on_leaving
 from penstock.runtime.waiting import Breath
+from penstock.tasks import awaited, give_up
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Hashable, Sequence
@@ -107,7 +108,7 @@ async def collect(
     try:
         while True:
             if following is None:
-                following = asyncio.ensure_future(anext(iterator))
+                following = awaited(_next(iterator))
             wait_s = min(collector.next_at_s() - loop.time(), LOOK_INTERVAL_S) if len(collector) else None
             await asyncio.wait((following,), timeout=None if wait_s is None else max(0.0, wait_s))
             found: list[Collected[Any]] = []
@@ -131,10 +132,13 @@ async def collect(
                     yield collection
     finally:
         if following is not None:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            await give_up(following)
         if (close := getattr(iterator, "aclose", None)) is not None:
             await close()
+
+
+async def _next(batches: AsyncIterator[Batch[Any]]) -> Batch[Any]:
+    return await anext(batches)
 
 
 def _current(group: Collected[Any]) -> Collection[Any] | None:

@@ -31,11 +31,13 @@ from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_w
 from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToStream, open_letters
 from penstock.runtime.feeds import SubscriptionGate
-from penstock.runtime.home import Apart, Here, watch_own
+from penstock.runtime.home import PING_S, Apart, Here, watch_own
 from penstock.runtime.shard.values import Values
+from penstock.runtime.telling import told
 from penstock.runtime.waiting import Breath
 from penstock.runtime.worker.settings import WorkerSettings, start_of
 from penstock.runtime.worker.worker import Worker
+from penstock.tasks import failure_of, spawn
 from penstock.telemetry.log import log_events
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from penstock.runtime.home import Home
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.tasks import Heard
     from penstock.wiring import LeaseTableOptions, WireSettings
 
 FUNCTIONS = (
@@ -131,6 +134,7 @@ class Consumer:
         self._streams: dict[str, OpenStream] = {}
         self._source_calls, self._table_calls, self._events = Counter[str](), Counter[str](), Counter[str]()
         self._own_table: LeaseTable | None = None
+        self._leave_loop: Callable[[], Awaitable[None]] | None = None
         self._worker: Worker | None = None
         self._running: asyncio.Task[None] | None = None
         self._closing: asyncio.Future[None] | None = None
@@ -188,6 +192,8 @@ class Consumer:
         if leases is None or isinstance(leases, LeaseTableOptions):
             leases = lease_table_for(self.application, self._wire, leases, failover_s=self.settings.failover_s)
             self._own_table = leases
+        elif isinstance(self._home, Apart):
+            self._leave_loop = getattr(leases, "leave_loop", None)
         of_this = isinstance(leases, ForApplications)
         if isinstance(leases, ForApplications):
             leases = leases.of(self.application)
@@ -208,12 +214,10 @@ class Consumer:
             on_reader=self._on_reader,
             letters=open_letters(self._letters(), self._wire),
         )
-        if isinstance(self._home, Apart):
-            watching = self._home.watch(self.settings.failover_s / 4, self._blocked, self._abandoned)
-            self._watching = asyncio.create_task(watching)
-        elif self._may_be_apart and not hasattr(self._loop, "virtual"):
-            self._watching = asyncio.create_task(watch_own(self.settings.failover_s / 4, self._stood_still))
-        self._running = asyncio.create_task(self._worker.run())
+        if isinstance(self._home, Apart) or (self._may_be_apart and not hasattr(self._loop, "virtual")):
+            self._watch()
+        follows = "its shards are let go, and the error is raised where records are asked for"
+        self._running = spawn(self._worker.run(), self._failed("sharing shards with other workers", follows))
         self._running.add_done_callback(lambda _: self._ready.stirred.set())
 
     def _letters(self) -> DeadLetterChoice | None:
@@ -222,6 +226,24 @@ class Consumer:
         if not isinstance(choice, DeadLettersTo):
             return choice
         return DeadLettersTo(lambda letter: self._home.outside(partial(choice.write, letter)))
+
+    def _watch(self) -> None:
+        """Look out for a program that blocks its event loop."""
+        if self._is_closing:
+            return
+        after_s = self.settings.failover_s / 4
+        if isinstance(self._home, Apart):
+            watching = self._home.watch(after_s, self._blocked, self._abandoned)
+        else:
+            watching = watch_own(after_s, self._stood_still)
+        loop = asyncio.get_running_loop()
+        failed = self._failed(
+            "watching the program's event loop", "it is begun again", lambda _: loop.call_later(PING_S, self._watch)
+        )
+        self._watching = spawn(watching, failed)
+
+    def _failed(self, work: str, what_follows: str, then: Callable[[BaseException], object] | None = None) -> Heard:
+        return told(self._tell, (", ".join(self._streams) or self.application, None), work, what_follows, then)
 
     def _blocked(self, seconds: float, over: bool) -> None:
         self._tell(
@@ -235,7 +257,7 @@ class Consumer:
 
     def _abandoned(self) -> None:
         """The user's loop is closed, and this was not: no handler runs any more here, so other workers take over."""
-        ending = asyncio.create_task(self._end())
+        ending = spawn(self._end(), self._failed("the end of the consumer", "leases are free when they expire"))
         ending.add_done_callback(lambda _: asyncio.get_running_loop().stop())
 
     async def close(self) -> None:
@@ -276,9 +298,11 @@ class Consumer:
             self._running = None
             await self._lifecycle.close(min(self.settings.drain_deadline_s, self.settings.close_grace_s))
             for stream in self._streams.values():
-                await stream.source.close()
+                await stream.close()
             if self._own_table is not None:
                 await self._own_table.close()
+            elif self._leave_loop is not None:
+                await self._leave_loop()
             self._ready.stirred.set()
 
     async def deregister(self) -> None:
@@ -317,7 +341,8 @@ class Consumer:
     def _close_soon(self) -> None:
         """Begin to close, once: a signal asks for it, and then the end of the block that it ends."""
         if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
+            follows = "the error is raised by close(), and leases that are left are free when they expire"
+            self._closing = spawn(self._close(), self._failed("closing the consumer", follows))
 
     async def __aenter__(self) -> Consumer:
         try:
@@ -539,10 +564,8 @@ class Consumer:
     async def _more(self, seen: int, end_s: float | None = None) -> bool:
         """Wait until there may be something to take; False: nothing more will come. Raises what ended the worker."""
         running = self._running
-        if running is not None and running.done() and not running.cancelled():
-            error = running.exception()
-            if error is not None:
-                raise error
+        if running is not None and running.done() and (error := failure_of(running)) is not None:
+            raise error
         if running is None:
             if not self._is_closing:
                 raise RuntimeError("the consumer is not started: use it in an `async with` statement, or await start()")

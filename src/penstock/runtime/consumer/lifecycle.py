@@ -18,6 +18,7 @@ from penstock.events import ShardBegun, ShardLeft
 from penstock.runtime.home import Here
 from penstock.runtime.shard.origin import Origin
 from penstock.runtime.waiting import is_cancelled
+from penstock.tasks import give_up, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -117,8 +118,7 @@ class Lifecycle:
         telling = self._telling
         if telling is not None:
             await asyncio.wait((telling,), timeout=grace_s)
-            telling.cancel()
-            await asyncio.wait((telling,))
+            await give_up(telling)
 
     async def _revoked(self, reader: ShardReader) -> None:
         if (shard := self._here.pop(reader, None)) is not None:
@@ -156,7 +156,7 @@ class Lifecycle:
             return told
         self._queue.append((callback, shard, told))
         if self._telling is None:
-            self._telling = loop.create_task(self._run())
+            self._telling = spawn(self._run(), self._on_error)
         return told
 
     async def _run(self) -> None:

@@ -12,11 +12,13 @@ from penstock.core.leases.belonging import StreamMark
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.keys import StreamKey
 from penstock.core.leases.row import LeaseRow
-from penstock.errors import OptionError, PenstockError, ThrottledError
+from penstock.errors import OptionError, ThrottledError
 from penstock.model import HASH_KEY_MAX
 from penstock.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, SubscriptionGate
 from penstock.runtime.shard.window_reading import WindowRead
+from penstock.runtime.telling import told
 from penstock.runtime.worker.stream_part import StreamPart, shard_id_of
+from penstock.tasks import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.model import StartAt
     from penstock.ports import RecordSource
     from penstock.runtime.worker.settings import WorkerSettings
+    from penstock.tasks import Heard
 
 
 FACTS_AGE_MAX_S = 600.0
@@ -56,11 +59,17 @@ class OpenStream:
         self._facts: StreamFacts | None = None
         self._consumer_arn: str | None = None
         self._consumer = ""
-        self._finding: asyncio.Task[str | None] | None = None
         self._refused: ThrottledError | None = None  # it has as many consumers as it may
         self._register_at_s = float("-inf")
         self._described_s = float("-inf")
-        self._describing: asyncio.Task[None] | None = None
+        self._describing = Shared(
+            self._describe_again,
+            self._tell_failed("asking for its retention", "what is known holds, and it is asked for again"),
+        )
+        self._finding = Shared(
+            self._find,
+            self._tell_failed("looking for the consumer of its fan-out", "the next shard that needs it looks again"),
+        )
 
     @property
     def name(self) -> str:
@@ -180,12 +189,12 @@ class OpenStream:
 
     async def _find_consumer(self) -> str | None:
         """Asked for by all shards in one moment, once for all of them. Raises ThrottledError while there is no room."""
-        if self._finding is None or self._finding.done():
-            asked = self._register() if self._consumer_arn is None else self.source.registered(self._consumer)
-            self._finding = asyncio.create_task(asked)
-            # The tasks that wait hear of an error; all of them may be gone by then.
-            self._finding.add_done_callback(lambda task: None if task.cancelled() else task.exception())
-        found = await asyncio.shield(self._finding)
+        return await self._finding()
+
+    async def _find(self) -> str | None:
+        if self._consumer_arn is None:
+            return await self._register()
+        found = await self.source.registered(self._consumer)
         self._consumer_arn = found or self._consumer_arn
         return found
 
@@ -206,8 +215,8 @@ class OpenStream:
     def _horizon_s(self) -> float | None:
         """The oldest arrival time that the retention covers."""
         loop = asyncio.get_running_loop()
-        if loop.time() >= self._described_s + FACTS_AGE_MAX_S and (not self._describing or self._describing.done()):
-            self._describing = loop.create_task(self._describe_again())
+        if loop.time() >= self._described_s + FACTS_AGE_MAX_S and not self._describing.is_under_way:
+            self._describing.begin()
         return None if self._facts is None else self.source.now_s - self._facts.retention_s
 
     async def _describe(self) -> None:
@@ -217,5 +226,13 @@ class OpenStream:
     async def _describe_again(self) -> None:
         """Its retention can be changed while it is read."""
         self._described_s = asyncio.get_running_loop().time()  # also after a failure it is not asked at once again
-        with contextlib.suppress(PenstockError):
-            await self._describe()
+        await self._describe()
+
+    async def close(self) -> None:
+        """Nothing of it is read any more."""
+        await self._describing.close()
+        await self._finding.close()
+        await self.source.close()
+
+    def _tell_failed(self, work: str, what_follows: str) -> Heard:
+        return told(self._on_event, (self.name, None), work, what_follows)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.ledger.letter import Letter
 from penstock.runtime.waiting import is_cancelled
+from penstock.tasks import failure_of, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.ledger import Ledger
     from penstock.core.ledger.ticket import DeadLetter
     from penstock.runtime.dead_letters.destinations import LetterSink
+    from penstock.tasks import Heard
 
 AT_ONCE_MAX = 16
 """So many letters of a shard are written side by side: a failing dependency can make thousands."""
@@ -28,10 +30,10 @@ class Burying:
 
     def __init__(
         self, ledger: Ledger[Any], sink: LetterSink, *, stream: str, shard_id: str, worker: str, token: int,
-        timeout_s: float = TIMEOUT_S, at_once_max: int = AT_ONCE_MAX, on_written: Callable[[], None],
+        timeout_s: float = TIMEOUT_S, at_once_max: int = AT_ONCE_MAX, on_written: Callable[[], None], on_failed: Heard,
     ) -> None:  # fmt: skip
         """``on_written`` is called when a letter is written, or could not be: its record counts as settled, or is due
-        again later.
+        again later. ``on_failed`` hears of an error by which a record is neither.
         """
         self._ledger = ledger
         self._sink = sink
@@ -41,13 +43,13 @@ class Burying:
         self._loop = asyncio.get_running_loop()
         self._due: deque[DeadLetter[Any]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._on_written = on_written
+        self._on_written, self._on_failed = on_written, on_failed
 
     def work(self) -> None:
         """Begin to write what is due."""
         self._due.extend(self._ledger.dead_letters(self._loop.time()))
         while self._due and len(self._tasks) < self._at_once_max:
-            task = self._loop.create_task(self._write(self._due.popleft()))
+            task = spawn(self._write(self._due.popleft()), self._on_failed)
             self._tasks.add(task)
             task.add_done_callback(self._done)
 
@@ -59,7 +61,7 @@ class Burying:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
+        if not task.cancelled() and failure_of(task) is None:
             self._on_written()
 
     async def _write(self, dead: DeadLetter[Any]) -> None:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from penstock.errors import FlushTimeoutError, InvalidRecordError, RecordRefusedError
 from penstock.model import OutRecord
+from penstock.tasks import spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from penstock.core.ledger.letter import Letter
     from penstock.ports import RecordSink
@@ -144,7 +145,7 @@ class FileLetters:
         done: asyncio.Future[None] = loop.create_future()
         self._waiting.append((kept.to_json() + b"\n", done))
         if self._writing is None:
-            self._writing = loop.create_task(self._write_all())
+            self._writing = spawn(self._write_all(), self._broke)
         await done
 
     async def close(self) -> None:
@@ -156,20 +157,26 @@ class FileLetters:
             await asyncio.to_thread(os.close, descriptor)
 
     async def _write_all(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
-                fault: Exception | None = None
-                try:
-                    await self.start()
-                    await asyncio.to_thread(self._append, b"".join(line for line, _ in batch))
-                except Exception as error:  # the callers that wait get it, whatever it is
-                    fault = error
-                for _, done in batch:
-                    if not done.done():
-                        done.set_exception(fault) if fault is not None else done.set_result(None)
-        finally:
-            self._writing = None
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            fault: BaseException | None = None
+            try:
+                await self.start()
+                await asyncio.to_thread(self._append, b"".join(line for line, _ in batch))
+            except asyncio.CancelledError:
+                fault = OSError("the writing of dead letters was cancelled")
+                _answer(batch, fault)
+                self._broke(fault)
+                raise
+            except Exception as error:  # whatever it is, those who wait are to know
+                fault = error
+            _answer(batch, fault)
+        self._writing = None
+
+    def _broke(self, error: BaseException) -> None:
+        self._writing = None
+        waiting, self._waiting = self._waiting, []
+        _answer(waiting, error)
 
     def _open(self) -> int:
         is_new = not self.path.exists()
@@ -193,6 +200,12 @@ class FileLetters:
         if written < len(text):
             raise OSError(f"only {written} of {len(text)} bytes of dead letters could be written to {self.path}")
         os.fsync(descriptor)
+
+
+def _answer(written: Iterable[tuple[bytes, asyncio.Future[None]]], fault: BaseException | None) -> None:
+    for _, done in written:
+        if not done.done():
+            done.set_exception(fault) if fault is not None else done.set_result(None)
 
 
 class CallableLetters:

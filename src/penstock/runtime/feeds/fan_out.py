@@ -27,6 +27,7 @@ from penstock.errors import (
 )
 from penstock.events import FanOutLeft, FanOutReturned, ReadFailed
 from penstock.runtime.feeds.polling import PollingFeed, tell
+from penstock.tasks import awaited, give_up
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -221,7 +222,7 @@ class FanOutFeed:
         assert self._subscription is not None
         if self._waiting is None:
             # It is a task of its own: a caller that is cancelled leaves it running, and the next caller gets its event.
-            self._waiting = loop.create_task(self._event(self._subscription))
+            self._waiting = awaited(self._event(self._subscription))
         renew_in_s = self._renew_at_s - loop.time()
         done, _ = await asyncio.wait((self._waiting,), timeout=max(0.0, min(self.times.silence_max_s, renew_in_s)))
         if not done:
@@ -282,8 +283,7 @@ class FanOutFeed:
         subscription, self._subscription = self._subscription, None
         self._is_over = False
         if waiting is not None:
-            waiting.cancel()
-            await asyncio.wait((waiting,))
+            await give_up(waiting)
         if subscription is not None:
             with contextlib.suppress(PenstockError):
                 await subscription.aclose()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, ShardReadError
 from penstock.runtime.shard.fetching import Fetching
+from penstock.runtime.waiting import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -72,7 +73,9 @@ class Filling:
         """Fetch until ``may`` returns None. Raises ShardReadError."""
         try:
             await self._fetching.run()
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
             told = error if isinstance(error, PenstockError) else type(error).__name__
             stream, shard_id = self._where
             raise ShardReadError(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.events import LedgerEvent
     from penstock.model import Record
     from penstock.runtime.shard.choices import ReaderChoices
+    from penstock.tasks import Heard
 
 
 class Ledgers:
@@ -38,10 +39,11 @@ class Ledgers:
         worker: str,
         token: int,
         on_written: Callable[[], None],
+        on_failed: Heard,
         share: Share | None = None,
     ) -> None:
-        """``worker`` and ``token`` stand in dead letters. ``on_written``: one is written, or could not be. ``share``:
-        what the shard has of the consumer's buffer.
+        """``worker`` and ``token`` stand in dead letters. ``on_written``: one is written, or could not be.
+        ``on_failed`` hears of an error by which it is neither. ``share``: what the shard has of the consumer's buffer.
         """
         self._share = share
         self._settings = choices.ledger
@@ -52,7 +54,7 @@ class Ledgers:
         """True when dead letters are written."""
         self._letters, self._choices = choices.letters, choices
         self._worker, self._token = worker, token
-        self._on_written = on_written
+        self._on_written, self._on_failed = on_written, on_failed
         self._burying: Burying | None = None
         self._records_before = 0
         self.current = self._begin(after)
@@ -115,6 +117,7 @@ class Ledgers:
                 timeout_s=self._choices.letter_timeout_s,
                 at_once_max=self._choices.letters_at_once_max,
                 on_written=self._on_written,
+                on_failed=self._on_failed,
             )
         return ledger
 

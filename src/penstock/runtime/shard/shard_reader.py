@@ -19,7 +19,9 @@ from penstock.runtime.shard.reader_hooks import ReaderHooks, stopped
 from penstock.runtime.shard.storing import Storing
 from penstock.runtime.shard.two_phase import resume
 from penstock.runtime.shard.values import StopReading
+from penstock.runtime.telling import told
 from penstock.runtime.waiting import Alarm, Breath, wait_set
+from penstock.tasks import spawn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.choices import ReaderChoices
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
     from penstock.runtime.shard.two_phase import PendingCheckpoint, Resumed
+    from penstock.tasks import Heard
 
 DRAIN_TOLD_AFTER_S = 1.0
 """What a drain waits for is told when it has taken so long."""
@@ -127,6 +130,7 @@ class ShardReader(ReaderHooks):
             worker=keeper.tenure.worker,
             token=keeper.token,
             on_written=self._on_settled,
+            on_failed=self._fails("the writing of a dead letter"),
             share=share,
         )
         self._storing = Storing(
@@ -345,6 +349,21 @@ class ShardReader(ReaderHooks):
                 self.on_over(self)
             self._stir()
 
+    def _fails(self, work: str) -> Heard:
+        """A handler for a task without which the shard would stand still: it is let go, and what ended the task is
+        raised where records are asked for.
+        """
+
+        def then(error: BaseException) -> None:
+            self.stop(f"{work} has failed: {type(error).__name__}", error)
+
+        follows = "the shard is let go, and left to others for a while"
+        return told(self._on_event, (self.stream, self.shard_id), work, follows, then)
+
+    def tell_failed(self, work: str, what_follows: str) -> Heard:
+        """A handler for a task after which reading goes on."""
+        return told(self._on_event, (self.stream, self.shard_id), work, what_follows)
+
     async def over(self) -> None:
         """Wait until nothing more is handed out."""
         if asyncio.get_running_loop() is self._loop:
@@ -459,7 +478,9 @@ class ShardReader(ReaderHooks):
         if ledger.ending is not None:
             self._ends(ledger.ending)
         if self.before_end is not None and self._ending is None and ledger.safe.is_end:
-            self._ending = self._loop.create_task(self._before_end(self.before_end))
+            self._ending = spawn(
+                self._before_end(self.before_end), self._fails("what is done before its end is stored")
+            )
         self._storing.look()
         self._stir()
 

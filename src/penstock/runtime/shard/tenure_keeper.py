@@ -21,6 +21,7 @@ from penstock.core.leases.tenure import (
 )
 from penstock.core.leases.writes import Unknown, creates
 from penstock.runtime.waiting import wait_set
+from penstock.tasks import spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +135,7 @@ class TenureKeeper:
         while self._commands:
             command = self._commands.popleft()
             if isinstance(command, Send):
-                self._writing = asyncio.get_running_loop().create_task(self._write(command.write))
+                self._writing = spawn(self._write(command.write), self._unanswered)
                 continue
             if isinstance(command, Began | NotTaken) and not self.began.done():
                 self.began.set_result(isinstance(command, Began))
@@ -145,5 +146,9 @@ class TenureKeeper:
             born = creates(write)
             outcome = await (self._table.write(write) if born is None else self._table.create(born))
         except Exception as error:  # denied, no such table: the machine goes on trying until its time is over
-            outcome = Unknown(type(error).__name__)
-        self.tell(Answered(outcome))
+            self._unanswered(error)
+        else:
+            self.tell(Answered(outcome))
+
+    def _unanswered(self, error: BaseException) -> None:
+        self.tell(Answered(Unknown(type(error).__name__)))

@@ -18,6 +18,7 @@ from penstock.core.ledger.resuming import behind
 from penstock.errors import NotFoundError, PenstockError
 from penstock.events import DedupeKeyFailed, DedupeWindowRebuilt
 from penstock.model import IteratorAt, Position, StartAt
+from penstock.tasks import spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,11 +69,12 @@ class WindowRead:
         self._rebuild = Rebuild([shard_id], wait=choice.wait)
         self._reading: asyncio.Task[None] | None = None
         self._known = asyncio.Event()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """What ended the reading."""
         self._delivered = 0
         self._shards = 0
         self.on_whole: Callable[[], None] = _nothing
-        """Called once, when the window is known."""
+        """Called when the window is known, or will not be."""
         # Where the application began at the tip, or at a time, nothing before it was handed out; at a shard's beginning
         # only its ancestors' records may have been.
         began = row.checkpoint == Checkpoint.TRIM_HORIZON and row.parents
@@ -98,8 +100,8 @@ class WindowRead:
 
     def check(self) -> None:
         """Raise what ended the reading."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     async def until_whole(self) -> None:
         """Wait. Raises what ended the reading."""
@@ -171,21 +173,15 @@ class WindowRead:
         since = self._window.since(first)
         if self._start_at.timestamp is not None:
             since = max(since, self._start_at.timestamp)
-        self._reading = self._loop.create_task(self._read_all(since))
+        self._reading = spawn(self._read_all(since), self._failed)
 
     async def _read_all(self, since: dt.datetime) -> None:
         begun_s = self._loop.time()
-        try:
-            until = self._row.checkpoint
-            if until.is_position:
-                own = self._row.first_hash_key, self._row.last_hash_key
-                await self._read(self.shard_id, own, since, until)
-            await self._read_ancestors(since)
-        except Exception as error:  # raised where the shard's pages are asked for
-            self._failure = error
-            self._known.set()
-            self.on_whole()
-            return
+        until = self._row.checkpoint
+        if until.is_position:
+            own = self._row.first_hash_key, self._row.last_hash_key
+            await self._read(self.shard_id, own, since, until)
+        await self._read_ancestors(since)
         self._rebuild.read(self.shard_id)
         if self._shards:
             duration_s = self._loop.time() - begun_s
@@ -195,6 +191,12 @@ class WindowRead:
                 )
             )
         self._is_known()
+
+    def _failed(self, error: BaseException) -> None:
+        """Raised where the shard's pages are asked for."""
+        self.failure = error
+        self._known.set()
+        self.on_whole()
 
     async def _read_ancestors(self, since: dt.datetime) -> None:
         if await self._began_before(self.shard_id, since):

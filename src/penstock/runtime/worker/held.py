@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core.handoff.owner import OwnerCommand, OwnerInput
 from penstock.core.handoff.sides import OwnerSide
 from penstock.core.leases.tenure import End, Ended, HandoffAsked, Lost, Measured
+from penstock.tasks import spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -45,7 +46,6 @@ class HeldShard:
         self._throughput_kib_s: float | None = None
         self._name = name
         self._clock = clock
-        self._loop = asyncio.get_running_loop()
         self._draining: asyncio.Task[None] | None = None
         self._workers: Mapping[str, WorkerView] = {}
 
@@ -105,7 +105,7 @@ class HeldShard:
                 self._name(self.side.key, None)
             elif command is OwnerCommand.STOP:
                 self.reader.ledger.draining = True
-                self._draining = self._loop.create_task(self._drain())
+                self._draining = spawn(self._drain(), self._drain_failed)
             elif command is OwnerCommand.RESUME:
                 if self._draining is not None:
                     self._draining.cancel()
@@ -121,6 +121,11 @@ class HeldShard:
         drained = await self.reader.drain(wait_s)
         given = OwnerInput.DRAINED if drained else OwnerInput.DRAIN_DEADLINE
         self._do(self.side.tell(given, self._clock()))
+
+    def _drain_failed(self, error: BaseException) -> None:
+        """What is settled by now goes with the lease, as at the deadline."""
+        self.reader.tell_failed("the end of its delivery", "it is handed over with what is settled by now")(error)
+        self._do(self.side.tell(OwnerInput.DRAIN_DEADLINE, self._clock()))
 
     def _end(self, to: str | None) -> None:
         self.reader.hand_over()

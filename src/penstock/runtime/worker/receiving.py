@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.runtime.worker.presence import Presence
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.runtime.worker.sight import Sight
+    from penstock.tasks import Heard
 
 
 class Receiving:
@@ -43,12 +44,14 @@ class Receiving:
         open_feed: Callable[[LeaseRow], PollingFeed],
         open_window: Callable[[LeaseRow], WindowRead | None],
         begin: Callable[[ReceiverSide, Result], None],
+        tell_failed: Callable[[LeaseRow, str, Callable[[BaseException], object]], Heard],
         spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
         stir: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         """``held``: what this worker holds, or has claimed. ``begin`` starts a tenure; ``stir`` has another round made
-        at once.
+        at once. ``tell_failed``: a handler for reading ahead that has failed, with what follows in words, and to be
+        done.
         """
         self.id = worker_id
         self.sides: dict[str, ReceiverSide] = {}
@@ -61,6 +64,7 @@ class Receiving:
         self._open_feed = open_feed
         self._open_window = open_window
         self._begin = begin
+        self._tell_failed = tell_failed
         self._spawn = spawn
         self._stir = stir
         self._clock = clock
@@ -117,7 +121,8 @@ class Receiving:
             # What an owner offers is taken, whatever the plan: the owner may be leaving.
             await self._do(side, side.drop())
         owner = workers.get(side.owner or (lease.owner if lease is not None else None) or "")
-        await self._do(side, side.look_at_owner(owner, self._clock(), leaving=leaving))
+        refuses = leaving or key in self._presence.avoids()  # what it cannot read, the owner gives to another one
+        await self._do(side, side.look_at_owner(owner, self._clock(), leaving=refuses))
         if side.polls:
             await self._poll(side, workers)
         elif lease is not None and (key in planned or part.follow.get(key) is Step.WARM_UP):
@@ -184,8 +189,12 @@ class Receiving:
         def warm() -> None:
             self._spawn(self._do(side, side.tell(ReceiverInput.WARMED, self._clock())))
 
+        async def leave_it() -> None:
+            self._presence.avoid(side.key, self._settings.failover_s)
+            await self._do(side, side.drop())
+
         await self.discard(side.key)
-        self._read_ahead(row, warm)
+        self._read_ahead(row, warm, leave_it)
 
     async def close(self) -> None:
         """Nothing is read ahead any more."""
@@ -195,16 +204,33 @@ class Receiving:
     def expect(self, row: LeaseRow) -> None:
         """Read ahead in a shard that is likely to be this worker's soon: a child of one that ends here."""
         if row.key not in self.warming and row.key not in self.sides and not row.ended:
-            self._read_ahead(row, lambda: None)
+            self._read_ahead(row)
 
     def read_ahead(self, row: LeaseRow) -> None:
         """Read ahead in a shard that is this worker's, and whose delivery waits for a while."""
         if row.key not in self.warming:
-            self._read_ahead(row, lambda: None)
+            self._read_ahead(row)
 
-    def _read_ahead(self, row: LeaseRow, warm: Callable[[], None]) -> None:
+    def _read_ahead(
+        self,
+        row: LeaseRow,
+        warm: Callable[[], None] = lambda: None,
+        leave_it: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        """``leave_it``: what is done with a shard that is on its way here, and cannot be read."""
         window = self._open_window(row)
-        self.warming[row.key] = WarmUp(self._open_feed(row), self._settings.warm_bytes_max, warm, window)
+
+        async def discard() -> None:
+            await self.discard(row.key)
+
+        work = leave_it or discard
+        follows = (
+            "it is read when it is held"
+            if leave_it is None
+            else f"it is left to others for {self._settings.failover_s:.0f} s"
+        )
+        failed = self._tell_failed(row, follows, lambda _: self._spawn(work()))
+        self.warming[row.key] = WarmUp(self._open_feed(row), self._settings.warm_bytes_max, warm, failed, window)
 
     async def discard(self, key: str) -> None:
         """Stop reading ahead, and drop what was read."""

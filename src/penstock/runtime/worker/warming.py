@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from penstock.tasks import drop, give_up, spawn
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -13,27 +15,35 @@ if TYPE_CHECKING:
     from penstock.core.leases.checkpoint import Checkpoint
     from penstock.runtime.feeds import PollingFeed
     from penstock.runtime.shard.window_reading import WindowRead
+    from penstock.tasks import Heard
 
 
 class WarmUp:
     """Pages behind the stored checkpoint, bounded in bytes. Nothing of them is delivered here."""
 
     def __init__(
-        self, feed: PollingFeed, bytes_max: int, on_warm: Callable[[], None], window: WindowRead | None = None
+        self,
+        feed: PollingFeed,
+        bytes_max: int,
+        on_warm: Callable[[], None],
+        on_failed: Heard,
+        window: WindowRead | None = None,
     ) -> None:
-        """``on_warm`` is called, maybe more than once, when it could go on here. ``window``: has to be known before."""
+        """``on_warm`` is called, maybe more than once, when it could go on here. ``on_failed`` hears of what repeating
+        does not mend: nothing more is read then. ``window``: has to be known before.
+        """
         self.feed = feed
         self.window = window
         self.pages: deque[Taken] = deque()
         self._bytes = 0
         self._bytes_max = bytes_max
         self._share = None if feed.room is None else feed.room.share
-        self._on_warm = on_warm
+        self._on_warm, self._on_failed = on_warm, on_failed
         self._room = asyncio.Event()
         self._read_enough = False
         if window is not None:
             window.on_whole = self._tell
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = spawn(self._run(), on_failed)
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """The owner has stored progress: what lies before it is not needed."""
@@ -48,8 +58,7 @@ class WarmUp:
 
     async def stop(self) -> None:
         """Read no further; what is there stays, and keeps its room until it is admitted or discarded."""
-        self._task.cancel()
-        await asyncio.wait((self._task,))
+        await give_up(self._task)
 
     async def _run(self) -> None:
         while True:
@@ -74,5 +83,8 @@ class WarmUp:
             self._share.change(held_bytes)
 
     def _tell(self) -> None:
-        if self._read_enough and (self.window is None or self.window.whole):
+        if self.window is not None and self.window.failure is not None:
+            drop(self._task)
+            self._on_failed(self.window.failure)
+        elif self._read_enough and (self.window is None or self.window.whole):
             self._on_warm()

@@ -29,6 +29,7 @@ from penstock.ports import SharedWithKcl
 from penstock.runtime.clock import SteadyClock
 from penstock.runtime.dead_letters.destinations import open_letters
 from penstock.runtime.shard.shard_reader import ShardReader
+from penstock.runtime.telling import told
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, side_by_side, wait_set
 from penstock.runtime.worker.holding import Holding
 from penstock.runtime.worker.kcl_watch import KclWatch
@@ -36,6 +37,8 @@ from penstock.runtime.worker.presence import Presence
 from penstock.runtime.worker.receiving import Receiving
 from penstock.runtime.worker.shard_leases import ShardLeases
 from penstock.runtime.worker.sight import Sight
+from penstock.runtime.worker.stream_part import shard_id_of
+from penstock.tasks import spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from penstock.runtime.feeds import PollingFeed
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.runtime.worker.stream_part import StreamPart
+    from penstock.tasks import Heard
 
 
 class Worker:
@@ -164,6 +168,7 @@ class Worker:
             open_feed=self._open_feed,
             open_window=lambda row: self._parts[row.stream].open_window(row),
             begin=holding.begin,
+            tell_failed=self._tell_ahead,
             spawn=self._spawn,
             stir=self._look_now.set,
             clock=clock,
@@ -418,14 +423,13 @@ class Worker:
     def _open_feed(self, row: LeaseRow) -> PollingFeed:
         return self._parts[row.stream].open_feed(row)
 
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
+    def _tell_ahead(self, row: LeaseRow, follows: str, then: Callable[[BaseException], object]) -> Heard:
+        where = self._parts[row.stream].name, shard_id_of(row.key)
+        return told(self._on_event, where, "reading ahead of the handover", follows, then)
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        """No task dies unheard: what it raises ends the worker, whatever else waits for it."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """What it raises ends the worker, whatever else waits for it."""
+        task: asyncio.Task[Any] = spawn(work, self._fail)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,154 @@
+"""The one rule for what runs beside the code that started it: no task and no thread dies unheard.
+
+A task either belongs to the code that makes it (`awaited`): that code awaits it, or asks for its result, on each of its
+ways, and ends it by `drop` or `give_up` where it leaves early. Or it goes on by itself (`spawn`), and has a handler
+that hears what ended it, tells of it, and sees to what follows: the work is begun again, the shard is let go, or the
+consumer ends. The same holds for threads (`thread`). Nothing else in the packages makes a task or a thread.
+
+An error is also that a task ends cancelled though it was not asked to: what it waited for was cancelled, and it let
+that out. asyncio takes such an end for no failure, and what the task was for would stop in silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+T = TypeVar("T")
+Heard: TypeAlias = "Callable[[BaseException], object]"
+"""Hears what ended a task or a thread."""
+
+log = logging.getLogger("penstock.tasks")
+
+_running: set[asyncio.Future[Any]] = set()  # a loop keeps no task alive that nothing else refers to
+
+
+class NotAskedToEndError(RuntimeError):
+    """A task ended cancelled, though it was not asked to end: something that it waited for was cancelled."""
+
+
+def awaited(work: Coroutine[Any, Any, T], *, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Task[T]:
+    """A task whose error goes to the code that makes it."""
+    return (loop or asyncio.get_running_loop()).create_task(work)
+
+
+def spawn(
+    work: Coroutine[Any, Any, T], heard: Heard, *, loop: asyncio.AbstractEventLoop | None = None
+) -> asyncio.Task[T]:
+    """A task of its own; ``heard`` is called with what ended it, if that was neither its end nor its cancelling."""
+    task = (loop or asyncio.get_running_loop()).create_task(work)
+    _running.add(task)
+    task.add_done_callback(partial(_over, heard))
+    return task
+
+
+def failure_of(task: asyncio.Future[Any]) -> BaseException | None:
+    """What ended a task that is over; None: it came to its end, or was asked to end."""
+    if not task.cancelled():
+        return task.exception()
+    if not isinstance(task, asyncio.Task) or task.cancelling():
+        return None
+    return NotAskedToEndError("the task ended cancelled, though it was not asked to: what it waited for was cancelled")
+
+
+def drop(task: asyncio.Future[Any]) -> None:
+    """End a task whose outcome is of no use any more. An error that it ends with all the same, or did before, is a line
+    of the log for debugging.
+    """
+    if task.cancel():
+        task.add_done_callback(_note)
+    else:
+        _note(task)
+
+
+async def give_up(*tasks: asyncio.Future[Any]) -> None:
+    """The same with several, and wait until they have ended."""
+    for task in tasks:
+        drop(task)
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+def logged(what: str, then: Callable[[], object] | None = None) -> Heard:
+    """A handler that writes a line, ``what`` and the error, and then does what follows from it."""
+
+    def hear(error: BaseException) -> None:
+        log.error("%s: %s", what, type(error).__name__, exc_info=error)
+        if then is not None:
+            then()
+
+    return hear
+
+
+class Shared(Generic[T]):
+    """Work that is done once for all who wait for it. Its error goes to each of them; where all have left by then, to
+    ``heard``. One that leaves ends nothing.
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], heard: Heard) -> None:
+        self._work = work
+        self._heard = heard
+        self._task: asyncio.Task[T] | None = None
+        self._waiting = 0
+
+    @property
+    def is_under_way(self) -> bool:
+        """True from `begin` on until it is done."""
+        return self._task is not None and not self._task.done()
+
+    def begin(self) -> asyncio.Task[T]:
+        """Begin, unless it is under way."""
+        if self._task is None or self._task.done():
+            self._task = spawn(self._work(), self._failed)
+        return self._task
+
+    async def __call__(self) -> T:
+        """Begin, unless it is under way, and wait for it."""
+        task = self.begin()
+        self._waiting += 1
+        try:
+            await asyncio.wait((task,))
+        finally:
+            self._waiting -= 1
+        return task.result()
+
+    async def close(self) -> None:
+        """End what is under way."""
+        if self._task is not None:
+            await give_up(self._task)
+
+    def _failed(self, error: BaseException) -> None:
+        if not self._waiting:
+            self._heard(error)
+
+
+def thread(work: Callable[[], object], name: str, heard: Heard, *, daemon: bool = True) -> threading.Thread:
+    """A thread that is started at once; ``heard`` is called, on it, with what ended it."""
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # also an exit, which Python would pass over in silence
+            heard(error)
+
+    started = threading.Thread(target=run, name=name, daemon=daemon)
+    started.start()
+    return started
+
+
+def _over(heard: Heard, task: asyncio.Future[Any]) -> None:
+    _running.discard(task)
+    if (error := failure_of(task)) is not None:
+        heard(error)
+
+
+def _note(task: asyncio.Future[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, StopAsyncIteration):
+        log.debug("an error of work that was given up: %s", type(error).__name__)
