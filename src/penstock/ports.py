@@ -99,7 +99,8 @@ class LeaseTable(Protocol):
     A cancelled write may be applied all the same.
 
     One with an attribute ``any_loop`` that is True may be used on whichever event loop: a consumer takes it along to
-    the thread of its own. Any other is used on the loop on which the consumer is started.
+    the thread of its own, and awaits its ``leave_loop()``, if it has one, before the loop in there ends. Any other is
+    used on the loop on which the consumer is started.
     """
 
     @property

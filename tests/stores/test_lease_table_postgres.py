@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock import Consumer, Credentials, StartAt, WireSettings, WorkerSettings
 from penstock.core.leases import Done, LeaseRow, Refused, Unknown, writes
 from penstock.errors import AccessDeniedError, NotFoundError, OptionError, TransportError
+from penstock.local import LocalKinesis
+from penstock.runtime.loop_thread import LoopThread
 from penstock.stores.postgres import PostgresLeaseTable
 from penstock.stores.sql import POSTGRES, SQLITE, Statements
 
@@ -176,3 +179,50 @@ def test_names_that_would_not_do() -> None:
                 Statements(name, dialect)
     with pytest.raises(OptionError, match="answer_timeout_s"):
         PostgresLeaseTable(answer_timeout_s=0)
+
+
+async def test_each_loop_has_connections_of_its_own(table: PostgresLeaseTable, postgres: dict[str, Any]) -> None:
+    """A consumer takes the table along to its own thread's loop, and leaves it usable on the program's."""
+    watching = await asyncpg.connect(**postgres)
+    mine = "select count(*) from pg_stat_activity where application_name = 'leases-of-two-loops'"
+    one = PostgresLeaseTable(
+        name=table.name, answer_timeout_s=10.0, **postgres, server_settings={"application_name": "leases-of-two-loops"}
+    )
+    assert isinstance(await one.create(ROW), Done)
+
+    async def elsewhere() -> LeaseRow | None:
+        try:
+            return await one.get("a")
+        finally:
+            await one.leave_loop()
+
+    assert await asyncio.to_thread(asyncio.run, elsewhere()) == ROW
+    assert await watching.fetchval(mine) == 1
+    with LoopThread() as other:
+        assert await asyncio.to_thread(other.run, one.get("a")) == ROW
+        assert await one.get("a") == ROW
+        assert await watching.fetchval(mine) == 2
+        await one.close()
+    while await watching.fetchval(mine):
+        pass
+    await watching.close()
+
+
+async def test_a_program_that_blocks_its_loop_keeps_its_leases_here_too(table: PostgresLeaseTable) -> None:
+    settings = WorkerSettings(failover_s=1.0, look_interval_s=0.1, start_at=StartAt.TRIM_HORIZON)
+    with LocalKinesis(streams={"orders": 1}) as local:
+        wire = WireSettings(
+            endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
+        )
+        async with Consumer("orders", application="billing", leases=table, settings=settings, wire=wire) as consumer:
+            while not consumer.statistics().shards:
+                await asyncio.sleep(0.01)
+            (before,) = (await table.scan()).rows
+            with LoopThread() as other:
+                row = before
+                while row.counter < before.counter + 6:  # two failover times, while the program's loop stands still
+                    (row,) = other.run(table.scan()).rows
+                other.run(table.leave_loop())
+            assert row.owner == consumer.worker_id
+        (last,) = (await table.scan()).rows
+        assert last.owner is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import threading
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
@@ -51,19 +52,55 @@ _KINDS: dict[str, type[ServiceError]] = {
 }
 
 
+class _OfLoop:
+    """What is open on one event loop, to which connections belong."""
+
+    def __init__(self) -> None:
+        self.pool: Any = None
+        self.opening = asyncio.Lock()
+
+    async def close(self) -> None:
+        pool, self.pool = self.pool, None
+        if pool is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await pool.close()
+        pool.terminate()
+
+
 class _Shared:
     """What is open, for all applications together."""
 
-    pool: Any = None
+    def __init__(self) -> None:
+        self._loops: dict[asyncio.AbstractEventLoop, _OfLoop] = {}
+        self._lock = threading.Lock()
+
+    def here(self) -> _OfLoop:
+        """What belongs to the running loop."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            for gone in [one for one in self._loops if one.is_closed()]:
+                del self._loops[gone]
+            return self._loops.setdefault(loop, _OfLoop())
+
+    def take(self, *, of_all: bool) -> list[tuple[asyncio.AbstractEventLoop, _OfLoop]]:
+        """What is to be closed, of the running loop or of all; it is forgotten."""
+        running = asyncio.get_running_loop()
+        with self._lock:
+            return [(one, self._loops.pop(one)) for one in list(self._loops) if of_all or one is running]
 
 
 class PostgresLeaseTable:
     """Leases in the tables ``name`` and ``name-Workers`` of the first schema that the server looks into.
 
     ``dsn`` is a URL, or empty: then libpq's environment variables count (PGHOST, PGUSER, ...). Further arguments go to
-    ``asyncpg.create_pool``, such as ``ssl`` or ``statement_cache_size=0`` behind a pooler. Belongs to one event loop.
-    The object is the part of the application that it is first given to; others get one of their own, by `of`.
+    ``asyncpg.create_pool``, such as ``ssl`` or ``statement_cache_size=0`` behind a pooler. Any event loop may use it:
+    each has connections of its own, which it closes by `leave_loop` before it ends. The object is the part of the
+    application that it is first given to; others get one of their own, by `of`.
     """
+
+    any_loop = True
 
     def __init__(self, dsn: str = "", name: str = "leases", *, answer_timeout_s: float = 2.0, **connect: Any) -> None:
         try:
@@ -78,7 +115,6 @@ class PostgresLeaseTable:
         self._driver = asyncpg
         self._connect = {"dsn": dsn or None, "min_size": 0, "max_size": CONNECTIONS_MAX, "reset": _nothing, **connect}
         self._shared = _Shared()
-        self._opening = asyncio.Lock()
 
     def of(self, application: str) -> PostgresLeaseTable:
         """See `penstock.ports.ForApplications`. All of them share the connections, and close together."""
@@ -158,14 +194,18 @@ class PostgresLeaseTable:
         return await self._outcome(delete())
 
     async def close(self) -> None:
-        """See `penstock.ports.LeaseTable`."""
-        pool, self._shared.pool = self._shared.pool, None
-        if pool is None:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await pool.close()
-        pool.terminate()
+        """See `penstock.ports.LeaseTable`. Also the connections of other loops that run."""
+        running = asyncio.get_running_loop()
+        for loop, one in self._shared.take(of_all=True):
+            if loop is running:
+                await one.close()
+            elif loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(one.close(), loop))
+
+    async def leave_loop(self) -> None:
+        """Close the connections of the running loop alone."""
+        for _, one in self._shared.take(of_all=False):
+            await one.close()
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -223,10 +263,11 @@ class PostgresLeaseTable:
             await pool.release(connection)
 
     async def _opened(self) -> Any:
-        async with self._opening:
-            if self._shared.pool is None:
-                self._shared.pool = await self._driver.create_pool(timeout=self._answer_timeout_s, **self._connect)
-            return self._shared.pool
+        here = self._shared.here()
+        async with here.opening:
+            if here.pool is None:
+                here.pool = await self._driver.create_pool(timeout=self._answer_timeout_s, **self._connect)
+            return here.pool
 
 
 async def _nothing(connection: Any) -> None:
