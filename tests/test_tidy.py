@@ -246,7 +246,7 @@ MAY_MAKE_TASKS = {
 
 
 def test_tasks_and_threads_are_made_by_the_one_rule() -> None:
-    """No task may die unheard: each is made by `penstock.tasks`, which wants to know who hears of its end."""
+    """No task may die unheard: each is made by `penstock.tasks`, which wants to know what hears of its end."""
     assert MAKES_TASKS.search("asyncio.get_running_loop().create_task")
     assert MAKES_TASKS.search("threading.Thread")
     found = [

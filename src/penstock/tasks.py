@@ -87,8 +87,8 @@ def logged(what: str, then: Callable[[], object] | None = None) -> Heard:
 
 
 class Shared(Generic[T]):
-    """Work that is done once for all who wait for it. Its error goes to each of them; where all have left by then, to
-    ``heard``. One that leaves ends nothing.
+    """Work that is done once for all callers that wait for it. Its error goes to each of them; where all have left by
+    then, to ``heard``. One that leaves ends nothing.
     """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], heard: Heard) -> None:

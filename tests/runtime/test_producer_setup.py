@@ -89,7 +89,7 @@ async def test_a_stream_that_comes_later(local: LocalKinesis) -> None:
 async def test_following_the_shards_is_begun_again_when_it_fails_in_its_own_steps(
     local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever waits for the first listing is told; records that wait are put once it is there."""
+    """A caller that waits for the first listing is told; records that wait are put once it is there."""
     heard, calls = Heard(), list[int]()
     list_shards = ShardFollower._list
 

@@ -87,7 +87,7 @@ async def test_asking_for_the_retention_is_told_and_reading_goes_on(
 async def test_a_search_for_the_registration_that_all_have_left_is_told(
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those who wait for it have its error; where none waits any more, an event has."""
+    """Callers that wait for it have its error; where none waits any more, an event has."""
     goes_on, events = asyncio.Event(), list[Any]()
 
     async def fails(source: KinesisSource, name: str) -> str:

@@ -168,7 +168,7 @@ class FileLetters:
                 _answer(batch, fault)
                 self._broke(fault)
                 raise
-            except Exception as error:  # whatever it is, those who wait are to know
+            except Exception as error:  # whatever it is, the letters that wait are to know
                 fault = error
             _answer(batch, fault)
         self._writing = None
