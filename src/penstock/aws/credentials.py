@@ -116,5 +116,5 @@ class CredentialCache:
             self._loading = None
 
     def _not_loaded(self, error: BaseException) -> None:
-        """Callers that wait have the error, too; a load in the background is begun again when credentials are asked for."""
+        """Callers that wait have the error, too; a load in the background is begun again by the next call."""
         log.warning("AWS credentials could not be loaded: %s", error)
