@@ -56,6 +56,7 @@ class ShardFollower:
         self._task: asyncio.Task[None] | None = None
         self._listing: asyncio.Future[None] | None = None
         self._listed_at_s = float("-inf")
+        self._is_broken = self._is_stopped = False
         self.refusal: str | None = None
         """Why nothing can be put before a person has mended the cause; None: records can be put, or may soon."""
 
@@ -104,7 +105,7 @@ class ShardFollower:
             except Exception as error:  # whatever a sink raises: its records must not wait in silence
                 await self._failed(error)
                 continue
-            self.refusal, self._is_odd = None, False
+            self.refusal, self._is_odd, self._is_broken = None, False, False
             self._backoff.reset()
             self._tell_first(None)
             self._on_change()
@@ -117,12 +118,19 @@ class ShardFollower:
             await asyncio.sleep(max(0.0, self._listed_at_s + REFRESH_MIN_S - self._now()))
 
     def _broke(self, error: BaseException) -> None:
-        """It ended by an error in its own steps: told as a listing that has failed, and begun again."""
+        """It ended by an error in its own steps: told as a listing that has failed, and begun again. The first time, a
+        signal handler may have raised; when it happens again, waiting for the first listing leads nowhere.
+        """
         reason = type(error).__name__
         self._emit(ShardMapFailed(self._sink.stream, reason, RETRY_BASE_S))
-        self._tell_first(PenstockError(f"{self._sink.stream}: following the stream's shards has failed: {reason}"))
-        loop = asyncio.get_running_loop()
-        loop.call_later(RETRY_BASE_S, self.go_on, loop)
+        if self._is_broken:
+            self._tell_first(PenstockError(f"{self._sink.stream}: following the stream's shards has failed: {reason}"))
+        self._is_broken = True
+        asyncio.get_running_loop().call_later(RETRY_BASE_S, self._again)
+
+    def _again(self) -> None:
+        if not self._is_stopped:
+            self.go_on(asyncio.get_running_loop())
 
     async def _failed(self, error: Exception) -> None:
         self.note_place(error)
