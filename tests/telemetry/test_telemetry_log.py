@@ -209,7 +209,7 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         events.WorkerIdShared("billing", "one"),
         logging.ERROR,
         "billing: another process has the worker id one, too: leave worker_id out, or make it unique; the one that "
-        "came later gets no shards",
+        "came later gets no shards while the other renews its leases",
     ),
     (
         events.TaskFailed("orders", None, "asking for its retention", "KeyError", "streams.py:41", "it is asked again"),
