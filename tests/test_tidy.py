@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -324,3 +325,47 @@ def test_requirements_have_hashes_and_no_addresses() -> None:
         assert len(pins) == len(entries), f"{path.name}: not every entry is an exact version"
         assert text.count("--hash=sha256:") >= len(pins), f"{path.name}: an entry has no hash"
         assert not re.search(r"https?://|--(extra-)?index-url|--find-links|--trusted-host", text), path.name
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+PERSONS = re.compile(
+    r"\b(he|him|his|himself|who|whom|whoever|(some|any|every)(body|one)|nobody)\b", flags=re.IGNORECASE
+)
+"""A sentence with one of these leaves open which part acts: the worker, the owner, the caller, the program."""
+
+
+def prose_of(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a page; of a module its comments and strings, without the names that an f-string shows."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        yield from enumerate(text.splitlines(), start=1)
+        return
+    for node in ast.walk(ast.parse(text, filename=str(path))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from enumerate(node.value.splitlines(), start=node.lineno)
+    with path.open("rb") as file:
+        yield from (
+            (one.start[0], one.string) for one in tokenize.tokenize(file.readline) if one.type == tokenize.COMMENT
+        )
+
+
+def test_sentences_name_the_part_that_acts() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = [
+        f"{where(path, line)}: {prose.strip()[:120]}"
+        for path in [*MODULES, *pages]
+        for line, prose in prose_of(path)
+        if PERSONS.search(prose)
+    ]
+    assert found == [], "say which part: the worker, the owner, the caller, the handler, the program"
+
+
+def test_the_rule_of_words_sees_comments_and_strings_and_no_names(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        'def whoami(who: str) -> str:\n    """This is for the owner: theirs, not his."""\n'
+        '    return f"{who} is here, and nobody else"  # Somebody asked\n',
+        encoding="utf-8",
+    )
+    assert sorted(line for line, prose in prose_of(program) if PERSONS.search(prose)) == [2, 3, 3]
