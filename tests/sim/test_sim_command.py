@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.testing.sim import __main__ as command
+
 ROOT = Path(__file__).parents[2]
 FAULTY = """
 import runpy
@@ -73,3 +75,16 @@ def test_a_seed_repeats_exactly_on_each_python(minor: int, tmp_path: Path) -> No
     other = run([tmp_path / "venv" / "bin" / "python", "-c", DIGESTS], PYTHONHASHSEED="2")
     own.check_returncode()
     assert other.stdout == own.stdout, other.stderr
+
+
+def test_a_long_run_says_how_far_it_has_come(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "TOLD_EVERY_SEEDS", 2)
+    assert command.many(range(5), 1) == 0
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [
+        "2 of 5 seeds, 0 of them broke a rule",
+        "4 of 5 seeds, 0 of them broke a rule",
+    ]
+    assert "5 seeds, 0 of them broke a rule" in out

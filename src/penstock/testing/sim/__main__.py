@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from penstock.testing.sim.simulator import Report
 
 SHOWN_MAX = 20
+TOLD_EVERY_SEEDS = 500
+"""A long run says on stderr how far it has come, so that a run that is ended early still counts."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +55,7 @@ def many(seeds: range, jobs: int) -> int:
     begun_s = time.perf_counter()
     failed = deliveries = duplicates = tenures = 0
     virtual_s = 0.0
-    for report in reports(seeds, jobs):
+    for done, report in enumerate(reports(seeds, jobs), start=1):
         deliveries += report.deliveries
         duplicates += report.duplicates
         tenures += report.tenures
@@ -62,6 +64,8 @@ def many(seeds: range, jobs: int) -> int:
             failed += 1
             if failed <= SHOWN_MAX:
                 print(f"{report}; again: {replay_line(report.plan.seed)}", flush=True)
+        if done % TOLD_EVERY_SEEDS == 0 and done < len(seeds):
+            print(f"{done:,} of {len(seeds):,} seeds, {failed} of them broke a rule", file=sys.stderr, flush=True)
     took_s = time.perf_counter() - begun_s
     print(
         f"{len(seeds)} seeds, {failed} of them broke a rule: {virtual_s / 3600:.1f} virtual hours in {took_s:.0f} s "
