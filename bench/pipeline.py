@@ -4,13 +4,19 @@
 by hand in plain PySpark with the same public functions, turn by turn in one session; of the time that Spark gives for
 the batches behind the first. What Spark's own functions alone come to, which promise less, is said beside it.
 
+``job_rows_large``, ``job_rows_small``: the same job file, in batches of 400,000 and of 40,000 records, beside Spark's
+own functions, which promise less: no dead letters, no check of types, Spark's file log. ``job_rows_equal``: the large
+batches beside plain PySpark with equal promises and none of our functions.
+
 ``sink_rows_100b``: rows of 100 bytes from a cached DataFrame to a server of ready-made answers with so many shards that
 no shard's limit counts: ``format("penstock")`` with aggregation beside ``foreachPartition`` with boto3.
 
 ``cluster_kill_recovery_s``: two workers; from an executor's kill to the next committed batch.
 
 ``latency_p99_s``: a steady 2,000 rows/s of JSON through the job file with a trigger of 1 s; from the put to the first
-look that finds the row's Parquet file in its folder.
+look that finds the row's Parquet file in its folder. ``latency_p99_s_continuous``: the same without a trigger interval.
+
+``first_batch_s``: from the start of ``penstock run``, in a process of its own, to the first Parquet file in its folder.
 """
 
 from __future__ import annotations
@@ -20,13 +26,16 @@ import json
 import math
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -78,11 +87,11 @@ WRITTEN_PER_S = 3_000
 RUNNER_ROUNDS = 4
 
 
-def orders_and_broken() -> tuple[list[bytes], int, int]:
+def orders_and_broken(count: int = RECORDS) -> tuple[list[bytes], int, int]:
     """The records of the stream, and how many orders and how many broken ones there are, each counted once."""
     records: list[bytes] = []
     orders = broken = 0
-    for number in range(RECORDS):
+    for number in range(count):
         if number % BROKEN_EVERY == BROKEN_EVERY - 1:
             records.append(b'{"order_id": "order-%09d", "customer":' % number)
             broken += 1
@@ -135,6 +144,88 @@ def runner_overhead(spark: SparkSession) -> Result:
         result = measure(case)
         own = round_of(_pipelines.own_functions_rows_per_s, dead_letters=False)
     say(f"runner_overhead: Spark's own functions alone, without dead letters or a check of types: {own:,.0f} rows/s")
+    return result
+
+
+# --- a job file beside others ------------------------------------------------------------------------------
+
+JOB_ROUNDS = 5
+OWN, EQUAL = "Spark's own functions, which promise less", "plain PySpark with equal promises"
+
+
+class JobCase(NamedTuple):
+    """A job file beside something else."""
+
+    records: int
+    batch_records: int
+    peer: Callable[[Scene], float]
+    peer_name: str
+    keeps_dead_letters: bool
+    goal: float
+
+
+JOB_CASES = {
+    "job_rows_large": JobCase(1_200_000, 400_000, _pipelines.own_functions_rows_per_s, OWN, False, 0.8),
+    "job_rows_equal": JobCase(1_200_000, 400_000, _pipelines.equal_by_hand_rows_per_s, EQUAL, True, 1.5),
+    "job_rows_small": JobCase(160_000, 40_000, _pipelines.own_functions_rows_per_s, OWN, False, 1.1),
+}
+
+
+def settings_of(spark: SparkSession) -> str:
+    """What both sides run with."""
+    given = dict(spark.sparkContext.getConf().getAll())
+    given["spark.sql.shuffle.partitions"] = str(spark.conf.get("spark.sql.shuffle.partitions"))
+    passing = (
+        "app.",
+        "driver.port",
+        "executor.id",
+        "sql.warehouse",
+        "driver.host",
+        "driver.bindAddress",
+        "repl",
+        "ui.",
+    )
+    shown = {
+        name.removeprefix("spark."): value
+        for name, value in given.items()
+        if not name.removeprefix("spark.").startswith(passing) and "extraJavaOptions" not in name
+    }
+    return ", ".join(f"{name}={value}" for name, value in sorted(shown.items()))
+
+
+def job_rows(spark: SparkSession, name: str) -> Result:
+    """A job file and its peer read the same stream to its end, in turn; the server must not be the limit."""
+    wanted_case = JOB_CASES[name]
+    records, orders, broken = orders_and_broken(wanted_case.records)
+    with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local:
+        os.environ |= local.environment()
+        asyncio.run(fill(local, records))
+
+        def round_of(run: Callable[[Scene], float], *, dead_letters: bool) -> float:
+            with new_folder() as folder:
+                scene = Scene(spark, local, STREAM, wanted_case.batch_records, folder)
+                rows_per_s = run(scene)
+                found = scene.rows_in("orders"), scene.rows_in("dead") if dead_letters else broken
+                assert found == (orders, broken), f"{found} orders and dead letters of {(orders, broken)}"
+                return rows_per_s
+
+        began, busy_s = time.perf_counter(), cpu_of_s(local.pid)
+        result = measure(
+            Case(
+                name=name,
+                unit="rows/s",
+                goal=wanted_case.goal,
+                sense="at_least",
+                ours=lambda: round_of(_pipelines.job_rows_per_s, dead_letters=True),
+                peer=lambda: round_of(wanted_case.peer, dead_letters=wanted_case.keeps_dead_letters),
+                peer_name=wanted_case.peer_name,
+                rounds=int(os.environ.get("BENCH_JOB_ROUNDS", JOB_ROUNDS)),
+            )
+        )
+        busy = (cpu_of_s(local.pid) - busy_s) / (time.perf_counter() - began)
+    say(f"{name}: both sides with {settings_of(spark)}")
+    say(f"{name}: the local Kinesis was busy for {busy:.0%} of the time")
+    assert busy <= BUSY_MAX, "the local Kinesis was the limit"
     return result
 
 
@@ -253,13 +344,17 @@ def latencies_of(seen: dict[str, float], from_s: float) -> list[float]:
     return sorted(found)
 
 
-def latency(spark: SparkSession) -> Result:
+LATENCY_GOALS_S = {"latency_p99_s": 1.8, "latency_p99_s_continuous": 1.2}
+LATENCY_TRIGGERS = {"latency_p99_s": "1 second", "latency_p99_s_continuous": "0 seconds"}
+
+
+def latency(spark: SparkSession, name: str) -> Result:
     """A writer in a process of its own, the job in this one."""
     with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local, new_folder() as folder, Programs() as programs:
         os.environ |= local.environment()
         scene = Scene(spark, local, STREAM, 1_000_000, folder)
         stopping = Stopping()
-        text = _pipelines.job_text(scene, 'every = "1 second"', LATENCY_SCHEMA)
+        text = _pipelines.job_text(scene, f'every = "{LATENCY_TRIGGERS[name]}"', LATENCY_SCHEMA)
         began_s = time.time()
         programs.start(
             "timed",
@@ -279,15 +374,63 @@ def latency(spark: SparkSession) -> Result:
     p99_s = percentile(took, 99)
     busy_s = ", ".join(f"{batch['seconds']:.1f}" for batch in batches if batch["rows"])
     say(
-        f"latency_p99_s: {len(took)} rows, median {percentile(took, 50):.2f} s, p99 {p99_s:.2f} s, slowest "
+        f"{name}: {len(took)} rows, median {percentile(took, 50):.2f} s, p99 {p99_s:.2f} s, slowest "
         f"{took[-1]:.2f} s ({time.time() - began_s:.0f} s in all); seconds of each batch: {busy_s}"
     )
-    return judge("latency_p99_s", [p99_s], unit="s", goal=4, sense="at_most")
+    return judge(name, [p99_s], unit="s", goal=LATENCY_GOALS_S[name], sense="at_most")
 
 
 def percentile(ascending: list[float], percent: float) -> float:
     """The least value that so many percent do not exceed."""
     return ascending[max(0, math.ceil(len(ascending) * percent / 100) - 1)]
+
+
+# --- the start --------------------------------------------------------------------------------------------------
+
+START_ROUNDS = 3
+START_RECORDS = 1_000
+START_S_MAX = 120.0
+
+
+def first_batch() -> Result:
+    """A program of its own, from its start to its first file."""
+    records = [json.dumps(_pipelines.order(number)).encode() for number in range(START_RECORDS)]
+    took = []
+    with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local:
+        os.environ |= local.environment()
+        asyncio.run(fill(local, records))
+        for _ in range(START_ROUNDS):
+            with new_folder() as folder:
+                took.append(_start(local, folder))
+    return judge("first_batch_s", took, unit="s", goal=12, sense="at_most")
+
+
+def _start(local: SpawnedKinesis, folder: Path) -> float:
+    source: dict[str, Any] = {"streamName": STREAM, "region": local.region, "endpointUrl": local.endpoint_url}
+    text = _pipelines.job_text_of({**source, "startingPosition": "TRIM_HORIZON"}, folder, "available_now = true")
+    path = folder / "job.toml"
+    path.write_text(text + START_SPARK, encoding="utf-8")
+    command = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())", "run", str(path)]
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        while not list((folder / "orders").glob("batch-*")):
+            if process.poll() is not None or time.perf_counter() - began > START_S_MAX:
+                raise RuntimeError(f"no file came within {START_S_MAX:.0f} s, or the job ended before it")
+            time.sleep(LOOK_S)
+        took_s = time.perf_counter() - began
+        process.wait(START_S_MAX)
+    finally:
+        process.kill()
+    return took_s
+
+
+START_SPARK = """
+[spark]
+"spark.master" = "local[2]"
+"spark.driver.host" = "127.0.0.1"
+"spark.driver.bindAddress" = "127.0.0.1"
+"""
 
 
 # --- an executor is killed -----------------------------------------------------------------------------------
@@ -305,12 +448,13 @@ def cluster() -> Result:
 IN_SESSION: dict[str, Callable[[SparkSession], Result]] = {
     "runner_overhead": runner_overhead,
     "sink_rows_100b": sink_rows,
-    "latency_p99_s": latency,
+    **{name: partial(job_rows, name=name) for name in JOB_CASES},
+    **{name: partial(latency, name=name) for name in LATENCY_GOALS_S},
 }
 
 
 def results(asked: Any) -> list[Result]:
-    """Those that the command line asks for: three in one session, and one behind it on a cluster of its own."""
+    """Those that the command line asks for: most in one session, and those behind it that start their own."""
     found: list[Result] = []
     names = [name for name in IN_SESSION if wanted(name, asked)]
     if names:
@@ -321,6 +465,8 @@ def results(asked: Any) -> list[Result]:
             for name in names:
                 found.append(IN_SESSION[name](spark))
                 say(f"{name}: {found[-1].ours:,.4g} {found[-1].unit}, ratio {found[-1].ratio}")
+    if wanted("first_batch_s", asked):
+        found.append(first_batch())
     if wanted("cluster_kill_recovery_s", asked):
         found.append(cluster())
     return found

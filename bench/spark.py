@@ -32,7 +32,7 @@ from penstock.model import StartAt, StreamName
 from penstock.spark.planner import Planner, PlanSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -107,15 +107,15 @@ async def fill(local: SpawnedKinesis, load: Load) -> StreamFacts:
 
 
 @contextlib.contextmanager
-def session(folder: Path) -> Iterator[SparkSession]:
-    """Spark as a user starts it; its workers find the peers through PYTHONPATH."""
+def session(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """Spark as a user starts it; its workers find the peers through PYTHONPATH. ``more``: further settings."""
     from pyspark.sql import SparkSession
 
     root = Path(__file__).resolve().parents[1]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(root), str(root / "src")])
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    spark = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("penstock-bench")
         .config("spark.driver.host", "127.0.0.1")
@@ -124,8 +124,8 @@ def session(folder: Path) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
     )
+    spark = builder.config(map=dict(more or {})).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     for source in (TuplesSource, ListsSource):
         spark.dataSource.register(source)
