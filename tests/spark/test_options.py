@@ -64,6 +64,7 @@ def test_all_values_are_read() -> None:
         stsEndpointUrl="https://sts",
         maxPartitions="7",
         pollIntervalMs="250",
+        cutLagMs="100",
     )
     assert options.start == StartAt.at_timestamp(dt.datetime(2026, 11, 21, 9, tzinfo=dt.UTC))
     assert options.caps == Caps(50_000, 1_000_000)
@@ -77,6 +78,7 @@ def test_all_values_are_read() -> None:
     assert options.sts_endpoint_url == "https://sts"
     assert options.tasks_max == 7
     assert options.poll_interval_s == 0.25
+    assert options.cut_lag_ms == 100
 
 
 @pytest.mark.parametrize("text", ["1763719200", "1763719200.0", "2025-11-21T10:00:00Z"])
@@ -176,6 +178,7 @@ def test_every_option_of_the_table_is_read() -> None:
         "roleArn": "r",
         "maxPartitions": "1",
         "pollIntervalMs": "300",
+        "cutLagMs": "0",
         "outageTimeoutMs": "2000",
     }
     with_role = {"roleSessionName": "s", "roleExternalId": "e", "stsEndpointUrl": "http://sts"}

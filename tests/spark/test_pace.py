@@ -11,7 +11,7 @@ from planning import World
 from penstock.core.hashkeys import hash_key
 from penstock.local.faults import Fault
 from penstock.model import StartAt
-from penstock.spark.pace import BUSY_INTERVAL_S, Pace
+from penstock.spark.pace import BUSY_INTERVAL_S, CutLag, Pace
 from penstock.spark.planner import Planner, PlanSettings
 
 if TYPE_CHECKING:
@@ -75,3 +75,19 @@ async def test_a_busy_shard_is_asked_with_each_plan_and_a_quiet_one_once_a_secon
     assert batches >= 39  # the first time both were quiet, and not due
     assert quiet.hits <= 20 + 1  # in 20 seconds
     assert batches <= busy.hits <= batches + 2
+
+
+def test_the_cut_comes_nearer_while_nearly_all_shards_have_a_record_behind_it() -> None:
+    lag = CutLag(500)
+    lag.found(0, 0)
+    assert lag.ms == 500  # nothing was found
+    steps = []
+    for _ in range(5):
+        lag.found(10, 1)
+        steps.append(lag.ms)
+    assert steps == [250, 125, 62, 50, 50]
+    lag.found(10, 2)
+    assert lag.ms == 500
+    near = CutLag(20)
+    near.found(1, 0)
+    assert near.ms == 20

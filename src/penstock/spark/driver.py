@@ -143,6 +143,7 @@ class Driver:
                     tasks_max=self._options.tasks_max,
                     fail_on_data_loss=self._options.fail_on_data_loss,
                     poll_interval_s=self._options.poll_interval_s,
+                    cut_lag_ms=self._options.cut_lag_ms,
                     outage_s=self._options.outage_s,
                 ),
             )

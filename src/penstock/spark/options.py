@@ -215,6 +215,14 @@ READ_OPTIONS = (
         batch=False,
     ),
     Option(
+        "cutLagMs",
+        "milliseconds",
+        "500",
+        "How far behind the service's clock a live batch is cut at most. Where shards are busy it is less, down to 50.",
+        whole(0),
+        batch=False,
+    ),
+    Option(
         "outageTimeoutMs",
         "milliseconds",
         "120000",
@@ -309,6 +317,7 @@ class ReadOptions:
     sts_endpoint_url: str | None = None
     tasks_max: int = 100
     poll_interval_s: float = 1.0
+    cut_lag_ms: int = 500
     outage_s: float = 120.0
     leases: LeaseOptions | None = None
 
@@ -337,6 +346,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         sts_endpoint_url=values.get("stsEndpointUrl"),
         tasks_max=values.get("maxPartitions", 100),
         poll_interval_s=values.get("pollIntervalMs", 1000) / 1000,
+        cut_lag_ms=values.get("cutLagMs", 500),
         outage_s=values.get("outageTimeoutMs", 120_000) / 1000,
         leases=leases,
     )

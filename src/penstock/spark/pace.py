@@ -31,3 +31,29 @@ class Pace:
         """It was looked at; the next time comes an interval later."""
         self.next_s = max(self.next_s, now_s) + interval_s
         self.early_s = EARLY_SHARE * interval_s
+
+
+CUT_LAG_LEAST_MS = 50
+"""A live batch is cut at least so far behind the service's clock: less saves nothing that a reader would notice."""
+SILENT_SHARE = 0.1
+"""Of a batch's shards at most this part may be found silent at a cut that comes nearer."""
+
+
+class CutLag:
+    """How far behind the service's clock a live batch is cut: near where shards are busy, else up to ``most_ms``.
+
+    A shard that has a record behind the cut is cheap: that record is the end. For one that has none the driver looks
+    for its last record. So the cut comes nearer, by half each time, while nearly all shards have one, and goes back
+    at once when they do not.
+    """
+
+    def __init__(self, most_ms: int) -> None:
+        self.ms = most_ms
+        self._most_ms = most_ms
+
+    def found(self, shards: int, silent: int) -> None:
+        """Of the shards of a batch, so many had no record behind its cut."""
+        if silent > shards * SILENT_SHARE:
+            self.ms = self._most_ms
+        elif shards:
+            self.ms = max(self.ms // 2, min(CUT_LAG_LEAST_MS, self._most_ms))

@@ -33,6 +33,7 @@ from penstock.spark.admission import (
 from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
 from penstock.spark.loss import LossPolicy
 from penstock.spark.offsets import RangeStart, StreamOffset
+from penstock.spark.pace import CutLag
 from penstock.spark.positions import Kind, ShardPosition
 from penstock.spark.probing import (
     CROSSING_PAGES_MAX,
@@ -50,7 +51,7 @@ from penstock.spark.waiting import CutWait, Waits
 log = logging.getLogger("penstock.spark")
 
 CUT_LAG_MS = 500
-"""How far behind the service's clock a live batch is cut: most busy shards then have a record after the cut."""
+"""How far behind the service's clock a live batch is cut at most: most shards then have a record after the cut."""
 LOOK_RECORDS = 10
 """Records that one look at a shard asks for where nothing is capped."""
 SAMPLE_RECORDS_MAX = 1000
@@ -86,6 +87,8 @@ class PlanSettings:
     tasks_max: int = 100
     fail_on_data_loss: bool = True
     poll_interval_s: float = 1.0
+    cut_lag_ms: int = CUT_LAG_MS
+    """How far behind the service's clock a live batch is cut at most; less where shards are busy."""
     listing_interval_s: float = 60.0
     outage_s: float = OUTAGE_S
     """For how long a call is repeated before the plan fails."""
@@ -140,6 +143,8 @@ class Planner:
         self._began_s = 0.0
         """When the newest plan began: all shards that it looks at are due together."""
         self._wait = CutWait()
+        self._cut_lag = CutLag(settings.cut_lag_ms)
+        self._newest_ends: dict[str, _End] = {}
         self._written_s = monotonic()
         self.more = False
         """The newest batch was cut before all that could be read: the next one need not wait."""
@@ -206,10 +211,10 @@ class Planner:
             self.more, self._began_s = False, self._monotonic()
             self._book.doubt_old()
             await self._look_around()
-            latest_ms = until_ms if until_ms is not None else self.service_ms() - CUT_LAG_MS
+            latest_ms = until_ms if until_ms is not None else self.service_ms() - self._cut_lag.ms
             waits = self._waits(latest_ms)
             if until_ms is None:
-                return await self._plan_before(latest_ms, waits, caps)
+                return await self._plan_live(latest_ms, waits, caps)
             # Up to a fixed end no shard may be left out: each is followed for as long as it moves.
             self._check_waits(waits)
             searched = waits.shards or waits.left_out
@@ -225,6 +230,15 @@ class Planner:
             standing += not searched
             if standing >= STANDING_PLANS_MAX:
                 raise nothing_came(unread[0].shard_id)
+
+    async def _plan_live(self, latest_ms: int, waits: Waits, caps: Caps) -> StreamOffset:
+        """A batch that is cut a little before now, and by how much the next one is."""
+        self._newest_ends = {}
+        offset = await self._plan_before(latest_ms, waits, caps)
+        ends = self._newest_ends.values()
+        if offset.cut_ms >= latest_ms:  # else it was cut in a backlog
+            self._cut_lag.found(len(ends), sum(end.bound.kind is EndKind.INCLUSIVE for end in ends))
+        return offset
 
     async def _plan_before(self, latest_ms: int, waits: Waits, caps: Caps) -> StreamOffset:
         """A batch that is cut at a time, or where the slowest shard is."""
@@ -571,6 +585,7 @@ class Planner:
         if not ends:
             return self._without_rows(cut_ms)
         self._offset = self._draft(cut_ms, ends)
+        self._newest_ends = ends
         self._written_s = self._monotonic()
         for shard_id, end in ends.items():
             state = self._book.states[shard_id]
