@@ -27,6 +27,8 @@ _OVER_CONNECT = (
     "spark.remote and spark.api.mode out of [spark]; from a Connect client use the functions of penstock.pipeline"
 )
 _REDACTED = "(?i)url|secret|password|token|access[.]?key"
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_IN_THREADS = re.compile(r"local(\[.*\])?")
 JAVA_MIN = 17
 JAVA_TIMEOUT_S = 30.0
 _LOCAL = {"spark.ui.showConsoleProgress": "false"}
@@ -71,8 +73,18 @@ def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
         raise StepError(_told(job_file, error), step="spark", code=ExitCode.NOT_READY) from error
     if log_level is not None:
         spark.sparkContext.setLogLevel(log_level)
+    _few_partitions(spark)
     _send_modules(spark, job_file)
     return spark
+
+
+def _few_partitions(spark: SparkSession) -> None:
+    """In this machine's threads a shuffle has a partition for each thread: Spark's own 200 would each be a task, and a
+    state to load and to store, in every batch. A checkpoint directory keeps the number that it began with.
+    """
+    context = spark.sparkContext
+    if _IN_THREADS.fullmatch(context.master or "") and not context.getConf().contains(_SHUFFLE_PARTITIONS):
+        spark.conf.set(_SHUFFLE_PARTITIONS, str(context.defaultParallelism))
 
 
 def _has_master(settings: dict[str, str]) -> bool:
