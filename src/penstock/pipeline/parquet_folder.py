@@ -54,6 +54,10 @@ _SUFFIX = re.compile(r"[^.]*(?:\.c\d+)?\.(.*)", re.DOTALL)
 _SECOND = "folder before in the same run: the second write would take the first one's files away"
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _SECONDS_PER_HOUR = 3600
+FILES_MAX = 4
+"""So many files of a batch are few, however small they are."""
+_FIRST_FILE = "part-00000-"
+"""How Spark's name of the first partition's file begins."""
 
 
 class BatchFolder:
@@ -106,16 +110,31 @@ class BatchFolder:
         a query, which would take the first one's files away: by this object, or by another one for the same folder,
         however its path is spelled.
         """
+        with self.staged(batch, batch_id) as staged:
+            staged.put()
+
+    @contextmanager
+    def staged(self, batch: DataFrame, batch_id: int, *, as_divided: bool = False) -> Iterator[StagedBatch]:
+        """The same in two steps: the batch's files are there, beside the folder, and come into it by ``put``.
+
+        What is not put is written again by the next try. ``as_divided``: each partition of the batch becomes a file of
+        each hour, and no row is sent to another task for it. That is left where ``key`` or other columns than the hour
+        say which rows lie together.
+        """
         self.check(batch)
         files = HadoopFiles(batch.sparkSession)
         writer = self._writer or _query_of(batch)
         staging = f"{self._staging}/{writer}"
+        direct = as_divided and self._takes_any_order
         with self._once(batch, writer, batch_id):
             self._begin(files, writer, batch_id)
-            self._stage(batch, staging)
-            self._move(files, staging, f"batch-{batch_id:09d}-{writer}")
-            files.remove(staging)
-            self._finished = batch_id
+            self._stage(batch, staging, direct=direct)
+            yield StagedBatch(self, files, writer, batch_id, direct=direct)
+
+    @property
+    def _takes_any_order(self) -> bool:
+        """True where rows may lie in whichever file of their hour."""
+        return self._key is None and set(self._partition_by) <= {HOUR}
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
         """As ``write``, for a batch known to have no rows: without running it. Takes away what it had written."""
@@ -155,19 +174,36 @@ class BatchFolder:
     def _folders(self) -> str:
         return "*=*/" * len(self._partition_by)
 
-    def _stage(self, batch: DataFrame, staging: str) -> None:
+    def _stage(self, batch: DataFrame, staging: str, *, direct: bool) -> None:
         rows = batch.withColumn(HOUR, hour_of(fn.col(self._time))) if self._makes_hour(batch) else batch
+        if direct:
+            self._save(rows, staging)
+            return
         with few_files(batch.sparkSession):
             if self._key:
                 rows = sort_by_key(rows, self._key, first=self._partition_by)
             else:
                 rows = rows.hint("rebalance", *self._partition_by)
-            writing = rows.write.mode("overwrite").partitionBy(*self._partition_by)
-            writing.format(self._format).options(**self._options).save(staging)
+            self._save(rows, staging)
 
-    def _move(self, files: HadoopFiles, staging: str, name: str) -> None:
+    def _save(self, rows: DataFrame, staging: str) -> None:
+        writing = rows.write.mode("overwrite").partitionBy(*self._partition_by)
+        writing.format(self._format).options(**self._options).save(staging)
+
+    def _put(
+        self, files: HadoopFiles, writer: str, batch_id: int, *, without_first: bool = False, none: bool = False
+    ) -> None:
+        staging = f"{self._staging}/{writer}"
+        if not none:
+            self._move(files, staging, f"batch-{batch_id:09d}-{writer}", without_first=without_first)
+        files.remove(staging)
+        self._finished = batch_id
+
+    def _move(self, files: HadoopFiles, staging: str, name: str, *, without_first: bool) -> None:
         depth = len(self._partition_by)
         staged = files.glob(staging, f"{self._folders}part-*")
+        if without_first:  # Spark makes a file of the first partition also where that has no row
+            staged = [file for file in staged if not file.split("/")[-1].startswith(_FIRST_FILE)]
         staged.sort(key=lambda file: file.split("/")[-depth - 1 :])
         for number, file in enumerate(staged):
             parts = file.split("/")
@@ -176,6 +212,25 @@ class BatchFolder:
 
     def _suffix(self, file: str) -> str:
         return f".{self._format}" if self._format in _CONTAINERS else _SUFFIX.sub(r".\1", file)
+
+
+class StagedBatch:
+    """A batch of a folder whose files are written beside it, and not in it yet."""
+
+    def __init__(self, folder: BatchFolder, files: HadoopFiles, writer: str, batch_id: int, *, direct: bool) -> None:
+        self._folder = folder
+        self._files = files
+        self._writer = writer
+        self._batch_id = batch_id
+        self._direct = direct
+
+    def put(self, *, first_is_empty: bool = False) -> None:
+        """Move the files into the folder. ``first_is_empty``: the batch's first partition has no row for it."""
+        self._folder._put(self._files, self._writer, self._batch_id, without_first=self._direct and first_is_empty)
+
+    def put_nothing(self) -> None:
+        """Of a batch that turned out to have no row for the folder."""
+        self._folder._put(self._files, self._writer, self._batch_id, none=True)
 
 
 class ParquetFolder(BatchFolder):

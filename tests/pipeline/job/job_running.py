@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import resource
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +19,7 @@ from penstock.pipeline.job.showing import Show
 from penstock.pipeline.job.stopping import Stopping
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -131,3 +134,15 @@ class World:
 
 def order(number: int, amount: int | str = 1) -> bytes:
     return json.dumps({"order_id": f"order-{number}", "amount": amount}).encode()
+
+
+@contextmanager
+def no_file_longer_than(spark: SparkSession, bytes_max: int) -> Iterator[None]:
+    """A limit on what Spark's Java can write into one file: as a full disk, the write fails half-way."""
+    java = spark.sparkContext._gateway.proc.pid
+    soft, hard = resource.prlimit(java, resource.RLIMIT_FSIZE)
+    resource.prlimit(java, resource.RLIMIT_FSIZE, (bytes_max, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(java, resource.RLIMIT_FSIZE, (soft, hard))

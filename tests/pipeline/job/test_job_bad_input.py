@@ -10,12 +10,11 @@ import hashlib
 import json
 import resource
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from job_running import HEAD, JSON, ONCE, World, order
+from job_running import HEAD, JSON, ONCE, World, no_file_longer_than, order
 
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode
@@ -81,18 +80,6 @@ def world(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def orders(world: World) -> list[str]:
     return sorted((name for (name,) in world.rows("orders", "order_id")), key=lambda name: int(name[6:]))
-
-
-@contextmanager
-def no_file_longer_than(spark: SparkSession, bytes_max: int) -> Iterator[None]:
-    """A limit on what Spark's Java can write into one file: as a full disk, the write fails half-way."""
-    java = spark.sparkContext._gateway.proc.pid
-    soft, hard = resource.prlimit(java, resource.RLIMIT_FSIZE)
-    resource.prlimit(java, resource.RLIMIT_FSIZE, (bytes_max, hard))
-    try:
-        yield
-    finally:
-        resource.prlimit(java, resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_schema_that_does_not_fit_fills_the_dead_letters(world: World, capfd: pytest.CaptureFixture[str]) -> None:

@@ -114,3 +114,19 @@ def test_killed_when_a_batch_is_written_and_not_committed(scene: Scene, batch: i
     assert (scene.folder / "checkpoint" / "offsets" / str(batch)).exists()
     assert not (scene.folder / "checkpoint" / "commits" / str(batch)).exists()
     assert_exact_after_another_start(scene, text, scene.folder)
+
+
+@pytest.mark.parametrize("place", ["lake/orders.staging/*", "dead.staging/*", "dead/*"])
+def test_killed_while_dead_letters_come_with_the_write_of_good_rows(scene: Scene, place: str) -> None:
+    """Before, while and behind the dead letters of a batch that is written in one pass; orders are only staged."""
+    for attempt in range(TRIES_MAX):
+        scene.put(20)
+        scene.put_data(b"no json")
+        folder = scene.folder / f"try-{attempt}"
+        text = JOB.replace("{folder}", str(folder))
+        killed_at(scene, scene.start(text), folder, place)
+        if not (folder / "checkpoint" / "commits" / "0").exists():
+            break
+    assert_exact_after_another_start(scene, text, folder)
+    dead = ds.dataset(folder / "dead").to_table(columns=["data"])["data"].to_pylist()
+    assert dead == [b"no json"] * (attempt + 1)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.pipeline.metrics import stream_metrics
+from penstock.pipeline.metrics import OBSERVATION, stream_metrics
 from penstock.pipeline.repeats import EXACT_REPEATS, late_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+class SecondPass(NamedTuple):
+    """Of a batch that was run twice: some of Spark's numbers of it count both times."""
+
+    rows: int
+    """That came out of the query's steps, once."""
+    is_shuffled: bool
+    """Behind a shuffle: what came before it was run once."""
 
 
 class BatchReport(msgspec.Struct, frozen=True):
@@ -73,11 +82,26 @@ def was_a_batch(progress: Mapping[str, Any]) -> bool:
     return "addBatch" in progress["durationMs"]
 
 
-def batch_report(progress: Mapping[str, Any], *, stream: str, dead_letters: int) -> BatchReport:
-    """Spark's progress of a batch as ours."""
+def batch_report(
+    progress: Mapping[str, Any], *, stream: str, dead_letters: int, second: SecondPass | None = None
+) -> BatchReport:
+    """Spark's progress of a batch as ours. ``second``: the batch was run twice, and is told once."""
     rows = int(progress["numInputRows"])
     seconds = int(progress["durationMs"].get("triggerExecution", 0)) / 1000
     metrics = next(iter(stream_metrics(progress)), None)
+    seen, state = 1, 1  # how often each was counted
+    if second is not None:
+        state = 2
+        if not second.is_shuffled:
+            # Whether what is observed counts both times depends on Spark's version.
+            observed = (progress["observedMetrics"] or {}).get(OBSERVATION)
+            seen = max(1, (0 if observed is None else int(observed["rows"] or 0)) // max(1, second.rows))
+            rows = second.rows
+    late = late_rows(progress) // state
+    repeats = _by_spark(progress) // state
+    exact = _exact(progress)
+    if exact and second is not None:
+        exact = rows - second.rows - repeats - late
     return BatchReport(
         batch=int(progress["batchId"]),
         rows=rows,
@@ -85,11 +109,11 @@ def batch_report(progress: Mapping[str, Any], *, stream: str, dead_letters: int)
         seconds=seconds,
         lag_s={stream: 0.0 if metrics is None else metrics.lag_ms / 1000},
         dead_letters=dead_letters,
-        repeats=_repeats(progress),
-        late=late_rows(progress),
-        bytes=0 if metrics is None else metrics.bytes or 0,
+        repeats=repeats + exact,
+        late=late,
+        bytes=0 if metrics is None else (metrics.bytes or 0) // seen,
         shards=0 if metrics is None else metrics.shards,
-        aggregates_outside=0 if metrics is None else metrics.aggregates_outside or 0,
+        aggregates_outside=0 if metrics is None else (metrics.aggregates_outside or 0) // seen,
         possible_losses=0 if metrics is None else metrics.possible_losses,
     )
 
@@ -99,9 +123,13 @@ def cut_ms(progress: Mapping[str, Any]) -> int | None:
     return next((metrics.cut_ms for metrics in stream_metrics(progress)), None)
 
 
-def _repeats(progress: Mapping[str, Any]) -> int:
-    by_spark = (operator.get("customMetrics", {}) for operator in progress["stateOperators"])
-    exact = (row.asDict() for row in (progress["observedMetrics"] or {}).values())
-    return sum(int(one.get("numDroppedDuplicateRows", 0)) for one in by_spark) + sum(
-        int(one.get(EXACT_REPEATS) or 0) for one in exact
-    )
+def _by_spark(progress: Mapping[str, Any]) -> int:
+    """Repeats that Spark's own de-duplication removed."""
+    found = (operator.get("customMetrics", {}) for operator in progress["stateOperators"])
+    return sum(int(one.get("numDroppedDuplicateRows", 0)) for one in found)
+
+
+def _exact(progress: Mapping[str, Any]) -> int:
+    """Repeats that ours removed."""
+    found = (row.asDict() for row in (progress["observedMetrics"] or {}).values())
+    return sum(int(one.get(EXACT_REPEATS) or 0) for one in found)

@@ -1,9 +1,14 @@
-"""One batch: read once, parted, transformed, and written to every sink. What ``foreachBatch`` calls."""
+"""One batch: read once, parted, transformed, and written to every sink. What ``foreachBatch`` calls.
+
+Where all good rows go to one folder as they are, the batch is written in one pass: its good rows are staged beside the
+folder, what the write showed of the dead letters is written, and then the staged files are put in place. Else the batch
+is kept while it is counted, and written to one place after the other. Either way dead letters come first.
+"""
 
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as fn
@@ -12,8 +17,18 @@ from penstock.errors import PenstockError
 from penstock.pipeline.batches import read_once
 from penstock.pipeline.decode import REASON, split
 from penstock.pipeline.job import steps
-from penstock.pipeline.job.outcome import ExitCode, StepError, by_the_data, message_of, source_failed
-from penstock.pipeline.job.writing import dead_letter_target, target_of
+from penstock.pipeline.job.account import SecondPass
+from penstock.pipeline.job.one_pass import Watched, partitions_of
+from penstock.pipeline.job.outcome import (
+    ExitCode,
+    StepError,
+    by_the_data,
+    failed_before_writing,
+    message_of,
+    source_failed,
+)
+from penstock.pipeline.job.writing import FolderTarget, dead_letter_target, target_of
+from penstock.pipeline.parquet_folder import FILES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +44,16 @@ class StoppedError(PenstockError):
     """A batch was not begun, because the run is to end. The next start does it."""
 
 
+class _NotToldError(PenstockError):
+    """The write did not bring all dead letters of its batch to the driver."""
+
+
+KEPT_BATCHES = 16
+"""So many batches are not written in one pass behind one whose dead letters did not come with the write."""
+ROWS_PER_FILE = 50_000
+"""A folder gets a file of each partition of a batch where there are so many rows for each, or few files."""
+
+
 class Batches:
     """Writes the batches of one query, in turn. ``out`` is where the console sink shows rows."""
 
@@ -38,6 +63,12 @@ class Batches:
         self._stopping = stopping
         self._busy = threading.Event()
         self._dead_letters: dict[int, int] = {}
+        self._run_twice: dict[int, int] = {}
+        """Batches that were run twice, and the rows that came of them."""
+        self._kept_batches = 0
+        """So many of the next ones are kept and not written in one pass."""
+        self._rows_before = 0
+        """Of the last batch that was written in one pass."""
         self.failure: StepError | None = None
         """What went wrong, in which step: Spark tells only that a function failed."""
         self.refused = False
@@ -54,6 +85,15 @@ class Batches:
         """How many a batch had; told once, when the batch is committed."""
         return self._dead_letters.pop(batch_id, 0)
 
+    def second_pass_of(self, batch_id: int) -> SecondPass | None:
+        """Where a batch was run twice, what came of it once; told once."""
+        rows = self._run_twice.pop(batch_id, None)
+        if rows is None:
+            return None
+        stamps = self._job.stamps
+        is_shuffled = self._job.deduplicate is not None or (stamps is not None and stamps.within is not None)
+        return SecondPass(rows, is_shuffled)
+
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """For ``foreachBatch``. Raises StoppedError, or StepError that names the step."""
         if self._stopping.asked:
@@ -69,10 +109,19 @@ class Batches:
             self._busy.clear()
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
-        if self._job.decode.format == "bytes" and len(self.targets) == 1:
+        if self._job.decode.format == "bytes" and len(self.targets) == 1 and self._one_folder() is None:
             # Nothing is set apart and there is one output: the stream is read once also without keeping the batch.
             self._write_good(batch, batch_id)
             return
+        folder = self._one_folder()
+        if folder is not None and not self._kept_batches:
+            try:
+                self._write_in_one_pass(batch, batch_id, folder)
+            except _NotToldError:
+                self._run_twice[batch_id] = 0
+                self._kept_batches = KEPT_BATCHES + 1
+            else:
+                return
         with read_once(batch) as rows:
             with self._step("source", batch_id, ExitCode.FAILED):
                 # This reads and decodes. What fails after it is not the stream.
@@ -80,11 +129,59 @@ class Batches:
             assert counted is not None
             total, dead = counted
             self._dead_letters[batch_id] = dead
+            if batch_id in self._run_twice:
+                self._run_twice[batch_id] = total
+            self._kept_batches = max(0, self._kept_batches - 1)
             self._write_dead(rows, batch_id, dead)
             if total > dead:
                 self._write_good(rows, batch_id)
             else:
                 self._write_nothing(rows, batch_id)
+
+    def _one_folder(self) -> FolderTarget | None:
+        """The folder that all good rows go to as they are, where there is no other sink.
+
+        A transform may ask for its rows twice, or for some of them only, and a sink's own query too.
+        """
+        if len(self.targets) != 1 or self._job.transform is not None:
+            return None
+        target = self.targets[0]
+        return target if isinstance(target, FolderTarget) and not target.has_query else None
+
+    def _write_in_one_pass(self, batch: DataFrame, batch_id: int, folder: FolderTarget) -> None:
+        """Raises _NotToldError where another pass has to look for the dead letters; nothing is in place then."""
+        watched = Watched(batch)
+        good = self._transformed(watched.rows, batch_id)
+        partitions = partitions_of(batch)
+        few = partitions is not None and partitions <= max(FILES_MAX, self._rows_before // ROWS_PER_FILE)
+        with ExitStack() as open_:
+            with self._sink_step(0, batch_id, staging=True):
+                staged = open_.enter_context(folder.staged(good, batch_id, as_divided=few))
+            told = watched.told()
+            if told is None or (told.letters is None and self.dead_letters is not None):
+                raise _NotToldError("the dead letters did not come with the write")
+            self._dead_letters[batch_id] = told.dead
+            self._rows_before = told.rows
+            self._write_letters(told.letters, batch, batch_id, told.dead)
+            with self._sink_step(0, batch_id):
+                if told.rows > told.dead:
+                    staged.put(first_is_empty=told.first_is_empty)
+                else:
+                    staged.put_nothing()
+
+    def _write_letters(self, letters: DataFrame | None, batch: DataFrame, batch_id: int, dead: int) -> None:
+        """Those that came with a write."""
+        if self.dead_letters is None:
+            return
+        if not dead or letters is None:
+            self._write_dead(batch, batch_id, 0)
+            return
+        with self._step("dead_letters", batch_id, ExitCode.SINK):
+            explained = steps.explained(letters, self._job, self._file.folder)
+            write = (
+                self.dead_letters.write_few if isinstance(self.dead_letters, FolderTarget) else self.dead_letters.write
+            )
+            write(explained, batch_id)
 
     def _write_dead(self, rows: DataFrame, batch_id: int, dead: int) -> None:
         if self.dead_letters is None:
@@ -120,16 +217,20 @@ class Batches:
         with self._step("transform", batch_id, ExitCode.TRANSFORM):
             return steps.transformed(split(rows)[0], self._job, self._file.folder)
 
-    def _sink_step(self, number: int, batch_id: int) -> AbstractContextManager[None]:
-        return self._step(f"sinks[{number}] {self._job.sinks[number].label}", batch_id, ExitCode.SINK)
+    def _sink_step(self, number: int, batch_id: int, *, staging: bool = False) -> AbstractContextManager[None]:
+        step = f"sinks[{number}] {self._job.sinks[number].label}"
+        return self._step(step, batch_id, ExitCode.SINK, staging=staging)
 
     @contextmanager
-    def _step(self, step: str, batch_id: int, code: ExitCode) -> Iterator[None]:
+    def _step(self, step: str, batch_id: int, code: ExitCode, *, staging: bool = False) -> Iterator[None]:
+        """``staging``: the step reads, decodes and removes repeats, too."""
         try:
             yield
         except Exception as error:
             if source_failed(error):
                 step, code = "source", ExitCode.SOURCE
+            elif staging and failed_before_writing(error):
+                step, code = "source", ExitCode.FAILED
             elif code is ExitCode.SINK and self._job.transform is not None and by_the_data(error):
                 # Spark runs a transform when its rows are written.
                 step, code = "transform", ExitCode.TRANSFORM

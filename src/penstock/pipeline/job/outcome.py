@@ -57,6 +57,10 @@ _SOURCE_SAYS = re.compile(
     rf"PYTHON_DATA_SOURCE_ERROR|PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR|penstock\.spark\.reading|{READING} "
 )
 _OTHER_STATE = re.compile(r"STREAMING_STATEFUL_OPERATOR_NOT_MATCH|STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
+_STACK = re.compile(r"\n\s+at [^\n]*")
+_STATE = re.compile(r"STATE_STORE|StateStore|RocksDB")
+_JOB_FAILED = re.compile(r"Job aborted due to stage failure|_LEGACY_ERROR_TEMP_\d+\] Job \d+ cancelled")
+_WRITE_FAILED = re.compile(r"TASK_WRITE_FAILED|Task failed while writing")
 _JAVA_CLASS = re.compile(r"^(?:(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error|Throwable)?: ?)+")
 _TASK_FAILED = re.compile(r"most recent failure: Lost task [^:]*: (.*)", re.DOTALL)
 _PYTHON_TRACE = re.compile(r"Traceback \(most recent call last\):.*?\n(?=\S)([^\n]*)", re.DOTALL)
@@ -92,6 +96,14 @@ def by_the_data(error: BaseException) -> bool:
         return True
     of_a_writer = _OURS.search(whole) is not None or _PYTHON_WRITER.search(whole) is not None
     return _PYTHON_WORKER.search(whole) is not None and not of_a_writer
+
+
+def failed_before_writing(error: BaseException) -> bool:
+    """True when tasks failed by what comes before a write of files, in the same action: steps, shuffles, the state."""
+    whole = _STACK.sub("", _whole(error))  # whatever fails behind a state has that in its stack
+    if _STATE.search(whole) is not None or by_the_data(error):
+        return True
+    return _JOB_FAILED.search(whole) is not None and _WRITE_FAILED.search(whole) is None
 
 
 def message_of(error: BaseException) -> str:

@@ -133,7 +133,7 @@ class _Run:
         job = self._job
         try:
             records = steps.opened(steps.records_of(self._spark, job), job)
-            decoded = steps.decoded(records, job, self._file.folder)
+            decoded = steps.slimmed(steps.decoded(records, job, self._file.folder), job)
             rows = steps.without_repeats(decoded, job)
             writer = rows.writeStream.queryName(job.name).foreachBatch(self.batches.write)
             writer = writer.option("checkpointLocation", job.checkpoint)
@@ -171,7 +171,8 @@ class _Run:
                 self._last_batch = number
                 self._cut_ms = cut_ms(progress) or self._cut_ms
                 dead_letters = self.batches.dead_letters_of(number)
-                report = batch_report(progress, stream=self._stream, dead_letters=dead_letters)
+                second = self.batches.second_pass_of(number)
+                report = batch_report(progress, stream=self._stream, dead_letters=dead_letters, second=second)
                 self._totals.add(report)
                 self._show.batch(report)
 

@@ -69,6 +69,23 @@ def decoded(records: DataFrame, job: Job, folder: Path) -> DataFrame:
     return _by_spark(records, job, folder)
 
 
+def slimmed(rows: DataFrame, job: Job) -> DataFrame:
+    """The same columns, null in good rows where no step behind this one reads them: they would go through the shuffle
+    of a de-duplication, and nowhere.
+    """
+    if job.transform is not None:
+        return rows
+    asked = job.deduplicate
+    read = {VALUE, REASON, *KEPT}
+    read |= set() if asked is None else {name.partition(".")[0].strip("`") for name in (*asked.keys, asked.time)}
+    # What is told apart by case only is one column to Spark.
+    kept = {name.lower() for name in read}
+    idle = {
+        name: fn.when(fn.col(REASON).isNotNull(), fn.col(name)) for name in rows.columns if name.lower() not in kept
+    }
+    return rows.withColumns(idle) if idle else rows
+
+
 def explained(dead: DataFrame, job: Job, folder: Path) -> DataFrame:
     """Dead letters with reasons that name fields, where that can be."""
     return explain_json(dead, schema_text(job, folder)) if job.decode.format == "json" else dead

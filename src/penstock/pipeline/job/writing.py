@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, redirect_stdout
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from penstock.errors import OptionError
@@ -14,7 +14,7 @@ from penstock.pipeline.job.functions import load_function
 from penstock.pipeline.job.options import as_options, check_stream_columns
 from penstock.pipeline.job.steps import ROWS, MissingPackageError, queried, scala_of
 from penstock.pipeline.job.tables import table_sink_of
-from penstock.pipeline.parquet_folder import HOUR, BatchFolder
+from penstock.pipeline.parquet_folder import HOUR, BatchFolder, StagedBatch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,6 +119,20 @@ class FolderTarget(_Queried):
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write the batch in place of what an earlier run of it wrote."""
         self._folder.write(self._rows(batch), batch_id)
+
+    def write_few(self, batch: DataFrame, batch_id: int) -> None:
+        """As ``write``, for a batch of one partition."""
+        with self.staged(batch, batch_id, as_divided=True) as staged:
+            staged.put()
+
+    def staged(self, batch: DataFrame, batch_id: int, *, as_divided: bool) -> AbstractContextManager[StagedBatch]:
+        """Write a batch beside the folder; it comes into it by ``put``."""
+        return self._folder.staged(self._rows(batch), batch_id, as_divided=as_divided)
+
+    @property
+    def has_query(self) -> bool:
+        """True where rows go through a query of the sink's own."""
+        return self._sql is not None
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
         """Takes away what an earlier run of the batch wrote."""
