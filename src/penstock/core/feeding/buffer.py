@@ -39,8 +39,9 @@ class Buffer:
         self.bytes_max = bytes_max
         self.shard_bytes_max = bytes_max if shard_bytes_max is None else shard_bytes_max
         self._shares: set[Share] = set()
+        self._used: dict[Share, None] = {}  # the shares that hold or have reserved something
         self._waiting: dict[Share, None] = {}  # in the order in which they asked
-        self._beyond = 0  # what all shares together have of the common half
+        self._beyond: int | None = 0  # what all shares together have of the common half; None: it is to be counted
 
     def share(self, wake: Callable[[], None]) -> Share:
         """Room for one shard. ``wake`` is called when a share that got no room may ask again."""
@@ -62,12 +63,16 @@ class Buffer:
     @property
     def common_left(self) -> int:
         """What is left of the half that is for shards that are behind."""
+        if self._beyond is None:
+            part_bytes = self.part_bytes
+            self._beyond = sum(max(0, share.held + share.reserved - part_bytes) for share in self._used)
         return max(0, self.bytes_max // 2 - self._beyond)
 
     def leave(self, share: Share) -> None:
         """A share is not used any more: what it had is free."""
         if share in self._shares:
             self._shares.remove(share)
+            self._used.pop(share, None)
             self._waiting.pop(share, None)
             self._divide()
             self.wake_next()
@@ -84,24 +89,28 @@ class Buffer:
             if share.woken():
                 return
 
-    def changed(self, beyond: int) -> None:
-        """A share has so much more of the common half (less: below 0)."""
-        self._beyond += beyond
+    def changed(self, share: Share, beyond: int) -> None:
+        """What a share takes is another amount now, of the common half so much more (less: below 0)."""
+        if share.held + share.reserved:
+            self._used[share] = None
+        else:
+            self._used.pop(share, None)
+        if self._beyond is not None:
+            self._beyond += beyond
         if beyond < 0 and self._waiting:
             self.wake_next()
 
     def _divide(self) -> None:
-        """The parts are other ones when a share comes or goes."""
-        part_bytes = self.part_bytes
-        self._beyond = 0
-        for share in self._shares:
-            self._beyond += share.divided(part_bytes)
+        """The parts are other ones when a share comes or goes. What they make of the common half is counted when it is
+        asked for: a thousand shards that come at once would else cost a million looks.
+        """
+        self._beyond = None
 
 
 class Share:
     """What one shard holds, and what it may fetch."""
 
-    __slots__ = ("_buffer", "_has_left", "_part_bytes", "_record_bytes", "_wake", "held", "reserved", "waits")
+    __slots__ = ("_buffer", "_has_left", "_record_bytes", "_wake", "held", "reserved", "waits")
 
     def __init__(self, buffer: Buffer, wake: Callable[[], None]) -> None:
         self.held = 0
@@ -112,7 +121,6 @@ class Share:
         """True from the moment in which there is no room until the share is woken."""
         self._buffer = buffer
         self._wake = wake
-        self._part_bytes = 0
         self._record_bytes: int | None = None
         self._has_left = False
 
@@ -125,8 +133,9 @@ class Share:
         if self._has_left:
             return RECORDS_MAX
         buffer, each = self._buffer, self._record_bytes or FIRST_RECORD_BYTES
-        least = max(each, min(WORTH_BYTES, self._part_bytes // 4, buffer.shard_bytes_max // 4))
-        room = max(0, self._part_bytes - self.held)
+        part_bytes = buffer.part_bytes
+        least = max(each, min(WORTH_BYTES, part_bytes // 4, buffer.shard_bytes_max // 4))
+        room = max(0, part_bytes - self.held)
         if behind or room < least:
             room += buffer.common_left
         room = min(room, buffer.shard_bytes_max - self.held, PAGE_BYTES_MAX)
@@ -149,11 +158,11 @@ class Share:
 
     def change(self, held_bytes: int) -> None:
         """The shard holds so many bytes more; below 0: so many less."""
-        before = self._beyond
+        before = self.beyond
         self.held += held_bytes
         if not self._has_left:
-            self._buffer.changed(self._beyond - before)
-            if held_bytes < 0 and self.waits and self.held < self._part_bytes:
+            self._buffer.changed(self, self.beyond - before)
+            if held_bytes < 0 and self.waits and self.held < self._buffer.part_bytes:
                 self.woken()
 
     def leave(self) -> None:
@@ -169,17 +178,13 @@ class Share:
             self._wake()
         return waited
 
-    def divided(self, part_bytes: int) -> int:
-        """The part of each share is this now. Returns what the share has of the common half."""
-        self._part_bytes = part_bytes
-        return self._beyond
-
     @property
-    def _beyond(self) -> int:
-        return max(0, self.held + self.reserved - self._part_bytes)
+    def beyond(self) -> int:
+        """What the share has of the common half."""
+        return max(0, self.held + self.reserved - self._buffer.part_bytes)
 
     def _reserve(self, reserved: int) -> None:
-        before = self._beyond
+        before = self.beyond
         self.reserved = reserved
         if not self._has_left:
-            self._buffer.changed(self._beyond - before)
+            self._buffer.changed(self, self.beyond - before)

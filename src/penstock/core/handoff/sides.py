@@ -65,8 +65,12 @@ class OwnerSide:
         self.receiver, self._by_leader = receiver, True
         return self.tell(OwnerInput.LEADER_NAMED, now_s)
 
-    def look(self, workers: Mapping[str, WorkerView], now_s: float) -> tuple[OwnerCommand, ...]:
-        """The worker rows were read: is the receiver there, does it want the lease, is it warm?"""
+    def look(
+        self, workers: Mapping[str, WorkerView], now_s: float, *, may_stop: bool = True
+    ) -> tuple[OwnerCommand, ...]:
+        """The worker rows were read: is the receiver there, does it want the lease, is it warm? ``may_stop``: False
+        while so many other leases are on their way that this one is delivered for longer in place of waiting there.
+        """
         if self.receiver is None or self._by_leader:
             return ()
         view = workers.get(self.receiver)
@@ -78,15 +82,17 @@ class OwnerSide:
         period_s = view.failover_s / WRITES_PER_FAILOVER
         moved = view.unmoved_s < now_s - self._offered_s
         self._moves = self._moves or moved or not 0 < period_s < self._warm_deadline_s
-        return self.tell(OwnerInput.WARM, now_s) if self.key in view.warm else ()
+        return self.tell(OwnerInput.WARM, now_s) if self.key in view.warm and may_stop else ()
 
-    def tick(self, now_s: float) -> tuple[OwnerCommand, ...]:
+    def tick(self, now_s: float, *, may_stop: bool = True) -> tuple[OwnerCommand, ...]:
         """Time has passed: a deadline may be over. A receiver that showed no sign of life by then gets no lease."""
         if self.due_s is None or now_s < self.due_s:
             return ()
         if self.state in _DRAINS:
             return self.tell(OwnerInput.DRAIN_DEADLINE, now_s)
         lives = self._answered and self._moves
+        if lives and not may_stop:
+            return ()
         return self.tell(OwnerInput.WARM_DEADLINE if lives else OwnerInput.RECEIVER_GONE, now_s)
 
     def tell(self, given: OwnerInput, now_s: float) -> tuple[OwnerCommand, ...]:

@@ -14,6 +14,7 @@ from penstock.core.leases.tenure import (
     Began,
     End,
     NotTaken,
+    Saw,
     Send,
     Settled,
     State,
@@ -91,7 +92,17 @@ class TenureKeeper:
 
     def alive(self, sent_s: float) -> None:
         """A write to the worker's own row was confirmed, sent at this time of the keeper's clock."""
-        self.tell(Alive(sent_s))
+        if self.tenure.state is State.HELD and not self._inputs:
+            # It only puts off what is waited for. A thousand keepers that are woken up for that are most of the work
+            # of a worker that has much to show.
+            self._take(Alive(sent_s))
+        else:
+            self.tell(Alive(sent_s))
+
+    def saw(self, row: LeaseRow) -> None:
+        """A look at the table showed the lease so. One that shows nothing new wakes nothing up: a scan shows all."""
+        if row.counter > self.row.counter or row.checkpoint_owner is not None:
+            self.tell(Saw(row))
 
     async def end(self, to: str | None = None) -> None:
         """Give the lease to a worker, or free it, and wait until the tenure is over."""

@@ -47,6 +47,7 @@ class HeldShard:
         self._name = name
         self._clock = clock
         self._draining: asyncio.Task[None] | None = None
+        self._stopped_s: float | None = None
         self._workers: Mapping[str, WorkerView] = {}
 
     def heard(self, command: Command) -> None:
@@ -81,11 +82,16 @@ class HeldShard:
         """Drain, and free the lease for any worker."""
         self._do(self.side.tell(OwnerInput.FREE, self._clock()))
 
-    def look(self, workers: Mapping[str, WorkerView]) -> None:
-        """The worker rows were read."""
+    def look(self, workers: Mapping[str, WorkerView], *, may_stop: bool = True) -> None:
+        """The worker rows were read. ``may_stop``: see `OwnerSide.look`."""
         self._workers = workers
-        self._do(self.side.look(workers, self._clock()))
-        self._do(self.side.tick(self._clock()))
+        self._do(self.side.look(workers, self._clock(), may_stop=may_stop))
+        self._do(self.side.tick(self._clock(), may_stop=may_stop))
+
+    @property
+    def stopped_for_s(self) -> float | None:
+        """For how long nothing is handed out, since it is to go. None: it is not."""
+        return None if self._stopped_s is None else self._clock() - self._stopped_s
 
     def cut(self, reason: str) -> None:
         """Reading has failed: what is settled is stored, and the lease is free."""
@@ -105,10 +111,12 @@ class HeldShard:
                 self._name(self.side.key, None)
             elif command is OwnerCommand.STOP:
                 self.reader.ledger.draining = True
+                self._stopped_s = self._clock()
                 self._draining = spawn(self._drain(), self._drain_failed)
             elif command is OwnerCommand.RESUME:
                 if self._draining is not None:
                     self._draining.cancel()
+                self._stopped_s = None
                 self.reader.resume()
             elif command is OwnerCommand.GIVE:
                 self._end(self.side.receiver)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from penstock.ports import LeaseTable
 
+TOLD_PER_WRITE_INTERVAL = 8
+"""Each lease hears of confirmed writes so often at most, though a worker that has much to show writes more often."""
+
 
 class Presence:
     """Written at every change, and often enough to be known as alive."""
@@ -33,8 +36,8 @@ class Presence:
         on_alive: Callable[[float], None],
         clock: Callable[[], float],
     ) -> None:
-        """``retry_s``: after a write that was not confirmed. ``on_alive`` hears of each confirmed write, by the time at
-        which it was sent.
+        """``retry_s``: after a write that was not confirmed. ``on_alive`` hears of confirmed writes, by the time at
+        which they were sent.
         """
         self.wanted: set[str] = set()
         self.warm: set[str] = set()
@@ -50,6 +53,7 @@ class Presence:
         )
         """As it was written last."""
         self._retry_s = retry_s
+        self._told_s = float("-inf")
         self._avoided: dict[str, float] = {}
         self._table = table
         self._held = held
@@ -112,5 +116,7 @@ class Presence:
                 outcome = None
             if isinstance(outcome, Done):
                 self.alive_s = sent_s
-                self._on_alive(sent_s)
+                if sent_s - self._told_s >= interval_s / TOLD_PER_WRITE_INTERVAL:
+                    self._told_s = sent_s
+                    self._on_alive(sent_s)
             await wait_set(self._now, interval_s if isinstance(outcome, Done) else min(interval_s, self._retry_s))

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from penstock.runtime.worker.sight import Sight
     from penstock.tasks import Heard
 
+READS_MAX = 32
+"""So many awaited leases are always read one by one."""
+LEASES_PER_READ_MAX = 8
+"""A scan reads the whole table, and a consistent read of one lease costs as much as a dozen small leases in a scan. So
+leases that are awaited are read one by one while they are less than every so-manieth."""
+
 
 class Receiving:
     """Does what the receiver's sides of handoffs command."""
@@ -68,6 +74,13 @@ class Receiving:
         self._spawn = spawn
         self._stir = stir
         self._clock = clock
+        self._by_scan_s = float("-inf")  # when the scan was sent by which the awaited leases were looked at last
+
+    @property
+    def waits_for_many(self) -> bool:
+        """True while so many leases are awaited that one scan costs less than a read of each of them."""
+        awaited = sum(side.polls for side in self.sides.values())
+        return awaited > READS_MAX and awaited * LEASES_PER_READ_MAX >= len(self._sight.leases)
 
     @property
     def waits(self) -> bool:
@@ -86,10 +99,13 @@ class Receiving:
             if key not in self._held and key not in self.sides:
                 self.sides[key] = ReceiverSide(key, self.id, failover_s=self._settings.failover_s)
         planned = {*part.take, *mine}
+        by_scan = self.waits_for_many and self._sight.scan_sent_s > self._by_scan_s
+        if by_scan:
+            self._by_scan_s = self._sight.scan_sent_s
 
         async def look(side: ReceiverSide) -> None:
             key = side.key
-            await self._look(side, part, planned, leases.get(key), workers)
+            await self._look(side, part, planned, leases.get(key), workers, by_scan=by_scan)
             if side.state is ReceiverState.IDLE and self.sides.get(key) is side:
                 del self.sides[key]
 
@@ -113,6 +129,8 @@ class Receiving:
         planned: Collection[str],
         lease: LeaseView | None,
         workers: Mapping[str, WorkerView],
+        *,
+        by_scan: bool,
     ) -> None:
         key, leaving = side.key, self._presence.leaving
         if key in part.ask and lease is not None and lease.owner is not None and not leaving:
@@ -124,7 +142,7 @@ class Receiving:
         refuses = leaving or key in self._presence.avoids()  # what it cannot read, the owner gives to another one
         await self._do(side, side.look_at_owner(owner, self._clock(), leaving=refuses))
         if side.polls:
-            await self._poll(side, workers)
+            await self._poll(side, workers, by_scan=by_scan)
         elif lease is not None and (key in planned or part.follow.get(key) is Step.WARM_UP):
             looked = side.look_at_lease(
                 lease,
@@ -137,13 +155,18 @@ class Receiving:
             )
             await self._do(side, looked)
 
-    async def _poll(self, side: ReceiverSide, workers: Mapping[str, WorkerView]) -> None:
-        sight, sent_s = self._sight, self._clock()
-        row, known = await self._sight.get(side.key), sight.leases.get(side.key)
-        if row is not None:
-            sight.saw(row)
-            if (warming := self.warming.get(side.key)) is not None:
-                warming.drop(row.checkpoint)
+    async def _poll(self, side: ReceiverSide, workers: Mapping[str, WorkerView], *, by_scan: bool) -> None:
+        """``by_scan``: the last scan was made just now, for this."""
+        sight = self._sight
+        if by_scan:
+            sent_s, row, known = sight.scan_sent_s, sight.leases.get(side.key), sight.before.get(side.key)
+        else:
+            sent_s, row = self._clock(), await sight.get(side.key)
+            known = sight.leases.get(side.key)
+            if row is not None:
+                sight.saw(row)
+        if row is not None and (warming := self.warming.get(side.key)) is not None:
+            warming.drop(row.checkpoint)
         view = None if row is None else sight.view(row)
         # The owner's silence was looked at before this read: it counts only if the lease has not moved since the scan.
         moved = row is not None and row.owner is not None and (known is None or row.counter != known.counter)

@@ -58,6 +58,10 @@ class Sight:
         self.leases: dict[str, LeaseRow] = {}
         self.scanned_s = float("-inf")
         """When the last scan was answered."""
+        self.scan_sent_s = float("-inf")
+        """When it was sent."""
+        self.before: Mapping[str, LeaseRow] = {}
+        """The leases as they were known until then."""
         self.members = Members(worker_id, failover_s)
         self._former: set[str] | None = None  # leases that had this worker's name when it came
         self._saw_s: dict[str, float] = {}
@@ -84,20 +88,21 @@ class Sight:
         """Something has changed that a scan would show: the next look has one."""
         self.scanned_s = float("-inf")
 
-    async def look(self, *, closely: bool) -> list[str]:
+    async def look(self, *, closely: bool, scans: bool = False) -> list[str]:
         """Read the workers' rows, and the leases when those may have changed; workers that are certainly silent.
 
-        ``closely``: something is waited for, and no old state of the table will do.
+        ``closely``: something is waited for, and no old state of the table will do. ``scans``: read the leases in any
+        case.
         """
         rows = await self._table.workers(consistent=closely)
         self.members.look(rows, self._clock())
         # A row's beat is no news; what it holds, wants and gives is.
         pictures = {row.worker_id: _picture(row) for row in rows}
         quiet = self.members.quiet(self._clock())
-        if pictures == self._pictures and not quiet and not self._is_old():
+        if pictures == self._pictures and not (quiet or scans or self._is_old()):
             return []
         self._pictures = pictures
-        if not quiet and self.fleet is Fleet.KCL3 and await self._glance():
+        if not (quiet or scans) and self.fleet is Fleet.KCL3 and await self._glance():
             return []
         listing = await self.scan()
         answered_s = self._clock()
@@ -167,6 +172,7 @@ class Sight:
         for row in ours:
             self._note_former(row)
         self._observed.look_at_leases(ours, self.scanned_s)
+        self.before, self.scan_sent_s = self.leases, sent_s
         self.leases = found
         mine = {row.key for row in ours if row.actual_owner == self.id}
         self._former = mine if self._former is None else self._former & mine

@@ -22,7 +22,6 @@ from penstock.core.assignment.plan import receiver_for
 from penstock.core.assignment.views import startable
 from penstock.core.leases import writes
 from penstock.core.leases.row import process_name
-from penstock.core.leases.tenure import Saw
 from penstock.errors import PenstockError, ServiceError
 from penstock.events import FleetChanged, LeasesBegunAnew, LeaseUnreadable, LeaseUpkeepFailed
 from penstock.ports import SharedWithKcl
@@ -53,6 +52,13 @@ if TYPE_CHECKING:
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.runtime.worker.stream_part import StreamPart
     from penstock.tasks import Heard
+
+STOPS_AT_ONCE = 64
+"""So many leases are on their way to other workers at the same time."""
+STOPPING_TURNS_MAX = 16
+"""More, where this worker would have to let go of its leases in more turns than so many."""
+STOP_COUNTS_S = 0.25
+"""A lease that has been on its way for longer counts no more: what it waits for is not the table."""
 
 
 class Worker:
@@ -283,8 +289,7 @@ class Worker:
         self._give(part, workers)
         await self._forward(part)
         await self._receiving.round(part, self._mine(leases), leases, workers)
-        for held in list(self.held.values()):
-            held.look(workers)
+        self._let_go(workers)
         if presence.leaving and not self.held and not self._holding.claims and not self._receiving.waits:
             self._stopped.set()
         return bool(presence.given) or self._receiving.waits or presence.leaving
@@ -292,14 +297,16 @@ class Worker:
     async def _look(self) -> list[str]:
         """Look at the tables, and tell tenures what was seen of their leases. Returns the workers that are silent."""
         sight, before, fleet = self._sight, self._sight.scanned_s, self._sight.fleet
-        silent = await sight.look(closely=bool(self._presence.given) or self._receiving.waits)
+        silent = await sight.look(
+            closely=bool(self._presence.given) or self._receiving.waits, scans=self._receiving.waits_for_many
+        )
         if sight.scanned_s != before:
             for key in sight.unreadable.keys() - self._unreadable:
                 self._on_event(LeaseUnreadable(self._table.name, key, sight.unreadable[key]))
             self._unreadable = {*sight.unreadable}
             for key, held in self.held.items():
                 if (row := sight.leases.get(key)) is not None:
-                    held.keeper.tell(Saw(row))
+                    held.keeper.saw(row)
         if sight.fleet is not fleet:
             self._on_event(FleetChanged(self._table.name, sight.fleet.value))
         if self._kcl is not None and not self._presence.leaving:
@@ -417,6 +424,19 @@ class Worker:
                 held.offer(wanting)
             elif key in part.free and not self._presence.retreats:
                 held.free()
+
+    def _let_go(self, workers: Mapping[str, WorkerView]) -> None:
+        """Stop what is to go once its receiver is ready, few at a time: a shard waits without a reader for all that
+        stop together with it. One that takes long to be settled keeps no other from stopping.
+        """
+        ages_s = [age_s for held in self.held.values() if (age_s := held.stopped_for_s) is not None]
+        most = max(STOPS_AT_ONCE, len(self.held) // STOPPING_TURNS_MAX)
+        room = most - sum(age_s < STOP_COUNTS_S for age_s in ages_s)
+        for held in list(self.held.values()):
+            before = held.stopped_for_s
+            held.look(workers, may_stop=room > 0)
+            if before is None and held.stopped_for_s is not None:
+                room -= 1
 
     # --- parts ----------------------------------------------------------------------------------
 
