@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 READS_MAX = 32
 """So many awaited leases are always read one by one."""
 LEASES_PER_READ_MAX = 8
-"""A scan reads the whole table, and a consistent read of one lease costs as much as a dozen small leases in a scan. So
-leases that are awaited are read one by one while they are less than every so-manieth."""
+"""More are read one by one while they are fewer than one in so many of all leases: a consistent read of one costs as
+much as a dozen small leases in a scan, which reads the whole table.
+"""
 
 
 class Receiving:
