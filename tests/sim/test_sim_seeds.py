@@ -28,6 +28,7 @@ from penstock.testing.sim.plan import (
     Outage,
     Pause,
     Service,
+    SlowHandler,
     Split,
     Way,
 )
@@ -135,7 +136,18 @@ def test_a_handover_waits_for_the_parts_that_only_a_busy_program_can_take() -> N
     assert report.duplicates == 0
 
 
-@pytest.mark.parametrize("seed", [1_000_187, 2_000_152])
+def test_a_merges_child_waits_for_a_parent_that_another_worker_has_just_made_a_lease_for() -> None:
+    """Its lease is younger than the last scan of the worker that reads the other parent to its end."""
+    slow = SlowHandler(at_s=10.5, worker=1, lasts_s=5.0, handle_s=9.0)
+    plan = FaultPlan(
+        seed=1, workers=2, shards=2, duration_s=22.0, records_per_s=8.0, handle_s=0.5, fan_out=True,
+        settings={"batch_records_max": 3}, faults=(slow, Split(at_s=12.0, choice=0.75), Merge(at_s=12.6, choice=0.15)),
+    )  # fmt: skip
+    report = Simulator(plan).run()
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("seed", [1_000_187, 2_000_152, 3_004_385, 3_004_609])
 def test_no_rule_breaks_where_one_did(seed: int) -> None:
     report = Simulator(FaultPlan.draw(seed)).run()
     assert report.ok, report

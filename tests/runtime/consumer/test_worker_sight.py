@@ -63,3 +63,33 @@ def test_a_penstock_worker_that_shows_itself_lived() -> None:
     eyes.now_s += 3 * F
     eyes.saw("ours", 8)
     assert eyes.sight.came_from_living("s") is True
+
+
+class Leader:
+    """Names this worker as the owner of one lease."""
+
+    is_asleep = False
+
+    async def owned_keys(self) -> list[str]:
+        return ["child"]
+
+
+@pytest.mark.parametrize("in_sight", [True, False])
+async def test_an_assigned_lease_whose_parent_is_not_in_sight_needs_a_scan(in_sight: bool) -> None:
+    """A parent that is not in sight counts as read to its end; it may be younger than the last scan."""
+    eyes = Eyes()
+    eyes.sight._kcl = Leader()  # type: ignore[assignment]
+    await eyes.table.ensure()
+    parent = LeaseRow(key="parent", checkpoint=Checkpoint.TRIM_HORIZON)
+    if in_sight:
+        await eyes.table.create(parent)
+    await eyes.sight.scan()
+    if not in_sight:
+        await eyes.table.create(parent)
+    child = LeaseRow(key="child", checkpoint=Checkpoint.TRIM_HORIZON, owner="ours", parents=frozenset({"parent"}))
+    await eyes.table.create(child)
+    assert await eyes.sight._glance() is in_sight
+    assert ("child" in eyes.sight.leases) is in_sight
+    await eyes.sight.scan()
+    assert eyes.sight.leases.keys() == {"parent", "child"}
+    assert await eyes.sight._glance()

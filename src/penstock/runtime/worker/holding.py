@@ -248,7 +248,13 @@ class Holding:
 
     async def _ended(self, key: str, stream: str | None, children: tuple[ChildShard, ...]) -> None:
         """All is fetched: the children's leases are made, and known here without another look."""
-        for row in await self.shards.at_end(key, stream, children):
+        found = await self.shards.at_end(key, stream, children)
+        # The other parent of a merge may have got its lease since the last scan, by another worker. A parent that is
+        # not in sight would count as read to its end, and the child would be read before it.
+        for row in found.others:
+            if row.key not in self.sight.leases:
+                self.sight.saw(row)
+        for row in found.children:
             self.sight.saw(row)
             if row.actual_owner is not None or self.sight.fleet is Fleet.KCL3:
                 continue

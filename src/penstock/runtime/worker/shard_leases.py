@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.assignment.births import (
     Birth,
@@ -38,6 +38,19 @@ LOOKS_PER_FAILOVER = 10
 """At leases of another stream that have owners, before they are begun anew."""
 
 
+class AtEnd(NamedTuple):
+    """The leases that the end of a shard leaves."""
+
+    children: list[LeaseRow]
+    """Those of its children that are there by now."""
+    others: list[LeaseRow]
+    """The stream's leases as they were read before that; empty where a look was not needed, as after a split.
+
+    A worker that learns of a child's lease has to learn of these too: a parent without a lease counts as read to its
+    end.
+    """
+
+
 class ShardLeases:
     """Creates and deletes leases."""
 
@@ -68,10 +81,8 @@ class ShardLeases:
         """Create the leases that a listing of the shards says are missing: all of them, in an empty table."""
         await asyncio.gather(*(self._missing(part, rows) for part in self._parts.values()))
 
-    async def at_end(self, key: str, stream: str | None, children: tuple[ChildShard, ...]) -> list[LeaseRow]:
-        """A shard's last record was fetched: its children get their leases, before it may be stored as ended. Returns
-        those that are there by now.
-        """
+    async def at_end(self, key: str, stream: str | None, children: tuple[ChildShard, ...]) -> AtEnd:
+        """A shard's last record was fetched: its children get their leases, before it may be stored as ended."""
         while True:
             try:
                 return await self._at_end(key, self._parts[stream], children)
@@ -158,7 +169,7 @@ class ShardLeases:
         keys = (LeaseKey.parse(key) for key in self._owned())
         return {one.shard_id for one in keys if one.stream == part.key}
 
-    async def _at_end(self, key: str, part: StreamPart, children: tuple[ChildShard, ...]) -> list[LeaseRow]:
+    async def _at_end(self, key: str, part: StreamPart, children: tuple[ChildShard, ...]) -> AtEnd:
         me = shard_id_of(key)
         shards = [
             Shard(
@@ -182,7 +193,7 @@ class ShardLeases:
             found = births_at_end(shards, held)
         names = frozenset(shard.shard_id for shard in shards)
         made, _ = await asyncio.gather(self._create(part, found), self._note(key, names))
-        return made
+        return AtEnd(made, rows)
 
     async def _note(self, key: str, children: frozenset[str]) -> None:
         """Write the children into the ended lease: the worker that deletes old leases looks at them, as KCL's do."""

@@ -136,13 +136,27 @@ class Sight:
         if keys is None:
             return False
 
+        rows: list[LeaseRow] = []
+
         async def look(key: str) -> None:
             if (row := await self.get(key)) is not None and self._is_ours(row):
-                self.saw(row)
+                rows.append(row)
 
         await side_by_side(look, [key for key in keys if key not in self._held], LOOKS_AT_ONCE_MAX)
+        if any(self._is_orphan(row) for row in rows):
+            return False
+        for row in rows:
+            self.saw(row)
         self._glanced_s = now_s
         return True
+
+    def _is_orphan(self, row: LeaseRow) -> bool:
+        """True for a lease that is new here and has a parent that is not in sight.
+
+        That parent may have got its lease since the last scan. It would count as read to its end, and the child would
+        be read before it. A scan shows both.
+        """
+        return row.key not in self.leases and not self.leases.keys() >= {*lease_view(row).parents}
 
     def _is_ours(self, row: LeaseRow) -> bool:
         return row.stream in self._streams
