@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from interrupting import ROOT, InterruptedAt, InterruptedByTestError, MemorySink
 
+from interrupting import ROOT, THREADS, InterruptedAt, InterruptedByTestError, MemorySink
 from penstock.errors import BufferFullError
 from penstock.model import OutRecord, PutResult
 from penstock.options import ProducerOptions
@@ -137,6 +137,25 @@ def test_a_thread_that_is_interrupted_at_any_moment(step: int, small: bool) -> N
             break
         at += step
     assert at > 300
+
+
+@QUIET
+def test_a_thread_that_is_interrupted_in_what_it_waits_with() -> None:
+    """Python's own conditions leave their lock taken when a signal handler raises just then, and what tells the outcome
+    would wait for that lock for ever.
+    """
+    at, reached = 0, "-"
+    while reached:
+        scene = Threads(small=True)
+        interruption = InterruptedAt(
+            at, within=(*THREADS, f"{ROOT}/runtime/waiting.py", f"{ROOT}/runtime/loop_thread.py")
+        )
+        with contextlib.suppress(InterruptedByTestError):
+            interruption.run(scene.work)
+        reached = interruption.reached
+        scene.end(f"interrupted at {at}, {reached}")
+        at += 3
+    assert at > 30
 
 
 class Loop:

@@ -13,6 +13,7 @@ from penstock.core.batching import NotWritten
 from penstock.core.batching.chunk import ALL, Chunk
 from penstock.errors import PutError
 from penstock.model import PutResult
+from penstock.runtime.reply import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -166,10 +167,12 @@ def wait_settled(chunk: Chunk, index: int, timeout_s: float | None) -> None:
     if chunk.is_settled(index):
         return
     _check_process(chunk)
-    told = threading.Event()
-    chunk.when_settled(index, told.set)
-    if not told.wait(timeout_s):
-        raise TimeoutError("there is no outcome yet")
+    told = Reply[None]()
+    chunk.when_settled(index, lambda: told.set_result(None))
+    try:
+        told.result(timeout_s)
+    except TimeoutError:
+        raise TimeoutError("there is no outcome yet") from None
 
 
 def _check_process(chunk: Chunk) -> None:

@@ -5,14 +5,15 @@ faces).
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
+import contextlib
 import logging
 import os
 import threading
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.tasks import thread
+from penstock.runtime.reply import Reply
+from penstock.tasks import awaited, thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -26,6 +27,45 @@ CALLER: ContextVar[threading.Thread | None] = ContextVar("CALLER", default=None)
 
 CLOSE_TIMEOUT_S = 10.0
 """How long `LoopThread.close` waits for cancelled work to end."""
+
+
+class _Asked(Generic[T]):
+    """Work for the loop that a thread asked for, and what comes of it."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+        self._work = work
+        self._loop = loop
+        self._task: asyncio.Task[T] | None = None
+        self._is_cancelled = False
+        self.reply = Reply[T]()
+
+    def begin(self) -> None:
+        """Do it. Called on the loop."""
+        if self._is_cancelled:
+            self._work.close()
+            self.reply.set_exception(asyncio.CancelledError())
+            return
+        self._task = awaited(self._work, loop=self._loop)
+        self._task.add_done_callback(self._over)
+
+    def cancel(self) -> None:
+        """The thread waits no longer."""
+        self._is_cancelled = True
+        if not self.reply.done():
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _over(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.reply.set_exception(asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self.reply.set_exception(error)
+        else:
+            self.reply.set_result(task.result())
 
 
 class LoopThread:
@@ -78,15 +118,16 @@ class LoopThread:
                 raise RuntimeError("the loop thread is closed") from self._failure
             asks = CALLER.set(threading.current_thread())  # the loop's task begins with a copy of this context
             try:
-                future = asyncio.run_coroutine_threadsafe(work, self._loop)
+                asked = _Asked(work, self._loop)
+                self._loop.call_soon_threadsafe(asked.begin)
             finally:
                 CALLER.reset(asks)
         try:
-            return future.result(timeout_s)
-        except concurrent.futures.CancelledError:
+            return asked.reply.result(timeout_s)
+        except asyncio.CancelledError:
             raise RuntimeError("the loop thread was closed while this ran") from self._failure
         except BaseException:
-            future.cancel()
+            asked.cancel()
             raise
 
     def close(self) -> None:
@@ -98,6 +139,10 @@ class LoopThread:
                 return
             self._closed = True
             self._loop.call_soon_threadsafe(self._loop.stop)
+        self.join()
+
+    def join(self) -> None:
+        """Wait until the thread has ended, after a `close`, also one of another thread's."""
         self._thread.join(CLOSE_TIMEOUT_S)
 
     def __enter__(self) -> LoopThread:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
-    import concurrent.futures
     from collections.abc import Callable
 
-    AnyFuture = asyncio.Future[None] | concurrent.futures.Future[None]
+    from penstock.runtime.reply import Reply
+
+    AnyFuture = asyncio.Future[None] | Reply[None]
 
 F = TypeVar("F", bound="AnyFuture")
 

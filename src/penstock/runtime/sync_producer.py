@@ -6,7 +6,6 @@ import contextlib
 import random
 import threading
 import time
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
@@ -14,6 +13,7 @@ from penstock.runtime.handles import SyncPutHandle, SyncPuts
 from penstock.runtime.inherited import watch
 from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.producer import Producer
+from penstock.runtime.reply import Reply
 from penstock.runtime.room import Claim
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class SyncProducer(Generic[T]):
         self._lock = threading.Lock()
         self._thread = LoopThread("penstock-producer")
         self._closed = False
-        self._ended = threading.Event()
+        self._ended = False
         self._producer.serve_threads(self._lock, self._thread.loop, self)
         watch(self)
 
@@ -162,7 +162,7 @@ class SyncProducer(Generic[T]):
             raise
         finally:
             self._thread.close()
-            self._ended.set()
+            self._ended = True
 
     def __enter__(self) -> SyncProducer[T]:
         try:
@@ -201,8 +201,7 @@ class SyncProducer(Generic[T]):
     def after_fork(self) -> None:
         """Called in a process that was forked off: what sends is not here."""
         self._lock = threading.Lock()
-        self._closed, self._ended = True, threading.Event()
-        self._ended.set()
+        self._closed = self._ended = True
 
     def warn_of_loss(self) -> None:
         """The `Producer` inside does so."""
@@ -234,9 +233,8 @@ class SyncProducer(Generic[T]):
 
     def _wait_for_room(self, claim: Claim, end_s: float | None) -> None:
         """Take what the claim wants as soon as it is there. Raises TimeoutError."""
-        future: Future[None] | None
         with self._lock:
-            future = self._producer.ask_for_room(claim, lambda: Future())
+            future = self._producer.ask_for_room(claim, lambda: Reply[None]())
         if future is None:
             return
         try:
@@ -253,12 +251,12 @@ class SyncProducer(Generic[T]):
         """Run it on the loop, or once that has ended, what stands for it then."""
         self._producer.check_process()
         try:
-            if not self._ended.is_set():
+            if not self._ended:
                 return self._thread.run(work())
         except RuntimeError:
             if not self._closed or self._thread.is_current():
                 raise
-            self._ended.wait()
+            self._thread.join()
         return ended()
 
 

@@ -102,6 +102,13 @@ class Lane:
             yield from queue
         yield from self.runs
 
+    def wherever(self) -> Iterator[Run]:
+        """Every run that is here, also in the middle of a step, with what it went through; some of them twice."""
+        for load in self.retry:
+            yield from load.as_runs()
+        for queue in (*self.held.values(), self.runs, self.taken):
+            yield from queue
+
     def clear(self) -> list[Run]:
         """Take everything out, in the order of each key. ``retry`` comes as runs that remember their attempts."""
         for load in self.retry:
@@ -119,8 +126,16 @@ class Lane:
     def start_over(self) -> None:
         """Forget all records, and those on their way."""
         self.runs, self.retry, self.held, self.ready, self.taken = deque(), deque(), {}, {}, []
-        self.busy, self.mixed = set(), False
+        self.busy, self.mixed, self.unmade = set(), False, []
         self.waiting, self.waiting_bytes, self.in_flight = 0, 0.0, 0
+
+    def may_expire(self, now_s: float) -> bool:
+        """False if no time-to-live has passed here."""
+        queues = (*self.held.values(), self.runs)
+        some = self.everything() if self.mixed else [queue[0] for queue in queues if queue]
+        return any(run.chunk.expires_at_s <= now_s for run in some) or any(
+            run.chunk.expires_at_s <= now_s for load in self.retry for run in load.runs
+        )
 
     def expire(self, now_s: float) -> list[Run]:
         """Remove and return the runs whose time-to-live has passed."""
@@ -378,10 +393,15 @@ class Lane:
             for place in range(len(run.keys)):
                 one = run.only((place,))
                 try:
-                    entries += self._entries(one)
-                    good.append(place)
-                except Exception as error:
-                    self.unmade.append((one, error))
+                    made = list(self._entries(one))
+                except Exception:
+                    try:
+                        made = list(self._entries(one))  # a signal handler may have raised: it does so once
+                    except Exception as again:
+                        self.unmade.append((one, again))
+                        continue
+                entries += made
+                good.append(place)
             if good:
                 left.append(run.only(good))
         return left, entries

@@ -30,6 +30,7 @@ class Lanes:
         self.leaving: list[Lane] = []
         """Lanes of former shards of which records are put into others just now, from ``moving``."""
         self.moving: list[Run] = []
+        """What is on its way out of a lane just now, to another one or to its outcome."""
         self.elsewhere = make_lane(None)
         """For keys that no shard is known for."""
         self.routes = Routes(None, (), self.elsewhere)
@@ -105,10 +106,7 @@ class Lanes:
     def wherever(self) -> Iterator[Run]:
         """Every run that some lane has, also in the middle of a step; some of them twice."""
         for lane in {*self, *self.leaving, *self.routes.lanes}:
-            for load in lane.retry:
-                yield from load.as_runs()
-            for queue in (*lane.held.values(), lane.runs, lane.taken):
-                yield from queue
+            yield from lane.wherever()
         yield from self.moving
 
     def start_over(self, sent: Sequence[Load]) -> None:

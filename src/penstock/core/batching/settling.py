@@ -275,12 +275,14 @@ class Settling:
         """Give up all that is not on its way."""
         message = "no record can be put to this stream"
         for lane in list(self._lanes):
+            self._lanes.moving = list(lane.wherever())
             runs = lane.clear()
             for run in runs:
                 run.without_withdrawn()
                 if len(run):
                     self._watch.failed(run, lane.shard_id, reason, now_s)
             self._fail(runs, RecordRefusedError, message, lane.shard_id, reason)
+        self._lanes.moving = []
 
     def expire(self, now_s: float) -> None:
         """Tell the records whose time-to-live has passed."""
@@ -370,9 +372,13 @@ class Settling:
         )
 
     def _expire(self, lane: Lane, now_s: float) -> None:
+        if not lane.may_expire(now_s):
+            return
+        self._lanes.moving = list(lane.wherever())
         gone = lane.expire(now_s)
         reason = lane.retry[0].reason if lane.retry else self.trouble
         self._without_expired(gone, lane, now_s, reason)
+        self._lanes.moving = []
 
     def _without_expired(self, runs: Iterable[Run], lane: Lane, now_s: float, reason: str) -> list[Run]:
         expired: list[Run] = []
@@ -392,9 +398,11 @@ class Settling:
     def _fail(self, runs: Iterable[Run], kind: type[PutError], message: str, shard_id: str | None, reason: str) -> None:
         for run in runs:
             run.without_withdrawn()
-            rest = run.cut(len(run))
+            rest = run.next(len(run))
             if rest.indices:
                 outcome = NotWritten(
                     kind, self._placed(message), run.attempts, run.doubtful, shard_id, run.reason or reason
                 )
                 self._on_room(rest.chunk.settle(rest.indices, outcome))
+            # Afterwards: where a signal handler raises before, the records are still found here.
+            run.at = len(run.datas)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import dis
 import sys
+import threading
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -21,8 +23,13 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 ROOT = str(Path(penstock.__file__).parent)
+THREADS = (threading.__file__, concurrent.futures._base.__file__)
+"""Python's own events, conditions and futures."""
 CHECKED = ("CALL", "RESUME", "JUMP_BACKWARD")
 """After these instructions the interpreter runs signal handlers."""
+
+
+_AFTER: dict[CodeType, set[int]] = {}
 
 
 class InterruptedByTestError(Exception):
@@ -32,13 +39,16 @@ class InterruptedByTestError(Exception):
 class InterruptedAt:
     """Runs a function, and raises at the ``at``-th moment (from 0) at which a signal handler could, once."""
 
-    def __init__(self, at: int, kind: type[BaseException] = InterruptedByTestError) -> None:
+    def __init__(
+        self, at: int, kind: type[BaseException] = InterruptedByTestError, *, within: tuple[str, ...] = (ROOT,)
+    ) -> None:
         self.at = at
+        self.within = within
+        """How the names of the files begin whose code is interrupted."""
         self.kind = kind
         self.moments = 0
         self.reached = ""
         """Where it has raised."""
-        self._after: dict[CodeType, set[int]] = {}
 
     def run(self, work: Callable[[], Any]) -> Any:
         before = sys.gettrace()
@@ -49,7 +59,7 @@ class InterruptedAt:
             sys.settrace(before)
 
     def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(ROOT):
+        if not frame.f_code.co_filename.startswith(self.within):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._look
@@ -64,10 +74,10 @@ class InterruptedAt:
 
     def _moments(self, code: CodeType) -> set[int]:
         """The instructions of a function that stand behind one at which the interpreter looks for signals."""
-        found = self._after.get(code)
+        found = _AFTER.get(code)
         if found is None:
             instructions = list(dis.get_instructions(code))
-            found = self._after[code] = {
+            found = _AFTER[code] = {
                 later.offset
                 for earlier, later in pairwise(instructions)
                 if earlier.opname.startswith(CHECKED) and not later.opname.startswith("CACHE")

@@ -1,0 +1,129 @@
+"""A step that is broken off in the middle, at each moment at which a signal handler may raise: no record is lost sight
+of, and what is told of it afterwards is what happened to it.
+"""
+
+import contextlib
+
+import pytest
+from batching_kit import THROTTLED, Kit, halves_of, keys_of, make_shard
+from simulated_stream import Entry
+
+from interrupting import InterruptedAt, InterruptedByTestError
+from penstock.core.batching import Batcher, Failure
+from penstock.core.batching.mending import mend
+from penstock.core.hashkeys import HASH_KEY_MAX
+from penstock.errors import RecordExpiredError, RecordRefusedError, RecordWithdrawnError
+
+PARENT = make_shard(0, 0, HASH_KEY_MAX)
+LEFT, RIGHT = halves_of(PARENT, 1)
+(A, C), (B,) = keys_of(LEFT, 2), keys_of(RIGHT, 1)
+
+FORMS = {
+    "plain": {},
+    "aggregated": {"aggregate": True},
+    "ordered": {"ordered_by_key": True, "request_records_max": 2},
+}
+LATER_S = 100.0
+
+
+def expire(batcher: Batcher) -> None:
+    batcher.expire(LATER_S)
+
+
+def refuse(batcher: Batcher) -> None:
+    batcher.give_up_waiting("ResourceNotFoundException", LATER_S)
+
+
+def close(batcher: Batcher) -> None:
+    batcher.close(LATER_S)
+
+
+def interrupted_at_each_moment(make, step, check):
+    """``step(batcher)`` is broken off, mended, and done again."""
+    at, reached = 0, "-"
+    while reached:
+        kit = make()
+        interruption = InterruptedAt(at)
+        with contextlib.suppress(InterruptedByTestError):
+            interruption.run(lambda kit=kit: step(kit.batcher))
+        reached = interruption.reached
+        if reached:
+            mend(kit.batcher, [chunk for chunk in kit.chunks if chunk.unsettled or None in chunk.outcomes], ())
+            for chunk in kit.chunks:
+                chunk.recount()
+            kit.batcher.set_shards([LEFT, RIGHT], LATER_S)
+        step(kit.batcher)
+        check(kit, reached)
+        at += 1
+    assert at > 10
+
+
+def fates_of(kit):
+    return [(fate.kind, fate.may_be_written) for chunk in kit.chunks for fate in chunk.outcomes]
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [(expire, RecordExpiredError), (refuse, RecordRefusedError), (close, RecordWithdrawnError)],
+    ids=["expire", "refuse", "close"],
+)
+@pytest.mark.parametrize("met", ["nothing", "refused", "lost"])
+def test_what_was_never_sent_is_not_told_as_perhaps_written(form, step, kind, met):
+    """And what was sent, and may have been written, always is."""
+
+    def make():
+        kit = Kit([LEFT, RIGHT], linger_s=0.0, **form)
+        kit.put((A, b"1"), (B, b"2"), (A, b"3"), (C, b"4"), time_to_live_s=1.0)
+        kit.put((A, b"5"), (B, b"6"), time_to_live_s=0.5)
+        if met != "nothing":
+            request = kit.send()
+            if met == "refused":
+                kit.answer(request, errors=dict.fromkeys(range(len(request.entries)), THROTTLED))
+            else:
+                kit.batcher.failed(request, Failure.UNKNOWN, "lost", 0.0)
+        return kit
+
+    whole = make()
+    step(whole.batcher)
+
+    def check(kit, reached):
+        assert fates_of(kit) == fates_of(whole), reached
+        assert {found for found, _ in fates_of(kit)} == {kind}, reached
+        assert all(chunk.unsettled == 0 for chunk in kit.chunks), reached
+
+    interrupted_at_each_moment(make, step, check)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_record_of_which_no_entry_is_made_has_one_outcome(form):
+    """The others of its request are sent, however often the sending was broken off."""
+
+    class Refusing(Kit):
+        def __init__(self):
+            super().__init__([LEFT, RIGHT], linger_s=0.0, **form)
+            for lane in self.batcher.lanes:
+                lane.make_entry = self.make_entry
+
+        def make_entry(self, data, partition_key, explicit_hash_key):
+            if data in {b"2", b"3"}:
+                raise ValueError("no such record")
+            return Entry(data, partition_key, explicit_hash_key)
+
+    def make():
+        kit = Refusing()
+        kit.put((A, b"1"), (A, b"2"), (C, b"3"), (C, b"4"))
+        return kit
+
+    def step(batcher):
+        for now_s in range(0, 1_000, 100):
+            if (request := batcher.next_request(now_s)) is not None:
+                batcher.failed(request, Failure.DENIED, "told", now_s)
+
+    def check(kit, reached):
+        (chunk,) = kit.chunks
+        told = [index for indices in chunk._fates[::2] for index in indices]
+        assert sorted(told) == sorted(set(told)), reached
+        assert chunk.unsettled == 0, reached
+
+    interrupted_at_each_moment(make, step, check)
