@@ -319,7 +319,8 @@ class FaultySink:
 async def test_a_sink_that_raises_anything() -> None:
     """Its records do not wait in silence. Once, it may have been a signal handler: it is asked twice."""
     sink = FaultySink()
-    producer = Producer[OutRecord](sink, options=quick(record_time_to_live_s=0.2))
+    # Longer than the pause before the second listing, which is 0.2 s.
+    producer = Producer[OutRecord](sink, options=quick(record_time_to_live_s=2.0))
     with pytest.raises(LookupError):
         await producer.start()
     with pytest.raises(RecordRefusedError, match="no such thing"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -127,6 +129,39 @@ def test_an_address_that_swallows_packets_holds_up_no_other(
 
     assert run(race()) == ("closed", 0)
     assert asked == ["silent", "127.0.0.1", "127.0.0.1"]
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+def test_a_connection_that_is_given_up_at_any_moment_leaves_no_socket(local: LocalKinesis) -> None:
+    """A caller that is cancelled while its connection is opened, as a consumer that leaves does."""
+    origin = dialing.Origin("localhost", int(local.endpoint_url.rpartition(":")[2]), tls=False)
+
+    class Known:
+        """A loop that knows the addresses: looking them up takes turns of which there is no number."""
+
+        def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+            self._loop = loop
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._loop, name)
+
+        async def getaddrinfo(self, host: str, port: int, **_: Any) -> list[Any]:
+            return [(socket.AF_INET, 1, 6, "", ("127.0.0.1", port))] * 2
+
+    async def connect_and_cancel(turns: int) -> bool:
+        dialer = dialing.Dialer(connect_timeout_s=10.0, tls=ssl.create_default_context)
+        dialer._loop = Known(asyncio.get_running_loop())  # type: ignore[assignment]
+        connecting = asyncio.create_task(dialer.connect(origin))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        (ended,) = await asyncio.gather(connecting, return_exceptions=True)
+        await dialer.close()
+        return isinstance(ended, asyncio.CancelledError)
+
+    given_up = [run(connect_and_cancel(turns)) for turns in range(240)]
+    gc.collect()
+    assert {True, False} == set(given_up)
 
 
 def test_families_take_turns() -> None:

@@ -123,8 +123,11 @@ class Dialer:
             connection.close()
         if waiting:
             await asyncio.wait(waiting, timeout=CLOSE_WAIT_S)
+        aborted = [connection.lost for connection in self.open]
         for connection in self.open:
             connection.abort()
+        if aborted:  # uvloop needs more than a turn for it; a loop that is closed before leaves the sockets open
+            await asyncio.wait(aborted, timeout=CLOSE_WAIT_S)
         await asyncio.sleep(0)
 
     @contextlib.asynccontextmanager
@@ -154,7 +157,13 @@ class Dialer:
             )
         # Other loops (uvloop) try one address after the other: one that swallows packets would use up the whole time.
         connected = await _race(self._loop, host, port)
-        return await self._loop.create_connection(make, sock=connected, ssl=context, server_hostname=server_hostname)
+        try:
+            return await self._loop.create_connection(
+                make, sock=connected, ssl=context, server_hostname=server_hostname
+            )
+        except BaseException:  # a caller that is cancelled here has no transport that would close it
+            connected.close()
+            raise
 
     async def _tunnel(
         self, connection: Connection, origin: Origin, context: ssl.SSLContext, protocol: asyncio.BaseProtocol
