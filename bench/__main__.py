@@ -91,6 +91,8 @@ def page(results: dict[str, dict[str, Any] | None]) -> str:
         lines += ["| " + " | ".join(HEADINGS) + " |", "| " + " | ".join("---" for _ in HEADINGS) + " |"]
         lines += ["| " + " | ".join(row(case)) + " |" for case in result["results"]]
         lines.append("")
+        if result.get("text"):
+            lines += [result["text"], ""]
     return "\n".join(lines)
 
 

@@ -134,10 +134,10 @@ def wanted(name: str, asked: argparse.Namespace) -> bool:
     return not asked.only or name in asked.only
 
 
-def report(bench: str, results: Sequence[Result], *, as_json: bool) -> None:
-    """Print results in the fixed form."""
+def report(bench: str, results: Sequence[Result], *, as_json: bool, text: str = "") -> None:
+    """Print results in the fixed form. ``text``: Markdown that the page of all benchmarks has below them."""
     if as_json:
-        print(json.dumps({"bench": bench, "results": [result.as_json() for result in results]}))
+        print(json.dumps({"bench": bench, "results": [result.as_json() for result in results], "text": text}))
         return
     rows = [HEADINGS, *(row(result.as_json()) for result in results)]
     widths = [max(len(line[column]) for line in rows) for column in range(len(HEADINGS))]

@@ -311,5 +311,6 @@ def results(profiles: dict[int, Profile]) -> list[Result]:
 if __name__ == "__main__":
     asked = options("Where the time of a batch of a job file goes.")
     all_profiles, all_steps = measured()
-    say(table(all_profiles, all_steps))
-    report("job_profile", results(all_profiles), as_json=asked.json)
+    text = table(all_profiles, all_steps)
+    say(text)
+    report("job_profile", results(all_profiles), as_json=asked.json, text=text)
