@@ -53,11 +53,14 @@ TWIN = "twin"
 
 
 class Under(NamedTuple):
-    """A write under way: a request (``outcome`` None) or an answer. ``fresh``: sent since the fence fell last."""
+    """A write under way: a request (``outcome`` None) or an answer. ``fresh``: sent since the fence fell last.
+    ``token``: of the tenure that writes a deleted row anew.
+    """
 
     write: Write
     fresh: bool
     outcome: Any = None
+    token: int = 0
 
 
 class Seen(NamedTuple):
@@ -90,6 +93,12 @@ class Table(NamedTuple):
     """Leases that were given or freed."""
     asks: int = 0
     """Handoffs that a leader of the KCL 3.x asked for."""
+    deletes: int = 0
+    """Rows that a hand deleted."""
+    gone: LeaseRow | None = None
+    """The row that was deleted, while there is none; ``row`` is one without an owner then."""
+    is_older: bool = False
+    """The row was written anew by an owner that was not the last, which loses the lease by that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +112,8 @@ class Bounds:
     ends: int = 0
     asks: int = 0
     """Both with two workers only: of three a lease would have to be given to one by name."""
+    deletes: int = 0
+    """Times that a hand deletes the row of an owner that delivers."""
     twins: bool = False
     """All are processes of one worker id."""
 
@@ -195,8 +206,10 @@ class Search:
             owns = owned and place == 0
             known = self._honoured.get((table, worker, owns))
             if known is None:
-                row = _as_seen(self._tables.values[table], owns).row
-                known = self._honoured[table, worker, owns] = _is_honoured(row, self._workers.values[worker])
+                seen = _as_seen(self._tables.values[table], owns)
+                known = self._honoured[table, worker, owns] = _is_honoured(
+                    seen.row, self._workers.values[worker], shown=not seen.deletes
+                )
             honoured += known
         if honoured > 1:
             raise BrokenRuleError("the table honours two tenures")
@@ -209,7 +222,8 @@ class Search:
             self.told.add(type(command).__name__)
             match command:
                 case Send(write):
-                    worker = worker._replace(under=Under(write, True))
+                    token = 0 if writes.creates(write) is None else tenure.token
+                    worker = worker._replace(under=Under(write, True, None, token))
                 case Fenced():
                     worker = worker._replace(under=_stale(worker.under), late=_stale(worker.late))
                 case Lifted() if not table.fresh:
@@ -219,7 +233,9 @@ class Search:
                 case Began(token):
                     table = table._replace(token=token)
                     self.tokens.add(token)
-                case Lost(Loss.TAKEN) if _owner_of(table.row) == "me" and table.token <= tenure.token:
+                case Lost(Loss.TAKEN) if (
+                    _owner_of(table.row) == "me" and table.token <= tenure.token and not table.is_older
+                ):
                     raise BrokenRuleError("a healthy owner lost its lease")
         return (table, _dead(worker)) if tenure.state is State.OVER else (table, worker)
 
@@ -245,7 +261,8 @@ class Search:
     def _looking(self, table: Table, worker: Worker) -> Iterator[tuple[str, Table, Worker]]:
         row, seen = table.row, worker.seen
         same = seen is not None and (seen.row.counter, _owner_of(seen.row)) == (row.counter, _owner_of(row))
-        yield "looks", table, worker._replace(seen=Seen(row, seen.since_s if same and seen is not None else 0, 0))
+        if table.gone is None:
+            yield "looks", table, worker._replace(seen=Seen(row, seen.since_s if same and seen is not None else 0, 0))
         if seen is None:
             return
         watch = observing.Observed()
@@ -265,7 +282,12 @@ class Search:
             return self._said(to, machine.step(tenure, given, 0), worker)
 
         yield "is told the time", *tell(Tick())
-        yield "looks", *tell(Saw(table.row))
+        if table.gone is None:
+            yield "looks", *tell(Saw(table.row))
+            if tenure.may_deliver(0) and table.deletes < self.bounds.deletes:
+                nothing, row = LeaseRow(key="a", checkpoint=at(0)), table.row
+                gone = LeaseRow(key="a", checkpoint=row.checkpoint, counter=row.counter)
+                yield "loses its row", table._replace(row=nothing, deletes=table.deletes + 1, gone=gone), worker
         if tenure.may_deliver(0):
             settled = (tenure.wish.checkpoint or tenure.row.checkpoint).position.sequence_number
             if settled < self.bounds.position:
@@ -303,7 +325,9 @@ class Search:
         found = self._useful.get((worker, table, owns))
         if found is None:
             row = _as_seen(self._tables.values[table], owns).row
-            found = self._useful[worker, table, owns] = self._workers(_useful(self._workers.values[worker], row))
+            found = self._useful[worker, table, owns] = self._workers(
+                _useful(self._workers.values[worker], row, may_restore=self.bounds.deletes > 0)
+            )
         return found
 
 
@@ -324,18 +348,33 @@ def _owner_of(row: LeaseRow) -> str | None:
     return row.actual_owner if row.process is None else row.process.removesuffix(f"/{TWIN}")
 
 
-def _is_honoured(row: LeaseRow, worker: Worker) -> bool:
+def _is_honoured(row: LeaseRow, worker: Worker, *, shown: bool = True) -> bool:
+    """``shown``: the row shows which tenures there are. After one was deleted it does not: only one tenure delivers."""
     tenure = worker.tenure
     if tenure is None or not tenure.token:
         return False
     if tenure.may_deliver(0) and tenure.lease_s + TIMES.failover_s <= 0:
         raise BrokenRuleError("who is past its self-fence delivers")
+    if not shown:
+        return tenure.may_deliver(0)
     if tenure.may_deliver(0) and _owner_of(row) != "me":
         raise BrokenRuleError("who does not own the lease delivers")
     return writes.renew(tenure.row).allowed_on(row.attributes())
 
 
 def _applied(table: Table, under: Under) -> tuple[Table, Any]:
+    if table.gone is not None:
+        born = writes.creates(under.write)
+        if born is None:
+            return table, Refused(None)
+        if under.token < table.token:  # an owner that was not the last knows nothing of those after it
+            after = table._replace(row=born, gone=None, fresh=under.fresh, token=under.token, is_older=True)
+            return after, Done(born)
+        if born.counter <= table.gone.counter:
+            raise BrokenRuleError("a row that is written anew has an old counter")
+        if born.checkpoint < table.gone.checkpoint:
+            raise BrokenRuleError("a checkpoint went back")
+        return table._replace(row=born, gone=None, fresh=under.fresh), Done(born)
     attributes = table.row.attributes()
     if not under.write.allowed_on(attributes):
         return table, Refused(table.row)
@@ -355,15 +394,17 @@ def _stale(under: Under | None) -> Under | None:
     return None if under is None else under._replace(fresh=False)
 
 
-def _useful(worker: Worker, row: LeaseRow) -> Worker:
-    """Without what can have no effect any more, and without times that nothing is compared with."""
+def _useful(worker: Worker, row: LeaseRow, *, may_restore: bool = False) -> Worker:
+    """Without what can have no effect any more, and without times that nothing is compared with. ``may_restore``: an
+    owner that ends asks whether its fence was down.
+    """
     tenure, late, seen = worker.tenure, worker.late, worker.seen
     if late is not None and dict(late.write.expects).get("leaseCounter", row.counter) < row.counter:
         late = None
     if late is not None and tenure is None:
         late = late._replace(fresh=True)
     if tenure is not None:
-        tenure = _without_times(tenure)
+        tenure = tenure if may_restore and tenure.state is State.ENDING else _without_times(tenure)
     if seen is not None:
         old = seen.row.counter != row.counter
         given = _owner_of(row) == "me" if old else _owner_of(seen.row) == "other"
@@ -391,7 +432,9 @@ def _older(worker: Worker) -> Worker:
         sent = tenure.sent
         if sent is not None:
             sent = replace(sent, first_s=_age(sent.first_s), last_s=_age(sent.last_s))
-        tenure = replace(tenure, lease_s=_age(tenure.lease_s), sent=sent)
+        quiet_until_s = tenure.quiet_until_s - 1
+        quiet_until_s = quiet_until_s if quiet_until_s > 0 else float("-inf")
+        tenure = replace(tenure, lease_s=_age(tenure.lease_s), sent=sent, quiet_until_s=quiet_until_s)
     if seen is not None:
         seen = Seen(seen.row, _age(seen.since_s, TAKE_AGE), _age(seen.last_s))
     return worker._replace(tenure=tenure, seen=seen)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 THREE = Bounds(workers=3, counter=2, position=0, faults=1, ends=0)
 TWO = Bounds(workers=2, counter=3, position=1, faults=1, ends=1)
 TWINS = Bounds(workers=2, counter=3, position=1, faults=1, ends=1, twins=True)
+DELETED = Bounds(workers=2, counter=4, position=1, faults=1, ends=1, deletes=1)
 ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
 
 
@@ -208,6 +209,34 @@ def test_a_rule_of_one_name_that_is_taken_away_is_missed(
     spoil(monkeypatch)
     with pytest.raises(BrokenRuleError, match=message):
         Search(TWINS).run()
+
+
+# --- rows that a hand deletes ---------------------------------------------------------------------
+
+
+def a_lost_write_is_not_thought_of(patch: pytest.MonkeyPatch) -> None:
+    real = writes.restore
+    patch.setattr(writes, "restore", lambda known, found, lost: real(known, found))
+
+
+def a_lost_checkpoint_is_not_thought_of(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writes, "_PROGRESS", frozenset())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (a_lost_write_is_not_thought_of, "a row that is written anew has an old counter"),
+        (a_lost_checkpoint_is_not_thought_of, "a checkpoint went back"),
+    ],
+    ids=["a_lost_write_is_not_thought_of", "a_lost_checkpoint_is_not_thought_of"],
+)
+def test_a_rule_of_deleted_rows_that_is_taken_away_is_missed(
+    monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None], message: str
+) -> None:
+    spoil(monkeypatch)
+    with pytest.raises(BrokenRuleError, match=message):
+        Search(DELETED).run()
 
 
 # --- workers whose own rows stand still -----------------------------------------------------------

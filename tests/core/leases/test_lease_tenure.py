@@ -350,6 +350,88 @@ def test_a_lease_that_was_deleted_is_written_anew_with_a_higher_counter() -> Non
     assert driver.tenure.state is State.HELD
 
 
+def test_a_restored_row_is_beyond_a_renewal_whose_answer_was_lost() -> None:
+    driver = held()
+    driver.tell(Tick(), after_s=TIMES.renew_interval_s)
+    driver.lose_answer(apply=True)
+    shown = driver.row
+    driver.cell.row = None
+    driver.tell(Tick(), after_s=TIMES.retry_s)
+    driver.answer()
+    driver.answer()
+    assert driver.row == replace(shown, counter=shown.counter + 1)
+
+
+def test_a_checkpoint_whose_answer_was_lost_does_not_go_back_with_the_restored_row() -> None:
+    driver = held()
+    driver.tell(Settled(at(7, 2), at_once=True))
+    driver.lose_answer(apply=True)
+    driver.cell.row = None
+    driver.tell(Tick(), after_s=TIMES.retry_s)
+    driver.answer()
+    assert driver.answer() == [Stored(at(7, 2))]
+    assert driver.row.checkpoint == at(7, 2)
+
+
+def test_a_fenced_owner_restores_the_row_and_delivers_a_failover_time_later() -> None:
+    """Another worker may have taken the lease before the row was deleted: it finds the restored row, and stops."""
+    driver = held()
+    driver.tell(Tick(), after_s=TIMES.renew_interval_s)
+    driver.cell.row = None
+    assert driver.answer(after_s=F) == [Fenced()]
+    restored_s = driver.now_s
+    assert driver.answer() == []
+    assert driver.row.owner == "w1"
+    lifted: list[object] = []
+    while not lifted:
+        assert driver.tenure.wake_at_s is not None
+        assert driver.tenure.wake_at_s > driver.now_s
+        lifted += driver.tell(Tick(), after_s=driver.tenure.wake_at_s - driver.now_s)
+        lifted += driver.answer()
+    assert lifted == [Lifted()]
+    assert driver.now_s >= restored_s + F
+
+
+@pytest.mark.parametrize("to", [None, "w2"])
+def test_what_may_have_gone_before_its_row_was_deleted_is_kept_for_a_failover_time(to: str | None) -> None:
+    driver = held()
+    driver.tell(End(to))
+    driver.lose_answer(apply=True)
+    driver.cell.row = None
+    driver.tell(Tick(), after_s=TIMES.retry_s)
+    assert driver.answer() == []
+    assert driver.answer() == []
+    assert driver.row.owner == "w1"
+    assert driver.tenure.wake_at_s == driver.now_s + F
+    assert driver.waiting == []
+    driver.tell(Tick(), after_s=F)
+    assert driver.answer() == [Ended(driver.row)]
+    assert driver.row.owner == to
+
+
+def test_what_ends_when_its_row_was_deleted_goes_at_once() -> None:
+    driver = held()
+    driver.cell.row = None
+    driver.tell(End("w2"))
+    driver.answer()
+    driver.answer()
+    assert driver.answer() == [Ended(driver.row)]
+    assert driver.row.owner == "w2"
+
+
+def test_a_row_that_is_deleted_twice_counts_from_the_first_time_that_it_was_restored() -> None:
+    driver = held()
+    driver.cell.row = None
+    driver.tell(Tick(), after_s=TIMES.renew_interval_s)
+    driver.answer()
+    restored_s = driver.now_s
+    driver.lose_answer(apply=True)
+    driver.cell.row = None
+    driver.tell(Tick(), after_s=TIMES.retry_s)
+    driver.answer()
+    assert driver.tenure.lease_s == restored_s
+
+
 def test_what_was_made_in_its_place_and_nobody_has_is_written_over() -> None:
     driver = held()
     before = driver.row

@@ -11,6 +11,11 @@ whatever is slow, lost, repeated or asleep:
    a repetition tells, since a row that shows the write's own changes proves that it was applied. Then it counts from
    the first time it was sent. So an applied write that was answered with an error costs nothing.
 3. **Token.** The counter that the take (or the former owner's give) wrote. It grows with every owner.
+
+A row that was deleted under its owner is written anew by it (`writes.restore`). Where another worker could have had the
+lease by then, since the fence was down or a write that gives it away may have been applied, that worker may deliver
+still, and nothing in the table shows it. It finds the restored row at its next renewal and stops. So nothing is
+delivered, and the lease is not let go, before another F has passed: `Tenure.quiet_until_s`.
 """
 
 from __future__ import annotations
@@ -260,6 +265,10 @@ class Tenure:
     """0 until it has begun."""
     sent: Sent | None = None
     wish: Wish = _NOTHING
+    quiet_until_s: float = float("-inf")
+    """Before this no write lifts the fence, and the lease is not let go: another worker may deliver, of whose tenure a
+    deleted row was all that showed.
+    """
 
     @property
     def base_s(self) -> float:
@@ -296,7 +305,7 @@ class Tenure:
         if self.state is State.HELD:
             times.append(self.fence_s)
         if self.sent is None:
-            times.append(self.renew_at_s)
+            times.append(self.quiet_until_s if self.state is State.ENDING else self.renew_at_s)
         elif self.sent.doubtful:
             times.append(self.sent.last_s + self.times.retry_s)
         return min(times)

@@ -24,6 +24,9 @@ from penstock.core.leases.row import (
     OF_STREAM,
     OWNER,
     PARENTS,
+    PENDING,
+    PENDING_STATE,
+    PENDING_SUB,
     PROCESS,
     READ_UNTIL,
     SUB,
@@ -107,6 +110,8 @@ class Unknown:
 Outcome: TypeAlias = Done | Refused | Unknown
 """What became of a write."""
 
+_PROGRESS = frozenset({CHECKPOINT, SUB, PENDING, PENDING_SUB, PENDING_STATE})
+
 
 # --- what an owner writes, or a worker that wants to be one ---------------------------------------
 
@@ -155,14 +160,19 @@ def give(row: LeaseRow, worker: str, to: Checkpoint | None = None, process: str 
     return _owners(row, Kind.GIVE, {**changes, OWNER: worker, CHECKPOINT_OWNER: None, **_of_process(row, process)})
 
 
-def restore(known: LeaseRow, found: LeaseRow | None) -> Write:
+def restore(known: LeaseRow, found: LeaseRow | None, lost: Write | None = None) -> Write:
     """Write a row anew that was deleted under its owner, as the owner knows it, with a higher counter. ``found``: what
-    was made in its place, and has no owner; None: nothing, and the write is a `create` (`creates`).
+    was made in its place, and has no owner; None: nothing, and the write is a `create` (`creates`). ``lost``: the
+    owner's last write, where it may have been applied before the row was deleted. Then its counter has been seen, and
+    its checkpoint must not go back. To which worker it gave the lease is not kept.
     """
-    after = {**known.attributes(), COUNTER: known.counter + 1}
+    may_be = {} if lost is None else dict(lost.changes)
+    progress = {name: value for name, value in may_be.items() if name in _PROGRESS}
+    after = {**known.attributes(), **progress, COUNTER: max(known.counter, may_be.get(COUNTER, 0)) + 1}
     changes = {name: value for name, value in after.items() if name not in known.others}
     if found is None:
-        return Write(Kind.RESTORE, known.key, ((KEY, None),), tuple(changes.items()))
+        stored = tuple((name, value) for name, value in changes.items() if value is not None)
+        return Write(Kind.RESTORE, known.key, ((KEY, None),), stored)
     del changes[KEY]
     return Write(Kind.RESTORE, known.key, _as_seen(found), tuple(changes.items()))
 
