@@ -145,10 +145,13 @@ class BatchFolder:
 
     def check(self, batch: DataFrame) -> None:
         """Raises OptionError when a column that is needed is missing."""
+        if not self._key and not self._partition_by:
+            return  # a column's name is a question to the JVM
+        columns = set(batch.columns)
         needed = {self._key, *POSITION[2:]} if self._key else set()
-        needed |= {name for name in self._partition_by if name != HOUR or HOUR in batch.columns}
-        needed |= {self._time} if self._makes_hour(batch) else set()
-        faults = [f"the batch has no column {name}" for name in sorted(needed - set(batch.columns))]
+        needed |= {name for name in self._partition_by if name != HOUR or HOUR in columns}
+        needed |= {self._time} if HOUR in self._partition_by and HOUR not in columns else set()
+        faults = [f"the batch has no column {name}" for name in sorted(needed - columns)]
         if faults:
             raise OptionError(faults)
 
@@ -222,11 +225,12 @@ class StagedBatch:
         self._files = files
         self._writer = writer
         self._batch_id = batch_id
-        self._direct = direct
+        self.is_direct = direct
+        """True where the batch was written as it is divided."""
 
     def put(self, *, first_is_empty: bool = False) -> None:
         """Move the files into the folder. ``first_is_empty``: the batch's first partition has no row for it."""
-        self._folder._put(self._files, self._writer, self._batch_id, without_first=self._direct and first_is_empty)
+        self._folder._put(self._files, self._writer, self._batch_id, without_first=self.is_direct and first_is_empty)
 
     def put_nothing(self) -> None:
         """Of a batch that turned out to have no row for the folder."""

@@ -18,7 +18,7 @@ from penstock.pipeline.batches import read_once
 from penstock.pipeline.decode import REASON, split
 from penstock.pipeline.job import steps
 from penstock.pipeline.job.account import SecondPass
-from penstock.pipeline.job.one_pass import Watched, partitions_of
+from penstock.pipeline.job.one_pass import Watching, partitions_of
 from penstock.pipeline.job.outcome import (
     ExitCode,
     StepError,
@@ -65,6 +65,7 @@ class Batches:
         self._dead_letters: dict[int, int] = {}
         self._run_twice: dict[int, int] = {}
         """Batches that were run twice, and the rows that came of them."""
+        self._watching = Watching()
         self._kept_batches = 0
         """So many of the next ones are kept and not written in one pass."""
         self._rows_before = 0
@@ -150,14 +151,15 @@ class Batches:
 
     def _write_in_one_pass(self, batch: DataFrame, batch_id: int, folder: FolderTarget) -> None:
         """Raises _NotToldError where another pass has to look for the dead letters; nothing is in place then."""
-        watched = Watched(batch)
-        good = self._transformed(watched.rows, batch_id)
         partitions = partitions_of(batch)
+        watched = self._watching.of(batch, partitions)
+        with self._step("transform", batch_id, ExitCode.TRANSFORM):
+            good = steps.transformed(watched.rows.where(fn.col(REASON).isNull()), self._job, self._file.folder)
         few = partitions is not None and partitions <= max(FILES_MAX, self._rows_before // ROWS_PER_FILE)
         with ExitStack() as open_:
             with self._sink_step(0, batch_id, staging=True):
                 staged = open_.enter_context(folder.staged(good, batch_id, as_divided=few))
-            told = watched.told()
+            told = watched.told(once=staged.is_direct)
             if told is None or (told.letters is None and self.dead_letters is not None):
                 raise _NotToldError("the dead letters did not come with the write")
             self._dead_letters[batch_id] = told.dead
@@ -173,10 +175,10 @@ class Batches:
         """Those that came with a write."""
         if self.dead_letters is None:
             return
-        if not dead or letters is None:
-            self._write_dead(batch, batch_id, 0)
-            return
         with self._step("dead_letters", batch_id, ExitCode.SINK):
+            if not dead or letters is None:
+                self.dead_letters.write_nothing(batch, batch_id)
+                return
             explained = steps.explained(letters, self._job, self._file.folder)
             write = (
                 self.dead_letters.write_few if isinstance(self.dead_letters, FolderTarget) else self.dead_letters.write

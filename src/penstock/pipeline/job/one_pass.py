@@ -12,8 +12,9 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError
 from penstock.pipeline.decode import REASON, VALUE
@@ -45,43 +46,70 @@ class Told(NamedTuple):
     """True where the batch's first partition has no good row: Spark makes a file of it all the same."""
 
 
-class Watched:
-    """A batch whose dead letters are told by the first action on ``rows``, which has all its rows and columns."""
+class Watching:
+    """Makes the batches of one query tell of their dead letters. What it asks of Spark's JVM is asked once."""
 
-    def __init__(self, batch: DataFrame) -> None:
-        self._batch = batch
-        self._observation = Observation()
-        each = max(1, LETTERS_MAX // max(1, partitions_of(batch) or PARTITIONS_IF_UNKNOWN))
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._schema: Any = None
+        """Of a letter, as the JVM has it."""
+        self._columns: dict[int, tuple[Column, list[Column]]] = {}
+        """By the letters of one partition at most: the column that counts them, and what is observed."""
+
+    def of(self, batch: DataFrame, partitions: int | None) -> Watched:
+        """The batch, watched. ``partitions``: into how many it is divided, if that is known."""
+        if not self._names:
+            kept = [field for field in batch.schema.fields if field.name != VALUE]
+            spark: Any = batch.sparkSession
+            self._schema = spark._jsparkSession.parseDataType(StructType(kept).json())
+            self._names = [field.name for field in kept]
+        each = max(1, LETTERS_MAX // max(1, partitions or PARTITIONS_IF_UNKNOWN))
+        if each not in self._columns:
+            self._columns = {each: self._observed(each)}
+        nth, observed = self._columns[each]
+        return Watched(batch, self._schema, nth, observed)
+
+    def _observed(self, each: int) -> tuple[Column, list[Column]]:
         dead = fn.col(REASON).isNotNull()
         short = fn.coalesce(fn.octet_length("data"), fn.lit(0)) <= LETTER_BYTES_MAX
         # This counts the rows of a partition that it is asked for, and it is asked for dead letters only.
         nth = fn.when(dead & short, fn.monotonically_increasing_id().bitwiseAND(fn.lit((1 << _COUNTED_BITS) - 1)))
         taken = dead & fn.coalesce(fn.col(_NTH) < each, fn.lit(False))
-        self._names = [name for name in batch.columns if name != VALUE]
         letter = fn.struct(*[fn.col(name) for name in self._names])
         first = fn.col(REASON).isNull() & (fn.spark_partition_id() == 0)
-        self.rows = (
-            batch.withColumn(_NTH, nth)
-            .observe(
-                self._observation,
-                fn.count(fn.lit(1)).alias(_ROWS),
-                fn.count(REASON).alias(_DEAD),
-                fn.count(fn.when(first, 1)).alias(_FIRST),
-                fn.count(fn.when(dead & ~taken, 1)).alias(_LEFT),
-                fn.collect_list(fn.when(taken, letter)).alias(_LETTERS),
-            )
-            .drop(_NTH)
-        )
+        observed = [
+            fn.count(fn.lit(1)).alias(_ROWS),
+            fn.count(REASON).alias(_DEAD),
+            fn.count(fn.when(first, 1)).alias(_FIRST),
+            fn.count(fn.when(dead & ~taken, 1)).alias(_LEFT),
+            fn.collect_list(fn.when(taken, letter)).alias(_LETTERS),
+        ]
+        return nth.alias(_NTH), observed
 
-    def told(self) -> Told | None:
-        """What the action showed; None where Spark does not tell it."""
+
+class Watched:
+    """A batch whose dead letters are told by the first action on ``rows``, which has its rows and a column more."""
+
+    def __init__(self, batch: DataFrame, letter: Any, nth: Column, observed: list[Column]) -> None:
+        self._spark: Any = batch.sparkSession
+        self._letter = letter
+        self._observation = Observation()
+        self.rows = batch.select("*", nth).observe(self._observation, *observed)
+
+    def told(self, *, once: bool) -> Told | None:
+        """What the action showed; None where Spark does not tell it. ``once``: each row was surely observed once, as
+        in an action's last stage; any other stage may run again, and tells its rows twice.
+        """
         row = self._row()
         if row is None:
             return None
         counts = {name: int(row.getLong(row.fieldIndex(name))) for name in (_ROWS, _DEAD, _FIRST, _LEFT)}
         letters = None
         if not counts[_LEFT]:
-            letters = self._frame(row.getList(row.fieldIndex(_LETTERS)))
+            found = self._spark._jsparkSession.createDataFrame(row.getList(row.fieldIndex(_LETTERS)), self._letter)
+            letters = DataFrame(found, self._spark).coalesce(1)
+            if not once:
+                letters = letters.dropDuplicates(list(POSITION))
         return Told(counts[_ROWS], counts[_DEAD], letters, counts[_FIRST] == 0)
 
     def _row(self) -> Any:
@@ -93,13 +121,6 @@ class Watched:
                 return None
             time.sleep(_LOOK_S)
         return observed.getRow()
-
-    def _frame(self, letters: Any) -> DataFrame:
-        """The letters as rows. A stage that ran twice tells its rows twice."""
-        spark: Any = self._batch.sparkSession
-        schema = self._batch.select(*self._names).schema
-        made = spark._jsparkSession.createDataFrame(letters, spark._jsparkSession.parseDataType(schema.json()))
-        return DataFrame(made, spark).coalesce(1).dropDuplicates(list(POSITION))
 
 
 def partitions_of(batch: DataFrame) -> int | None:
