@@ -60,7 +60,7 @@ class History:
         self.deliveries = 0
         self.duplicates = 0
         self.done_again = 0
-        """Deliveries of what was settled before."""
+        """Deliveries of what a program had settled before."""
         self.handed_twice = 0
         """Deliveries of what another tenure had handed out before."""
         self.tenures = 0
@@ -236,7 +236,7 @@ class History:
             before = story.delivered.get(one)
             if before is not None:
                 self.duplicates += 1
-                self.done_again += one[0] in story.settled
+                self.done_again += one[0] in story.handled  # a program may put off a duplicate that came all the same
                 self.handed_twice += before != token
             story.delivered[one] = token
 

@@ -47,6 +47,8 @@ class ShardStory:
     settled: set[Position] = field(default_factory=set)
     left_out: set[Position] = field(default_factory=set)
     """Those of the settled that no handler needs to get, as they are duplicates, or trimmed, or have no parts."""
+    handled: set[Position] = field(default_factory=set)
+    """Those of the settled that a program said so of."""
     parts_left: dict[Position, set[int]] = field(default_factory=dict)
     """Parts that are not settled, of records that are split."""
     delivered: dict[tuple[Position, int], int] = field(default_factory=dict)
@@ -92,12 +94,14 @@ class ShardStory:
         """These are done, or one part of each; a record is when all of its parts are."""
         if parts is None:
             self.settled.update(positions)
+            self.handled.update(positions)
             return
         for position, part in zip(positions, parts, strict=True):
             left = self.parts_left[position]
             left.discard(part)
             if not left:
                 self.settled.add(position)
+                self.handled.add(position)
 
     def leave_out(self, position: Position) -> None:
         """The record counts as settled, and no handler needs to get it."""
