@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import signal
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,13 +23,22 @@ from penstock.runtime.producer import Producer
 from penstock.runtime.sync_producer import SyncProducer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from penstock.core.batching import Chunk
 
 WAIT_S = 20.0
 OPTIONS: dict[str, Any] = {"linger_s": 0.0, "retry_base_s": 0.001, "retry_cap_s": 0.002, "record_time_to_live_s": 10.0}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_to_the_next_test() -> Iterator[None]:
+    """A coroutine that an interruption kept from becoming a task is told of when it is collected: here, not later."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 class Watched:

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from job_running import HEAD, JSON, ONCE, World, no_file_longer_than, order
 
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode
-from penstock.pipeline.job.one_pass import LETTER_BYTES_MAX
+from penstock.pipeline.job.one_pass import LETTER_BYTES_MAX, Watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +91,40 @@ def test_a_batch_of_dead_letters_alone_makes_no_file_of_orders(world: World) -> 
     world.put(order(1))  # into one shard: the other partition of the batch is empty
     assert world.run(text).code is ExitCode.DONE
     assert [pq.read_metadata(file).num_rows for file in (world.folder / "orders").iterdir()] == [1]
+
+
+def test_an_action_that_ends_without_metrics_tells_nothing() -> None:
+    """Spark gives an empty row then, which has no schema; the batch is read once more."""
+
+    class Empty:
+        def __getattr__(self, _: str) -> Any:
+            return lambda: self
+
+        def isCompleted(self) -> bool:
+            return True
+
+        def length(self) -> int:
+            return 0
+
+    watched = object.__new__(Watched)
+    watched._observation = SimpleNamespace(_jo=Empty())  # type: ignore[assignment]
+    assert watched.told(once=True) is None
+
+
+@pytest.mark.parametrize("partitions", ["2", "8"])
+def test_a_batch_of_repeats_alone_writes_nothing(world: World, spark: SparkSession, partitions: str) -> None:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", partitions)
+    try:
+        world.put(order(1))
+        text = HEAD + JSON + UNIQUE + PARQUET + ONCE
+        assert world.run(text).code is ExitCode.DONE
+        world.put(order(1))
+        ended = world.run(text)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before or "2")
+    assert (ended.code, ended.errors) == (ExitCode.DONE, "")
+    assert world.rows("orders", "order_id") == ids(1)
 
 
 def test_dead_letters_that_cannot_be_written_leave_the_good_rows_where_they_were_staged(

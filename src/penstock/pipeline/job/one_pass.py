@@ -120,7 +120,9 @@ class Watched:
             if time.monotonic() > deadline_s:
                 return None
             time.sleep(_LOOK_S)
-        return observed.getRow()
+        row = observed.getRow()
+        # Empty, without a schema, where Spark ended an action that has no metrics of the observed stage.
+        return row if row.length() else None
 
 
 def partitions_of(batch: DataFrame) -> int | None:

@@ -92,9 +92,9 @@ class TenureKeeper:
 
     def alive(self, sent_s: float) -> None:
         """A write to the worker's own row was confirmed, sent at this time of the keeper's clock."""
-        if self.tenure.state is State.HELD and not self._inputs:
+        if self.tenure.state is State.HELD and not self._inputs and self.may_deliver():
             # It only puts off what is waited for. A thousand keepers that are woken up for that are most of the work
-            # of a worker that has much to show.
+            # of a worker that has much to show. One that may not deliver has to know: the machine may have slept.
             self._take(Alive(sent_s))
         else:
             self.tell(Alive(sent_s))
