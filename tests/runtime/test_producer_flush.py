@@ -7,9 +7,9 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from interrupting import MemorySink
 from producing import STREAM, numbered, quick, read_all, read_sync, until, until_sync, wire_of
 
+from interrupting import MemorySink
 from penstock.core.batching.settling import RUN_WORK, STEP_RECORDS
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
 from penstock.errors import FlushTimeoutError, RecordWithdrawnError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from interrupting import Answer, Entry
-
     from penstock.local import LocalKinesis
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])
