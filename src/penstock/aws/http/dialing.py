@@ -7,6 +7,7 @@ import base64
 import contextlib
 import ipaddress
 import socket
+from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -14,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from penstock.aws.http.connection import Connection
 from penstock.aws.http.exchange import BrokenError, Limits
 from penstock.errors import OptionError
-from penstock.tasks import awaited, give_up
+from penstock.tasks import awaited, drop
 
 if TYPE_CHECKING:
     import ssl
@@ -142,27 +143,19 @@ class Dialer:
         self, make: Callable[[], P], host: str, port: int, context: ssl.SSLContext | None
     ) -> tuple[asyncio.Transport, P]:
         server_hostname = host if context is not None else None
-        # An address has no other beside it to race; and a race that is cancelled at its end leaves its socket to the
-        # garbage collector (asyncio.staggered, Python 3.11).
-        if _is_address(host):
+        if _is_address(host):  # it has no other beside it to race
             return await self._loop.create_connection(make, host, port, ssl=context, server_hostname=server_hostname)
-        if isinstance(self._loop, asyncio.BaseEventLoop):
-            return await self._loop.create_connection(
-                make,
-                host,
-                port,
-                ssl=context,
-                server_hostname=server_hostname,
-                happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY_S,
-            )
-        # Other loops (uvloop) try one address after the other: one that swallows packets would use up the whole time.
+        # The race is ours on each loop: uvloop tries one address after the other, and one that swallows packets would
+        # use up the whole time; asyncio's race leaves its socket to the garbage collector when it is cancelled at its
+        # end (asyncio.staggered, Python 3.11).
         connected = await _race(self._loop, host, port)
         try:
             return await self._loop.create_connection(
                 make, sock=connected, ssl=context, server_hostname=server_hostname
             )
         except BaseException:  # a caller that is cancelled here has no transport that would close it
-            connected.close()
+            if not isinstance(self._loop, asyncio.BaseEventLoop):  # asyncio's loops close it, after they let go of it
+                connected.close()
             raise
 
     async def _tunnel(
@@ -267,12 +260,14 @@ async def _race(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket
                 one.close()
                 failed = error if isinstance(error, OSError) else OSError(str(error))
         raise failed
-    finally:
-        try:
-            await give_up(*trying)
-        finally:
-            for one in trying.values():
-                one.close()
+    finally:  # nothing is waited for here: a caller that is cancelled meanwhile would leave the winner open
+        for task, one in trying.items():
+            drop(task)
+            task.add_done_callback(partial(_close, one))  # after the loop has let go of it
+
+
+def _close(one: socket.socket, _: object) -> None:
+    one.close()
 
 
 Address = tuple[int, Any]
