@@ -93,3 +93,21 @@ async def test_an_assigned_lease_whose_parent_is_not_in_sight_needs_a_scan(in_si
     await eyes.sight.scan()
     assert eyes.sight.leases.keys() == {"parent", "child"}
     assert await eyes.sight._glance()
+
+
+@pytest.mark.parametrize("process", ["2/ours", None], ids=["another process", "not told"])
+async def test_a_lease_of_a_former_process_of_the_name_is_the_workers_once_it_is_silent(process: str | None) -> None:
+    """Whatever the plan says: the other workers see an owner that lives, and leave it the lease (seed 3007310)."""
+    eyes = Eyes()
+    await eyes.table.ensure()
+    row = LeaseRow(key="s", checkpoint=Checkpoint.TRIM_HORIZON, owner="ours", counter=7, process=process)
+    await eyes.table.create(row)
+    await eyes.sight.scan()
+    mine = []
+    for waited_s in (0.9 * F, 0.2 * F):
+        eyes.now_s += waited_s
+        await eyes.sight.scan()
+        mine.append(eyes.sight.is_mine(eyes.sight.leases["s"]))
+    assert mine == [False, True]
+    assert not eyes.sight.is_mine(replace(row, counter=8))  # it has moved since
+    assert not eyes.sight.is_mine(replace(row, owner="theirs"))

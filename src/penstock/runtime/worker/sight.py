@@ -195,12 +195,16 @@ class Sight:
     def is_mine(self, row: LeaseRow) -> bool:
         """True when a lease that has this worker's name is this worker's.
 
-        A lease that had the name when this worker came may belong to another process of that name, which lives. Only
-        its silence shows that it does not.
+        Another process of that name, which lives, may have the lease: the row names that process, or the lease had the
+        name when this worker came. Only the lease's silence shows that it does not. Then no other worker will take the
+        lease for long, since the name's owner lives for them.
         """
-        if row.actual_owner != self.id or row.twin_of(self.id, self.process) is not None:
+        if row.actual_owner != self.id:
             return False
-        return row.key not in (self._former or ()) or self.view(row).unmoved_s > self._failover_s
+        if row.twin_of(self.id, self.process) is None and row.key not in (self._former or ()):
+            return True
+        known = self.leases.get(row.key)
+        return known is not None and known.counter == row.counter and self.view(row).unmoved_s > self._failover_s
 
     def saw(self, row: LeaseRow) -> None:
         """A lease was read by itself."""
