@@ -1,4 +1,4 @@
-"""A local stream of one shard."""
+"""A local Kinesis for each test."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 1}) as service:
+def local(request: pytest.FixtureRequest) -> Iterator[LocalKinesis]:
+    """It has the streams that the test's module names in ``STREAMS``, with so many shards each; or one of one shard."""
+    with LocalKinesis(streams=getattr(request.module, "STREAMS", {STREAM: 1})) as service:
         yield service

@@ -21,18 +21,11 @@ from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.core.ledger.letter import Letter
     from penstock.runtime.shard.batch import Batch
 
 SHARDS = 4
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: SHARDS}) as service:
-        yield service
+STREAMS = {STREAM: SHARDS}
 
 
 def put(kinesis: Any, start: int, stop: int, key: Any = None) -> set[bytes]:

@@ -12,16 +12,11 @@ from penstock import Consumer, LeaseTableOptions, MemoryLeaseTable, OptionError,
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 RECORDS = 400
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 4, "returns": 2}) as service:
-        yield service
+STREAMS = {STREAM: 4, "returns": 2}
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -6,13 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+from face_kit import DEADLINE_S, consumer_of, put, until
 
 from penstock import ByKey, LedgerSettings, MemoryLeaseTable, PollTimes, Retry, events
-from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from penstock.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 
@@ -21,12 +20,6 @@ PAGES = PollTimes(interval_s=0.02, idle_interval_s=0.05, records_max=PAGE)
 RECORD_BYTES = 100
 PYTHON_BYTES = 334
 """What Python needs for such a record beside its data."""
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 1}) as service:
-        yield service
 
 
 @pytest.mark.parametrize(

@@ -14,19 +14,14 @@ from penstock import MemoryLeaseTable, SqliteLeaseTable, by_key, collect, events
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from penstock import Consumer
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 RECORDS = 40
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 2}) as service:
-        yield service
+STREAMS = {STREAM: 2}
 
 
 async def iteration(consumer: Consumer, handle: Any) -> None:

@@ -30,18 +30,13 @@ from penstock.core.leases.keys import LeaseKey
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from penstock import Batch, Delivered
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 QUICK = LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01))
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 2, "returns": 1}) as service:
-        yield service
+STREAMS = {STREAM: 2, "returns": 1}
 
 
 # --- several streams --------------------------------------------------------------------------------

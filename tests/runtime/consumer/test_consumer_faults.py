@@ -22,19 +22,13 @@ from penstock.stores.memory import MemoryLeaseTable
 from penstock.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.core.leases import Outcome, Write
     from penstock.runtime.shard.shard_reader import ShardReader
 
 SHARDS = 4
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: SHARDS}) as service:
-        yield service
+STREAMS = {STREAM: SHARDS}
 
 
 class Load:

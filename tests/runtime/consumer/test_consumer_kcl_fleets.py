@@ -18,19 +18,14 @@ from penstock.local import LocalKinesis
 from penstock.runtime.shard.origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from penstock.core.leases import Outcome, Write
 
 F = 3.0
 SHARDS = 4
 KEYS = [f"shardId-{number:012d}" for number in range(SHARDS)]
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: SHARDS}) as service:
-        yield service
+STREAMS = {STREAM: SHARDS}
 
 
 @pytest.fixture

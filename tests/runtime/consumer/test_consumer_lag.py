@@ -6,25 +6,18 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+from face_kit import DEADLINE_S, consumer_of, put, until
 
 from penstock import LedgerSettings, MemoryLeaseTable, Retry
-from penstock.local import LocalKinesis
 from penstock.testing import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from penstock.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 AGE_S = 0.6
 """Longer than a shard at its tip goes without a read here."""
 FOREVER = LedgerSettings(retry=Retry(tries_max=None))
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 1}) as service:
-        yield service
 
 
 async def test_a_shard_that_cannot_be_read_shows_for_how_long(local: LocalKinesis, kinesis: Any) -> None:

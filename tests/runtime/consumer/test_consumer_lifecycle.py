@@ -14,17 +14,11 @@ from penstock.core.leases import writes
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from penstock import AssignedShard, Batch
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 1}) as service:
-        yield service
 
 
 class Diary:

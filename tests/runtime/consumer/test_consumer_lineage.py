@@ -12,22 +12,16 @@ from fleet_kit import STREAM, Fleet
 
 from penstock.core.leases import Checkpoint, LeaseRow, writes
 from penstock.events import CheckpointTrimmed
-from penstock.local import LocalKinesis
 from penstock.model import HASH_KEY_MAX, StartAt
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from penstock.local import LocalKinesis
 
 DAY_S = 24 * 3600
 MIDDLE = HASH_KEY_MAX // 2 + 1
 ZERO = "shardId-000000000000"
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 2}) as service:
-        yield service
+STREAMS = {STREAM: 2}
 
 
 fleet_of = partial(fleet_kit.fleet_of, upkeep_interval_s=0.1)

@@ -19,8 +19,6 @@ from penstock.core.ledger.checkpoints import Prompt
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.core.leases import LeaseRow, Outcome
     from penstock.core.leases.membership import WorkerRow
     from penstock.ports import LeaseTable
@@ -72,10 +70,7 @@ class LosingTable(FaultyTable):
         return Unknown("the connection was reset")
 
 
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 2}) as service:
-        yield service
+STREAMS = {STREAM: 2}
 
 
 class Log:

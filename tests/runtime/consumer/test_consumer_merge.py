@@ -9,22 +9,16 @@ import pytest
 from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 from penstock import Fixed, MemoryLeaseTable, StartAt
-from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from penstock.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 
 LEFT, RIGHT, CHILD = (f"shardId-{number:012d}" for number in range(3))
 NOBODY_LOOKS_S = 50 * DEADLINE_S
 """A failover time at which nothing in this test happens by an interval: not a scan of the leases, nor an audit."""
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 2}) as service:
-        yield service
+STREAMS = {STREAM: 2}
 
 
 class Reader:

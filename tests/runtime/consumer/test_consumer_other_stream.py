@@ -15,16 +15,10 @@ from penstock.events import LeasesBegunAnew
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 RECORDS = 100
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 4, "returns": 4}) as service:
-        yield service
+STREAMS = {STREAM: 4, "returns": 4}
 
 
 def anew(kinesis: Any, shards: int = 4) -> None:

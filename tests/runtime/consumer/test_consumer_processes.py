@@ -25,12 +25,7 @@ PAUSE_S = 5.0
 """More than twice the failover time."""
 NOBODY_FAILS_S = 30.0
 """A failover time that no busy machine exceeds: where all moves are planned, none is a takeover."""
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: SHARDS, COPIES: 2}) as service:
-        yield service
+STREAMS = {STREAM: SHARDS, COPIES: 2}
 
 
 @pytest.fixture(params=["store", "stream"])

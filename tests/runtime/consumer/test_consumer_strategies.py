@@ -16,17 +16,12 @@ from penstock.model import HASH_KEY_MAX
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.core.assignment.views import LeaseView, WorkerView
 
 ZERO, ONE, TWO, THREE, FOUR = (f"shardId-{number:012d}" for number in range(5))
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 4}) as service:
-        yield service
+STREAMS = {STREAM: 4}
 
 
 def put(kinesis: Any, shard: int, *datas: bytes) -> set[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from face_kit import DEADLINE_S, STREAM, settings, wire
@@ -15,16 +15,7 @@ from penstock.runtime.consumer import streams
 from penstock.runtime.feeds import SubscriptionGate
 from penstock.wiring import source_for
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 DAY_S = 24 * 3600.0
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 1}) as service:
-        yield service
 
 
 async def test_a_retention_that_is_changed_while_the_stream_is_read(

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, until, wire
+from face_kit import DEADLINE_S, consumer_of, put, until, wire
 from faulty_tables import FaultyTable
 
 from penstock import LeaseTableOptions, LedgerSettings, MemoryLeaseTable, OptionError, Retry
@@ -20,20 +20,13 @@ from penstock.core.leases import LeaseRow, Outcome, Write
 from penstock.core.leases.membership import WorkerRow
 from penstock.errors import AccessDeniedError, NotFoundError
 from penstock.events import BatchFailed, LeaseTableFailed, WorkerIdShared
-from penstock.local import LocalKinesis
 from penstock.testing import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from penstock.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 SECRET = b"the card number"
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 1}) as service:
-        yield service
 
 
 def of(events: list[Any], kind: type) -> list[Any]:

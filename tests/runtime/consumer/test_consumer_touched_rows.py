@@ -11,19 +11,13 @@ from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 from penstock import MemoryLeaseTable, StartAt
 from penstock.core.leases import writes
 from penstock.events import LeaseUnreadable
-from penstock.local import LocalKinesis
 from penstock.runtime.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from penstock.local import LocalKinesis
 
 TIMES = {"failover_s": 2.0, "renew_interval_s": 0.2, "look_interval_s": 0.1}
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 2}) as service:
-        yield service
+STREAMS = {STREAM: 2}
 
 
 class Reader:

@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(__file__).with_name("twin_process.py")
 DEADLINE_S = 60.0
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 4}) as service:
-        yield service
+STREAMS = {STREAM: 4}
 
 
 class Twins:

@@ -38,8 +38,6 @@ from penstock import (
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock import Batch, Delivered
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
@@ -49,12 +47,6 @@ pytestmark = pytest.mark.timeout(DEADLINE_S)
 class Order:
     number: int
     customer: str
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 1}) as service:
-        yield service
 
 
 def message() -> Any:

@@ -15,18 +15,11 @@ from penstock.local import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.core.leases import Outcome, Write
     from penstock.core.leases.listing import Listing
 
 SHARDS = 8
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: SHARDS}) as service:
-        yield service
+STREAMS = {STREAM: SHARDS}
 
 
 def put(kinesis: Any, start: int, stop: int) -> set[bytes]:

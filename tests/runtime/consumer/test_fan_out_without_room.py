@@ -10,19 +10,13 @@ from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 from penstock import FanOutTimes, MemoryLeaseTable
 from penstock.events import FanOutLeft, FanOutReturned
-from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from penstock.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 ROOM = 20
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 3}) as service:
-        yield service
+STREAMS = {STREAM: 3}
 
 
 async def test_the_application_without_room_polls_and_subscribes_once_there_is_some(

@@ -16,19 +16,14 @@ from penstock import ByKey, DeadLettersTo, LedgerSettings, MemoryLeaseTable, Ret
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
     from penstock import Batch, Consumer
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 PARTS = 4
 NEVER_GIVEN_UP = Retry(tries_max=None)
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 2}) as service:
-        yield service
+STREAMS = {STREAM: 2}
 
 
 def in_parts(_: object) -> range:

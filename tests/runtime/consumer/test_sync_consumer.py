@@ -29,18 +29,13 @@ from penstock import (
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock import AssignedShard
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 QUICK = LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01))
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 2}) as service:
-        yield service
+STREAMS = {STREAM: 2}
 
 
 def sync_of(local: LocalKinesis, leases: Any, **given: Any) -> SyncConsumer:

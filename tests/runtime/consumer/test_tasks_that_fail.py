@@ -27,15 +27,10 @@ from penstock.runtime.worker.worker import Worker
 from penstock.tasks import NotAskedToEndError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
 TIMES = {"failover_s": 2.0, "renew_interval_s": 0.2, "look_interval_s": 0.1}
-
-
-@pytest.fixture
-def local() -> Iterator[LocalKinesis]:
-    with LocalKinesis(streams={STREAM: 2}) as service:
-        yield service
+STREAMS = {STREAM: 2}
 
 
 async def bug(*_: object, **__: object) -> Any:
