@@ -19,6 +19,7 @@ from interrupting import ROOT, THREADS, InterruptedAt, InterruptedByTestError, M
 from penstock.errors import BufferFullError
 from penstock.model import OutRecord, PutResult
 from penstock.options import ProducerOptions
+from penstock.runtime.handles import PutHandle
 from penstock.runtime.producer import Producer
 from penstock.runtime.sync_producer import SyncProducer
 
@@ -113,6 +114,7 @@ class Threads:
         handle = producer.put_nowait(record(33))
         self.handles.append((33, handle))
         handle.withdraw()
+        producer.put_many([record(number) for number in range(34, 40)]).withdraw()
         puts.wait(WAIT_S)
         producer.flush(WAIT_S)
         producer.metrics()
@@ -252,6 +254,34 @@ async def test_a_withdrawal_that_is_interrupted_at_any_moment(options: dict[str,
         outcomes_of([(1, handle)], sink, reached)
         at += 1
     assert at > 30
+
+
+@QUIET
+@pytest.mark.parametrize("options", [{}, {"ordered_by_key": True}], ids=["plain", "ordered"])
+async def test_a_withdrawal_of_many_that_is_interrupted_at_any_moment(options: dict[str, Any]) -> None:
+    """Some of them were sent, some wait behind those of the same key, and some are taken back already."""
+    at, reached = 0, "-"
+    while reached:
+        sink = MemorySink()
+        producer = Producer[OutRecord](
+            sink, options=ProducerOptions(**OPTIONS, request_records_max=2, requests_in_flight_max=1, **options)
+        )
+        watched = Watched(producer)
+        await producer.start()
+        puts = [await producer.put_many([record(number) for number in range(first, first + 6)]) for first in (0, 6)]
+        handles = [(number, PutHandle(puts[number // 6]._chunks[0], number % 6)) for number in range(12)]
+        watched.note()
+        await asyncio.sleep(0)
+        handles[5][1].withdraw()
+        interruption = InterruptedAt(at)
+        with contextlib.suppress(InterruptedByTestError):
+            interruption.run(puts[0].withdraw)
+        reached = interruption.reached
+        await producer.close(WAIT_S)
+        watched.check(sink, reached)
+        outcomes_of(handles, sink, reached)
+        at += 1
+    assert at > 100
 
 
 @QUIET

@@ -8,11 +8,14 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from producing import STREAM, Heard, numbered, place_of, places, quick, read_sync, until_sync, wire_of
 
+from interrupting import MemorySink
+from penstock.core.batching.settling import WITHDRAWN_STEP_RECORDS
 from penstock.errors import (
     BufferFullError,
     FlushTimeoutError,
@@ -23,11 +26,16 @@ from penstock.errors import (
 )
 from penstock.events import ProducerMetrics, PutRecordsDone
 from penstock.model import HASH_KEY_MAX, OutRecord, PutResult
+from penstock.runtime.intake import CHUNK_RECORDS_MAX
 from penstock.runtime.sync_producer import SyncProducer
 from penstock.testing import Fault
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from interrupting import Answer, Entry
     from penstock.local import LocalKinesis
+    from penstock.runtime.handles import SyncPuts
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])
 RECORD = OutRecord(b"data", "key")
@@ -114,6 +122,44 @@ def test_threads_that_wait_for_room_while_others_withdraw(local: LocalKinesis) -
     counts = producer.metrics()
     assert (counts.user_records_withdrawn, counts.user_records_put, counts.buffer_bytes) == (len(handles), 4, 0)
     producer.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"ordered_by_key": True}], ids=["", "ordered"])
+def test_others_run_while_many_records_are_withdrawn(options: dict[str, Any]) -> None:
+    """The loop gets a turn after so many records. What waits behind a record of its key is withdrawn one by one."""
+
+    class Silent(MemorySink):
+        async def put(self, entries: Sequence[Entry]) -> list[Answer]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    count = 40_000
+    left: list[int] = []
+    stopped = threading.Event()
+
+    async def watch(puts: SyncPuts) -> None:
+        while not stopped.is_set():
+            left.append(sum(chunk.unsettled for chunk in puts._chunks))
+            await asyncio.sleep(0)
+
+    producer = SyncProducer[OutRecord](Silent(), options=quick(record_time_to_live_s=600.0, **options))
+    producer.start()
+    puts = producer.put_many([(f"key-{number % 9}", b"%d" % number) for number in range(count)])
+    until_sync(lambda: producer._producer._sends._sending)
+    watching = asyncio.run_coroutine_threadsafe(watch(puts), producer._thread.loop)
+    until_sync(lambda: left)
+    withdrawn = puts.withdraw()
+    stopped.set()
+    watching.result(20)
+    sent = count - withdrawn
+    assert withdrawn > count // 2
+    assert left[-1] == sent
+    assert max(before - after for before, after in pairwise(left)) < WITHDRAWN_STEP_RECORDS + CHUNK_RECORDS_MAX
+    assert producer.metrics().user_records_withdrawn == withdrawn
+    with pytest.raises(FlushTimeoutError):
+        producer.close(0)
+    assert producer.metrics().buffer_bytes == 0
+    assert len(puts.failures()) == count
 
 
 def test_put_with_a_timeout(local: LocalKinesis) -> None:

@@ -107,8 +107,7 @@ class Puts:
 
     def withdraw(self) -> int:
         """Take back what was never sent, and tell how many records that is."""
-        places = [(chunk, index) for chunk in self._chunks for index in range(chunk.records)]
-        return int(self._chunks[0].owner.withdraw_all(places)) if places else 0
+        return int(self._chunks[0].owner.withdraw_all(self._chunks)) if self._chunks else 0
 
     def _results(self) -> Iterator[PutResult | PutError]:
         self._check_done()

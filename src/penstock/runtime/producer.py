@@ -144,7 +144,7 @@ class Producer(Generic[T]):
                 finally:
                     self._room.release(claim)
         except (asyncio.CancelledError, ProducerClosedError):
-            puts.withdraw()
+            await self._sends.withdraw_in_steps(taken)
             raise
         return puts
 
@@ -201,11 +201,15 @@ class Producer(Generic[T]):
 
     def withdraw(self, chunk: Chunk, index: int) -> bool:
         """See PutHandle.withdraw."""
-        return self._sends.withdraw(((chunk, index),)) == 1
+        return self._sends.withdraw(chunk, index)
 
-    def withdraw_all(self, places: Sequence[tuple[Chunk, int]]) -> int:
+    def withdraw_all(self, chunks: Sequence[Chunk]) -> int:
         """See Puts.withdraw."""
-        return self._sends.withdraw(places)
+        return self._sends.withdraw_all(chunks)
+
+    async def withdraw_in_steps(self, chunks: Sequence[Chunk]) -> int:
+        """As ``withdraw_all``; the loop runs in between, and nothing is sent meanwhile."""
+        return await self._sends.withdraw_in_steps(chunks)
 
     def check_process(self) -> None:
         """Raises ProducerClosedError in a process that was forked off since the producer was first used."""

@@ -62,7 +62,8 @@ class SendLoop:
     """One per producer. Everything but ``wake`` is for the loop's own thread."""
 
     _closing: Iterator[None] | None = None
-    _telling = 0  # flushes that tell what is not written: nothing is sent meanwhile
+    _pauses = 0  # flushes that tell what is not written, and withdrawals in steps: nothing is sent meanwhile
+    _mended = 0  # how often something was
 
     def __init__(
         self,
@@ -291,14 +292,49 @@ class SendLoop:
         oldest = next(iter(self._live.values()), None)
         return 0.0 if oldest is None else self._now() - oldest.put_at_s
 
-    def withdraw(self, places: Sequence[tuple[Chunk, int]]) -> int:
-        """Take back those records of chunks that were never sent; how many."""
+    def withdraw(self, chunk: Chunk, index: int) -> bool:
+        """Take back a record if it was never sent."""
         self._take_in()
         with self._whole():
-            withdrawn = sum(self.batcher.withdraw(chunk, index) for chunk, index in places)
+            withdrawn = self.batcher.withdraw(chunk, index)
         if withdrawn:
             self._give_room()
         return withdrawn
+
+    def withdraw_all(self, chunks: Sequence[Chunk]) -> int:
+        """Take back those records of chunks that were never sent; how many."""
+        return sum(self._withdrawing(chunks))
+
+    async def withdraw_in_steps(self, chunks: Sequence[Chunk]) -> int:
+        """As ``withdraw_all``. The loop runs in between."""
+        withdrawn = 0
+        steps = self._withdrawing(chunks)
+        self._pauses += 1
+        try:
+            for count in steps:
+                withdrawn += count
+                await asyncio.sleep(0)
+        except BaseException:  # cancelled: the rest at once
+            self.withdraw_all(chunks)
+            raise
+        finally:
+            self._pauses -= 1
+            self.pump()
+        return withdrawn
+
+    def _withdrawing(self, chunks: Sequence[Chunk]) -> Iterator[int]:
+        steps: Iterator[int] | None = None
+        mended = 0
+        while True:
+            self._take_in()
+            if steps is None or mended != self._mended:
+                steps, mended = self.batcher.withdrawing(chunks), self._mended
+            with self._whole():
+                withdrawn = next(steps, None)
+            if withdrawn is None:
+                return
+            self._give_room()
+            yield withdrawn
 
     def emit(self, event: Event) -> None:
         """Tell what happened. A listener that raises must not keep records from being sent."""
@@ -420,7 +456,7 @@ class SendLoop:
             self.pump()
 
     def _may_send(self) -> bool:
-        if self._telling:
+        if self._pauses:
             return False
         in_flight = self.batcher.in_flight
         return not in_flight or (
@@ -483,6 +519,7 @@ class SendLoop:
         """Put together what a broken step has left: every record is in one place again, or has its outcome."""
         queue, live = self.intake.queue, self._live
         self._closing = None
+        self._mended += 1
         on_their_way = {request for request, task in self._sending.items() if not task.done()}
         mend(self.batcher, list(live.values()), on_their_way)
         for chunk in list(live.values()):
@@ -551,11 +588,11 @@ class SendLoop:
 
     async def _unwritten(self, newest: int) -> list[Unwritten]:
         """The loop runs in between. Nothing is sent meanwhile: what was not sent is told so."""
-        self._telling += 1
+        self._pauses += 1
         try:
             return await self._tell_unwritten(newest)
         finally:
-            self._telling -= 1
+            self._pauses -= 1
             if not self._closed:
                 self.pump()
 

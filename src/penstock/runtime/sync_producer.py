@@ -186,13 +186,9 @@ class SyncProducer(Generic[T]):
 
         return self._run(ask, lambda: False)
 
-    def withdraw_all(self, places: Sequence[tuple[Chunk, int]]) -> int:
+    def withdraw_all(self, chunks: Sequence[Chunk]) -> int:
         """See Puts.withdraw."""
-
-        async def ask() -> int:
-            return self._producer.withdraw_all(places)
-
-        return self._run(ask, lambda: 0)
+        return self._run(lambda: self._producer.withdraw_in_steps(chunks), lambda: 0)
 
     def check_process(self) -> None:
         """Raises ProducerClosedError in a process that was forked off since the producer was made."""

@@ -70,6 +70,7 @@ class Withdrawal(NamedTuple):
     at_s: float
     put: int
     index: int
+    """-1: all records of the put."""
 
 
 @dataclass(frozen=True)
@@ -315,6 +316,9 @@ class Producing:
         if self._closed or withdrawal.put >= len(self.chunks):
             return
         chunk = self.chunks[withdrawal.put]
+        if withdrawal.index < 0:
+            self._withdraw_all(withdrawal.put)
+            return
         if withdrawal.index >= chunk.records:
             return
         data = next(
@@ -326,6 +330,23 @@ class Producing:
             self.withdrawn.add(data)
         else:
             assert had_outcome or self.carried[data], "never sent, and not withdrawn"
+
+    def _withdraw_all(self, number: int) -> None:
+        """In steps, between which shards are listed, records put, and others found to have expired."""
+        chunk = self.chunks[number]
+        ours = {data: record.index for data, record in self.records.items() if record.chunk is chunk}
+        before = {data for data, index in ours.items() if chunk.is_settled(index)}
+        withdrawn = 0
+        for count_of_step in self.batcher.withdrawing([chunk]):
+            withdrawn += count_of_step
+            if self.rng.random() < 0.2:
+                self._list()
+            if self.rng.random() < 0.2:
+                self._put(Put(self.now_s, (("between", 1),)))
+        settled = {data for data, index in ours.items() if chunk.is_settled(index)}
+        assert withdrawn == len(settled - before)
+        assert all(self.carried[data] for data in ours.keys() - settled), "never sent, and not withdrawn"
+        self.withdrawn |= settled - before
 
     def _close(self) -> None:
         self._closed = True

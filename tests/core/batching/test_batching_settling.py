@@ -287,6 +287,69 @@ def test_what_was_withdrawn_takes_no_memory_while_the_shards_are_not_known():
     assert sum(lane.waiting for lane in kit.batcher.lanes) == left
 
 
+@pytest.mark.parametrize("step_records", [1, 10_000])
+@pytest.mark.parametrize("make", [plain, aggregating])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_all_that_was_never_sent_of_some_chunks_is_withdrawn(make, ordered, step_records, monkeypatch):
+    """What is on its way goes on, what was refused goes again, and what is another caller's too."""
+    monkeypatch.setattr("penstock.core.batching.settling.WITHDRAWN_STEP_RECORDS", step_records)
+    kit = make((LEFT, RIGHT), ordered_by_key=ordered, request_records_max=2, aggregate_bytes_max=20)
+    first = kit.put(*[(key, b"%d" % number) for number in range(10) for key in (A, B)])
+    other = kit.put((A, b"other"), (B, b"other"))
+    last = kit.put(*[(A, b"last") for _ in range(10)])
+    refused, on_its_way = kit.send(), kit.batcher.next_request(0.0)  # in order, a key has one on its way
+    kit.answer(refused, errors=dict.fromkeys(range(len(refused.entries)), THROTTLED))
+    assert kit.batcher.withdraw(first, 19)
+    sent = refused.user_records + (on_its_way.user_records if on_its_way is not None else 0)
+    assert sum(kit.batcher.withdrawing([first, last])) == 29 - sent
+    assert sum(kit.batcher.withdrawing([first, last])) == 0
+    assert (first.unsettled, last.unsettled, other.unsettled) == (sent, 0, 2)
+    assert isinstance(outcome(last, 9), RecordWithdrawnError)
+    assert (
+        sum(lane.waiting for lane in kit.batcher.lanes)
+        + sum(len(queue) for lane in kit.batcher.lanes for key, queue in lane.held.items() if key not in lane.ready)
+        == 2
+    )
+    if on_its_way is not None:
+        kit.answer(on_its_way)
+    now_s = 0.0
+    while first.unsettled or other.unsettled:
+        now_s += 10.0
+        kit.answer(kit.send(now_s))
+    assert len(written(first)) == sent
+    assert written(other) == [0, 1]
+    assert kit.sends_nothing(99.0)
+    assert kit.freed_bytes == sum(chunk.held_bytes for chunk in kit.chunks)
+    assert all(lane.idle and not lane.waiting for lane in kit.batcher.lanes)
+
+
+def test_a_withdrawal_of_many_records_is_done_in_steps(monkeypatch):
+    """Each run is a record here, as where many of a key wait behind one that is on its way."""
+    monkeypatch.setattr("penstock.core.batching.settling.WITHDRAWN_STEP_RECORDS", 90)
+    kit = plain(ordered_by_key=True)
+    kit.put((A, b"0"))
+    kit.send()
+    chunk, other = kit.put(*[(A, b"1")] * 100), kit.put(*[(A, b"2")] * 100)
+    assert kit.sends_nothing()
+    assert len(next(iter(kit.batcher.lanes)).held) == 0
+    steps = list(kit.batcher.withdrawing([chunk]))
+    assert sum(steps) == 100
+    assert max(steps) == 10
+    assert sum(kit.batcher.withdrawing([other])) == 100
+
+
+def test_records_that_a_reshard_moves_between_two_steps_are_withdrawn(monkeypatch):
+    monkeypatch.setattr("penstock.core.batching.settling.WITHDRAWN_STEP_RECORDS", 1)
+    kit = plain()
+    chunks = [kit.put((A, b"1"), (B, b"2")) for _ in range(4)]
+    steps = kit.batcher.withdrawing(chunks)
+    assert next(steps) + next(steps) > 0
+    kit.batcher.set_shards([LEFT, RIGHT], 0.0)
+    list(steps)
+    assert [chunk.unsettled for chunk in chunks] == [0] * 4
+    assert kit.sends_nothing()
+
+
 @pytest.mark.parametrize(("met", "doubtful"), [("nothing", False), ("refused", False), ("sent", True), ("lost", True)])
 @pytest.mark.parametrize("make", [plain, aggregating])
 def test_what_a_close_gives_up_may_be_written_if_it_may_have_been_sent(make, met, doubtful):

@@ -14,7 +14,7 @@ from penstock.core.batching.watch import Watch
 from penstock.core.pacing import full_jitter_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
     from random import Random
 
     from penstock.core.adaptive import AdaptiveRate
@@ -150,6 +150,12 @@ class Batcher:
     def withdraw(self, chunk: Chunk, index: int) -> bool:
         """Take a record back that was never sent. False if it was, or has its outcome."""
         return self.settling.withdraw(chunk, index)
+
+    def withdrawing(self, chunks: Iterable[Chunk]) -> Iterator[int]:
+        """Take back what was never sent of these chunks, in steps, between which nothing may be sent; tells how many
+        records each step took back.
+        """
+        return self.settling.withdrawing(chunks)
 
     def give_up_waiting(self, reason: str, now_s: float) -> None:
         """Give up the records that wait: nothing can be put before a person has mended the cause."""

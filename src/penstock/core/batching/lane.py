@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.batching.requests import Load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from penstock.core.adaptive import AdaptiveRate
     from penstock.core.aggregation import Aggregator
@@ -181,6 +181,39 @@ class Lane:
             for run in queue:
                 run.without_withdrawn()
             self._hold(key, deque(run for run in queue if len(run)))
+
+    def stretch(self, key: str | None, start: int, records_max: int, run_work: int) -> list[Run]:
+        """Some of the runs that were not sent, of a key that is held or (None) of the others, from a place on. Each
+        counts as so many records, beside its own. Nothing from the end of the queue on.
+        """
+        queue = self.runs if key is None else self.held.get(key, ())
+        found: list[Run] = []
+        work = 0
+        for run in islice(queue, start, None):
+            found.append(run)
+            work += run_work + len(run.keys)
+            if work >= records_max:
+                break
+        return found
+
+    def leave_out(self, key: str | None, start: int, part: Sequence[Run], gone: Collection[Run]) -> None:
+        """Let go of some runs of a stretch that begins at this place."""
+        queue = self.runs if key is None else self.held[key]
+        if key is None:
+            for run in gone:
+                self._took(run, len(run))
+        elif key in self.ready:
+            self._took(queue[0], len(queue[0]))
+        if not start and len(gone) == len(part):
+            for _ in part:
+                queue.popleft()
+        else:
+            kept = [run for run in part if run not in gone]
+            queue = deque((*islice(queue, start), *kept, *islice(queue, start + len(part), None)))
+        if key is None:
+            self.runs = queue
+        else:
+            self._hold(key, queue)
 
     def _hold(self, key: str, queue: deque[Run]) -> None:
         """These are the further records of a key now; the first of a key that is ready is not counted yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.batching.lane import remember
@@ -38,6 +39,8 @@ STEP_RECORDS = 2_000
 """What takes long is done in steps of so many records, a few milliseconds, and others may run in between."""
 RUN_WORK = 8
 """A run takes as much of a step as so many records, beside its own."""
+WITHDRAWN_STEP_RECORDS = 10_000
+"""A step where runs are withdrawn: that takes long by the run, and hardly by the record."""
 
 CLOSED = "ProducerClosed"
 """The reason of records that a close gave up."""
@@ -300,10 +303,8 @@ class Settling:
         """Take a record back that was never sent. False if it was, or has its outcome."""
         if chunk.outcomes[index] is not None or not self._is_waiting(chunk, index):
             return False
-        message = self._placed("a record was withdrawn before it was sent")
-        outcome = NotWritten(RecordWithdrawnError, message, 0, False, None, "")
         self._watch.withdrawn(1)
-        freed_bytes = chunk.settle((index,), outcome)
+        freed_bytes = chunk.settle((index,), self._withdrawn())
         # Lanes skip it from here on. It has its outcome by then: a signal handler that raises in between would else
         # leave a record that is neither sent nor settled, for ever.
         if chunk.withdrawn is None:
@@ -316,6 +317,52 @@ class Settling:
             for lane in self._lanes:
                 lane.drop_withdrawn()
         return True
+
+    def withdrawing(self, chunks: Iterable[Chunk]) -> Iterator[int]:
+        """Take back what was never sent of these chunks, in steps; tells how many records each step took back.
+
+        Others may run between two steps, but nothing may be sent, and after `mending.mend` it has to begin anew.
+        """
+        chunks = set(chunks)
+        missed = True
+        while missed and any(chunk.unsettled for chunk in chunks):
+            missed = False  # what was moved between two steps, by a reshard, is found in a further pass
+            for lane in list(self._lanes):
+                for key in (None, *lane.held):
+                    start = 0
+                    while part := lane.stretch(key, start, WITHDRAWN_STEP_RECORDS, RUN_WORK):
+                        ours = {run for run in part if not run.attempts and run.chunk in chunks}
+                        withdrawn = self._withdraw_runs(ours)
+                        # Afterwards: where a signal handler raises before, `mend` finds the records, and their outcome.
+                        if ours:
+                            lane.leave_out(key, start, part, ours)
+                        start += len(part) - len(ours)
+                        missed = missed or withdrawn > 0
+                        yield withdrawn
+
+    def _withdraw_runs(self, runs: Iterable[Run]) -> int:
+        columns: dict[Chunk, list[Sequence[int]]] = {}
+        for run in runs:
+            gone = run.chunk.withdrawn
+            indices: Sequence[int] = run.indices[run.at :]
+            if gone:
+                indices = [index for index in indices if index not in gone]
+            columns.setdefault(run.chunk, []).append(indices)
+        if not columns:
+            return 0
+        outcome = self._withdrawn()
+        withdrawn = 0
+        for chunk, parts in columns.items():
+            indices = parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))
+            if indices:
+                self._on_room(chunk.settle(indices, outcome))
+                withdrawn += len(indices)
+        self._watch.withdrawn(withdrawn)
+        return withdrawn
+
+    def _withdrawn(self) -> NotWritten:
+        message = self._placed("a record was withdrawn before it was sent")
+        return NotWritten(RecordWithdrawnError, message, 0, False, None, "")
 
     def closing(self, sent: dict[Request, None], now_s: float) -> Iterator[None]:
         """Tell every record that has no outcome that it gets none any more; ``sent`` are the requests on their way.
