@@ -10,13 +10,14 @@ import threading
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.core.aggregation import open_aggregate
-from penstock.core.hashkeys import HASH_KEY_MAX, even_ranges, hash_key
+from penstock.core.hashkeys import HASH_KEY_MAX, even_ranges
 from penstock.core.sequence import shard_id_of
 from penstock.model import Shard
+from put_entries import Answer, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,23 +84,6 @@ class InterruptedAt:
                 if earlier.opname.startswith(CHECKED) and not later.opname.startswith("CACHE")
             }
         return found
-
-
-class Entry(NamedTuple):
-    data: bytes
-    partition_key: str
-    explicit_hash_key: str | None
-
-    @property
-    def hash_key(self) -> int:
-        return hash_key(self.partition_key) if self.explicit_hash_key is None else int(self.explicit_hash_key)
-
-
-class Answer(NamedTuple):
-    shard_id: str
-    sequence_number: str
-    error_code: str | None = None
-    error_message: str | None = None
 
 
 class MemorySink:

@@ -22,8 +22,8 @@ from penstock.testing import Fault
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from interrupting import Answer, Entry
     from penstock.local import LocalKinesis
+    from put_entries import Answer, Entry
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])
 FIRST = "shardId-000000000000"

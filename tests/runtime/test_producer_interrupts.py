@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.core.batching import Chunk
 
+pytestmark = pytest.mark.timeout(300, method="thread")  # the other way takes SIGALRM, which these tests take for them
 WAIT_S = 20.0
 OPTIONS: dict[str, Any] = {"linger_s": 0.0, "retry_base_s": 0.001, "retry_cap_s": 0.002, "record_time_to_live_s": 10.0}
 

@@ -33,9 +33,9 @@ from penstock.testing import Fault
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from interrupting import Answer, Entry
     from penstock.local import LocalKinesis
     from penstock.runtime.handles import SyncPuts
+    from put_entries import Answer, Entry
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])
 RECORD = OutRecord(b"data", "key")

@@ -7,8 +7,6 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from simulated_stream import Entry, Result
-
 from penstock.core.batching import Batcher, BatchLimits, Chunk, NotWritten
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
 from penstock.core.batching.lane import Lane
@@ -16,6 +14,7 @@ from penstock.core.batching.runs import Run
 from penstock.core.hashkeys import even_ranges, hash_key
 from penstock.core.sequence import shard_id_of
 from penstock.model import Shard
+from put_entries import Answer, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -131,12 +130,12 @@ class Kit:
         errors: dict[int, str] | None = None,
         shard_id: str | None = None,
         now_s: float = 0.0,
-    ) -> list[Result]:
+    ) -> list[Answer]:
         """Answer with these errors by entry; all others were written where predicted, or to ``shard_id``."""
         results = [
-            Result(error_code=code, error_message="why")
+            Answer(error_code=code, error_message="why")
             if (code := (errors or {}).get(place))
-            else Result(shard_id or load.lane.shard_id or "unpredicted", str(next(self._numbers)))
+            else Answer(shard_id or load.lane.shard_id or "unpredicted", str(next(self._numbers)))
             for place, load in enumerate(load for load in request.loads for _ in load.entries)
         ]
         self.batcher.answered(request, results, now_s)

@@ -14,11 +14,12 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simulated_stream import POISON, Entry, Result, SimulatedStream
+from simulated_stream import POISON, SimulatedStream
 
 from penstock.core.adaptive import AdaptiveRate
 from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, Watch
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
+from put_entries import Answer, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -483,24 +484,24 @@ class Producing:
             elif fate.kind != "late":
                 self._at(back_s, self._fail, request, Failure.UNKNOWN, fate)
 
-    def _put_records(self, entries: list[Entry], fate: Fate) -> list[Result]:
-        results = [Result() for _ in entries]
+    def _put_records(self, entries: list[Entry], fate: Fate) -> list[Answer]:
+        results = [Answer() for _ in entries]
         # The order of a request's entries is not promised.
         for place in self.rng.sample(range(len(entries)), len(entries)):
             chance = self.rng.random()
             if chance < fate.refused:
-                results[place] = Result(error_code=THROTTLED, error_message="slowly")
+                results[place] = Answer(error_code=THROTTLED, error_message="slowly")
             elif chance < fate.refused + fate.broken:
                 if self.rng.random() < 0.5:
                     self.stream.put(entries[place])
-                results[place] = Result(error_code="InternalFailure", error_message="oh")
+                results[place] = Answer(error_code="InternalFailure", error_message="oh")
             elif fate.kind == "partly done" and chance < 0.5:
                 continue
             else:
                 results[place] = self.stream.put(entries[place])
         return results
 
-    def _answer(self, request: Request, results: list[Result]) -> None:
+    def _answer(self, request: Request, results: list[Answer]) -> None:
         start = 0
         for load in request.loads:
             if load.user_records > len(load.entries) and results[start].shard_id not in (None, load.lane.shard_id):

@@ -6,40 +6,18 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.aggregation import open_aggregate
-from penstock.core.hashkeys import even_ranges, hash_key
+from penstock.core.hashkeys import even_ranges
 from penstock.core.sequence import shard_id_of
 from penstock.model import Shard
+from put_entries import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from put_entries import Entry
+
 POISON = b"!poison!"
 """A request with an entry whose data has this in it is refused as a whole."""
-
-
-class Entry(NamedTuple):
-    """A record as it is sent."""
-
-    data: bytes
-    partition_key: str
-    explicit_hash_key: str | None
-
-    @property
-    def hash_key(self) -> int:
-        return hash_key(self.partition_key) if self.explicit_hash_key is None else int(self.explicit_hash_key)
-
-    @property
-    def payload_bytes(self) -> int:
-        return len(self.data) + len(self.partition_key.encode())
-
-
-class Result(NamedTuple):
-    """An entry's part of an answer."""
-
-    shard_id: str | None = None
-    sequence_number: str | None = None
-    error_code: str | None = None
-    error_message: str | None = None
 
 
 class Found(NamedTuple):
@@ -66,11 +44,11 @@ class SimulatedStream:
             self._create(first, last, ())
         self._changes.append((float("-inf"), self.open()))
 
-    def put(self, entry: Entry) -> Result:
+    def put(self, entry: Entry) -> Answer:
         shard_id = next(shard.shard_id for shard in self.open() if shard.holds(entry.hash_key))
         self._sequence_number += 1
         self.logs[shard_id][self._sequence_number] = entry
-        return Result(shard_id, str(self._sequence_number))
+        return Answer(shard_id, str(self._sequence_number))
 
     def open(self) -> list[Shard]:
         """The shards that take records, by range."""

@@ -8,7 +8,6 @@ import pytest
 from batching_kit import THROTTLED, Kit, datas_of, halves_of, keys_of, make_shard, make_shards, outcome, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_stream import Result
 
 from penstock.core.adaptive import AdaptiveRate
 from penstock.core.aggregation import encode_aggregate, open_aggregate
@@ -17,6 +16,7 @@ from penstock.core.batching.batcher import REQUEST_BYTES_FORMER
 from penstock.core.hashkeys import HASH_KEY_MAX
 from penstock.errors import RecordRefusedError
 from penstock.model import PutResult
+from put_entries import Answer
 
 PARENT = make_shard(0, 0, HASH_KEY_MAX)
 MIB = 1024 * 1024
@@ -420,7 +420,7 @@ def test_an_answer_to_what_was_closed_changes_nothing():
     request = kit.send()
     kit.batcher.close(0.0)
     before = outcome(chunk)
-    kit.batcher.answered(request, [Result(PARENT.shard_id, "1")], 0.0)
+    kit.batcher.answered(request, [Answer(PARENT.shard_id, "1")], 0.0)
     kit.batcher.failed(request, Failure.INVALID, "why", 0.0)
     assert str(outcome(chunk)) == str(before)
 

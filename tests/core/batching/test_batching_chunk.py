@@ -3,10 +3,10 @@
 from batching_kit import make_chunk
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_stream import Result
 
 from penstock.core.batching.chunk import ALL, RECORD_OVERHEAD_BYTES
 from penstock.model import PutResult
+from put_entries import Answer
 
 
 def test_what_is_settled_frees_its_part_of_the_bound_and_the_last_the_rest():
@@ -27,14 +27,14 @@ def test_what_becomes_free_sums_up_to_what_was_held(records, data_bytes, rng):
     freed = 0
     while left:
         some, left = left[: (cut := rng.randint(1, len(left)))], left[cut:]
-        freed += chunk.settle_each(some, [Result("shard", "1")] * len(some))
+        freed += chunk.settle_each(some, [Answer("shard", "1")] * len(some))
         assert 0 <= freed <= chunk.held_bytes
     assert freed == chunk.held_bytes
 
 
 def test_each_record_has_its_own_outcome_or_shares_one():
     chunk = make_chunk([("k", b"")] * 5)
-    chunk.settle_each(range(1, 3), [Result("s", "1"), Result("s", "2")])
+    chunk.settle_each(range(1, 3), [Answer("s", "1"), Answer("s", "2")])
     chunk.settle((4,), PutResult("s", 3, None, 1, False))
     assert [found and found.sequence_number for found in chunk.outcomes] == [None, 1, 2, None, 3]
     assert [chunk.is_settled(index) for index in range(5)] == [False, True, True, False, True]

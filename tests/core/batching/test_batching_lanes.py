@@ -2,12 +2,12 @@
 
 import pytest
 from batching_kit import halves_of, keys_of, make_chunk, make_lane, make_shard, make_shards
-from simulated_stream import Entry
 
 from penstock.core.batching.lane import Lane
 from penstock.core.batching.lanes import Lanes, holds_all
 from penstock.core.batching.runs import Run
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
+from put_entries import Entry
 
 
 def make_lanes(shards=None, *, ordered=False):

@@ -1,18 +1,18 @@
 """One object stands for many records; a record's own result or error is made of it when it is asked for."""
 
 from batching_kit import make_chunk
-from simulated_stream import Result
 
 from penstock.core.batching import NotWritten
 from penstock.core.batching.outcomes import outcomes_of
 from penstock.errors import RecordExpiredError
 from penstock.model import PutResult
+from put_entries import Answer
 
 LATE = NotWritten(RecordExpiredError, "too late", 3, True, "shard", "why")
 
 
 def test_the_answer_itself_stands_for_what_was_taken_at_once():
-    assert list(outcomes_of([Result("shard", "17"), Result("other", "18")], 2)) == [
+    assert list(outcomes_of([Answer("shard", "17"), Answer("other", "18")], 2)) == [
         PutResult("shard", 17, None, 1, False),
         PutResult("other", 18, None, 1, False),
     ]
@@ -34,7 +34,7 @@ def test_outcomes_of_a_stretch_and_of_scattered_records_stand_where_they_belong(
     chunk = make_chunk([("k", b"")] * 5)
     chunk.settle(range(1, 3), PutResult("shard", 1, 0, 1, False))
     chunk.settle((0,), LATE)
-    chunk.settle_each(range(3, 5), [Result("shard", "2"), Result("shard", "3")])
+    chunk.settle_each(range(3, 5), [Answer("shard", "2"), Answer("shard", "3")])
     assert chunk.outcomes == [
         LATE,
         PutResult("shard", 1, 0, 1, False),

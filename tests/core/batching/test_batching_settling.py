@@ -2,13 +2,13 @@
 
 import pytest
 from batching_kit import INTERNAL, THROTTLED, Kit, halves_of, keys_of, make_shard, outcome, written
-from simulated_stream import Result
 
 from penstock.core.batching import Failure
 from penstock.core.batching.settling import WITHDRAWN_BYTES_MAX
 from penstock.core.hashkeys import HASH_KEY_MAX
 from penstock.errors import RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 from penstock.model import PutResult
+from put_entries import Answer
 
 PARENT = make_shard(0, 0, HASH_KEY_MAX)
 LEFT, RIGHT = halves_of(PARENT, 1)
@@ -366,7 +366,7 @@ def test_what_a_close_gives_up_may_be_written_if_it_may_have_been_sent(make, met
         assert isinstance(error, RecordWithdrawnError)
         assert (error.may_be_written, error.attempts) == (doubtful, int(met != "nothing"))
     if met == "sent":
-        kit.batcher.answered(request, [Result(PARENT.shard_id, "1")] * len(request.entries), 1.0)
+        kit.batcher.answered(request, [Answer(PARENT.shard_id, "1")] * len(request.entries), 1.0)
         kit.batcher.failed(request, Failure.UNKNOWN, "lost", 1.0)
         assert isinstance(outcome(chunk), RecordWithdrawnError)
     assert kit.freed_bytes == chunk.held_bytes
