@@ -48,6 +48,11 @@ def spawn(
     return task
 
 
+def forget(loop: asyncio.AbstractEventLoop) -> None:
+    """Let go of the tasks of a loop that stopped for good before they ended."""
+    _running.difference_update([task for task in _running if task.get_loop() is loop])
+
+
 def failure_of(task: asyncio.Future[Any]) -> BaseException | None:
     """What ended a task that is over; None: it came to its end, or was asked to end."""
     if not task.cancelled():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock import tasks
 from penstock.core.ledger.dedupe import Deduplicate
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.model import StartAt
@@ -46,6 +47,16 @@ def test_no_rule_breaks(seed: int) -> None:
     report = Simulator(FaultPlan.draw(seed)).run()
     assert report.ok, f"{report}; again: {replay_line(seed)}"
     assert report.deliveries > 20
+
+
+def test_nothing_is_kept_of_a_simulation_that_is_over() -> None:
+    """Its crashed processes have tasks that never ended: they held whole simulations, and long runs grew."""
+    Simulator(FaultPlan.draw(next(seed for seed in range(100) if _crashes(seed)))).run()
+    assert {type(task.get_loop()).__name__ for task in tasks._running} <= {"_UnixSelectorEventLoop", "Loop"}
+
+
+def _crashes(seed: int) -> bool:
+    return any(isinstance(fault, Crash) for fault in FaultPlan.draw(seed).faults)
 
 
 def test_plans_differ_and_are_written_as_they_are_read() -> None:

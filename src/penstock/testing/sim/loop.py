@@ -20,6 +20,7 @@ from asyncio.log import logger
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack
 
+from penstock.tasks import forget
 from penstock.testing.sim.outside import NoOutside, RealInputOutputError
 
 if TYPE_CHECKING:
@@ -394,6 +395,7 @@ def drop(loop: VirtualLoop, tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         _close(task.get_coro())
+    forget(loop)
     loop.close()
 
 
