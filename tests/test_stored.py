@@ -1,0 +1,144 @@
+"""What earlier versions have stored is read, with the same values, and what is stored today is the same byte for byte.
+
+``tests/fixtures/stored`` has a folder for each version; its README says which code wrote it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import stored_kit
+from penstock.aws.attribute_values import plain_item
+from penstock.core.leases import Checkpoint, lease_row
+from penstock.core.leases.membership import worker_row
+from penstock.core.ledger.letter import Letter
+from penstock.local.journal import Journal
+from penstock.pipeline import delta_sink, exact_repeats, iceberg_sink
+from penstock.spark.lease_marks import checkpoint_of, noted
+from penstock.spark.offsets import StreamOffset
+from penstock.spark.stamps import open_sealed
+from stored_kit import (
+    ARN,
+    BATCHES,
+    CREATED_S,
+    KEYS,
+    LATER_WRITERS,
+    LETTERS,
+    OFFSETS,
+    POSITIONS,
+    STAMPS,
+    VERSIONS,
+    WITHIN,
+    WRITERS,
+    fixture,
+    leases_of,
+    lines_of,
+    model,
+    shard,
+    told,
+    use,
+    workers_of,
+    written,
+)
+
+each_version = pytest.mark.parametrize("version", VERSIONS)
+
+GREW = {"leases_sqlite.sql", "leases_postgres.jsonl", "spark_leases_dynamodb.jsonl"}
+"""These have got columns and an attribute since version 0.1: they are read, and written with what has been added."""
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [*(("0.1", name) for name in WRITERS if name not in GREW), *(("0.2-begins", name) for name in LATER_WRITERS)],
+)
+def test_it_is_written_byte_for_byte_as_before(version: str, name: str) -> None:
+    assert written(name, later=VERSIONS[version]) == fixture(version, name)
+
+
+def test_every_file_of_every_version_is_compared() -> None:
+    kept = {version: {path.name for path in (stored_kit.FOLDER / version).iterdir()} for version in VERSIONS}
+    assert kept == {"0.1": set(WRITERS), "0.2-begins": set(LATER_WRITERS)}
+    assert {path.name for path in stored_kit.FOLDER.iterdir()} == {*VERSIONS, "README.md"}
+
+
+@each_version
+def test_leases_and_workers_in_dynamodb(version: str) -> None:
+    rows = [lease_row(plain_item(item)) for item in lines_of(version, "leases_dynamodb.jsonl")]
+    assert rows == leases_of(version)
+    padded = next(row for row in rows if row.key == shard(5))
+    assert padded.checkpoint.text == "000049680422878816"
+    workers = [worker_row(plain_item(item)) for item in lines_of(version, "workers_dynamodb.jsonl")]
+    assert workers == workers_of(version)
+
+
+@each_version
+def test_offsets_of_a_query(version: str) -> None:
+    assert [StreamOffset.from_dict(value) for value in lines_of(version, "spark_offsets.jsonl")] == OFFSETS
+
+
+@each_version
+def test_leases_that_follow_a_query(version: str) -> None:
+    rows = [lease_row(plain_item(item)) for item in lines_of(version, "spark_leases_dynamodb.jsonl")]
+    assert {row.key: noted(row, CREATED_S) for row in rows} == POSITIONS
+    assert {row.key: row.checkpoint for row in rows} == {
+        key: checkpoint_of(position, Checkpoint.TRIM_HORIZON) for key, position in POSITIONS.items()
+    }
+    assert {row.of_stream for row in rows} == ({f"{ARN} {CREATED_S}"} if VERSIONS[version] else {None})
+    assert {row.key: row.children for row in rows if row.children} == {shard(0): {shard(3), shard(4)}}
+
+
+@each_version
+def test_stamps(version: str) -> None:
+    opened = [open_sealed(bytes.fromhex(line)) for line in fixture(version, "stamps.txt").decode().splitlines()]
+    assert [None if one is None else (one.stamp, one.data) for one in opened] == STAMPS
+
+
+@each_version
+def test_dead_letters(version: str) -> None:
+    assert [Letter.from_json(line) for line in fixture(version, "dead_letters.jsonl").splitlines()] == LETTERS
+
+
+@each_version
+def test_the_journal_of_the_local_kinesis(version: str, tmp_path: object) -> None:
+    folder = stored_kit.Path(str(tmp_path))
+    (folder / "journal").write_bytes(fixture(version, "journal.bin"))
+    found, elsewhere, moves = model(), model(), list[float]()
+    journal = Journal(folder)
+    journal.load(found, moves.append, lambda region: {"eu-west-1": elsewhere}[region])
+    journal.close()
+    assert moves == [3_600.0]
+    expected, empty = model(), told(model())
+    use(expected)
+    assert told(found) == told(expected)
+    assert told(elsewhere) == (told(expected) if VERSIONS[version] else empty)
+    records = told(found)["orders"]["records"]
+    assert sorted(one["PartitionKey"] for several in records.values() for one in several) == [*"abcdefgh"]
+    assert (folder / "journal").read_bytes() == fixture(version, "journal.bin")
+
+
+@each_version
+def test_what_a_commit_in_a_delta_table_says_of_itself(version: str) -> None:
+    options = lines_of(version, "delta_commits.jsonl")
+    assert [delta_sink._told(one["userMetadata"]) for one in options] == BATCHES
+    assert [(one["txnAppId"], int(one["txnVersion"])) for one in options] == [
+        (one.writer, one.batch_id) for one in BATCHES
+    ]
+
+
+@each_version
+def test_what_a_snapshot_of_an_iceberg_table_says_of_itself(version: str) -> None:
+    for options, batch in zip(lines_of(version, "iceberg_commits.jsonl"), BATCHES, strict=True):
+        summary = {name.removeprefix("snapshot-property."): value for name, value in options.items()}
+        snapshots = {7: {"parent_id": None, "at_ms": 1_000, "ours": summary}}
+        assert iceberg_sink._descent(snapshots, 7, batch.writer).commits == {batch.batch_id: batch}
+
+
+def test_the_state_of_an_exact_deduplication() -> None:
+    """It came after version 0.1."""
+    (stored,) = lines_of("0.2-begins", "exact_repeats.jsonl")
+    kept = exact_repeats.Kept.read(bytes.fromhex(stored["state"]))
+    assert kept.write().hex() == stored["state"]
+    rows = [(2**63, 5, 2_000), (7, 9, WITHIN), (7, 8, 2 * WITHIN + 1), (1, 1, 5)]
+    assert kept.choose(rows, WITHIN) == [False, False, True, True]
+    assert stored["buckets"] == exact_repeats.BUCKETS == 128
+    assert [exact_repeats._digest(key).hex() for key in KEYS] == stored["digests"]
