@@ -39,7 +39,7 @@ CUT = Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{", then="close")
 
 
 class Clock:
-    """A clock that moves only when somebody sleeps."""
+    """A clock that moves only while a call sleeps."""
 
     def __init__(self) -> None:
         self.now_s = NOW_S
@@ -317,7 +317,7 @@ async def test_a_date_that_is_none(server: ScriptedServer, wire: Wire, written: 
 async def test_expired_credentials_are_loaded_again_once(
     server: ScriptedServer, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody has written new ones into the environment (or the files) meanwhile."""
+    """The environment (or the files) got new ones meanwhile."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "OLD")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
 

@@ -81,7 +81,7 @@ async def test_credentials_that_do_not_expire_are_loaded_once(provider: Provider
     assert provider.loads == [False]
 
 
-async def test_they_are_renewed_before_they_end_and_nobody_waits(provider: Provider, cache: CredentialCache) -> None:
+async def test_they_are_renewed_before_they_end_and_no_call_waits(provider: Provider, cache: CredentialCache) -> None:
     await cache.current()
     provider.now_s += HOUR_S - RENEW_BEFORE_S - 1
     await cache.current()

@@ -108,7 +108,7 @@ async def test_callers_wait_where_no_further_connection_is_allowed(server: H2Ser
     assert server.connections == 2
 
 
-async def test_who_stops_waiting_keeps_no_stream_from_others(server: H2Server) -> None:
+async def test_a_caller_that_stops_waiting_keeps_no_stream_from_others(server: H2Server) -> None:
     held = Held(server)
     async with transport(**HTTP2, http2_streams_max=1, connections_max=1) as client:
         first = asyncio.create_task(post(client, server.url))
@@ -155,7 +155,7 @@ async def test_a_server_that_allows_nothing() -> None:
 # --- flow control ---
 
 
-async def test_a_stream_that_nobody_reads_holds_up_no_other(server: H2Server) -> None:
+async def test_a_stream_that_is_not_read_holds_up_no_other(server: H2Server) -> None:
     """The slow one's window fills, as many bytes as are allowed wait for it, and the others get all of theirs."""
     held = Held(server)
     window_bytes = 128 * 1024
@@ -196,7 +196,7 @@ async def test_as_many_stalled_streams_as_allowed_leave_room_for_one(server: H2S
     assert server.connections == 1
 
 
-async def test_bytes_that_nobody_took_are_given_back_to_the_connection(server: H2Server) -> None:
+async def test_bytes_that_were_not_taken_are_given_back_to_the_connection(server: H2Server) -> None:
     """Left streams take more bytes with them than the connection's window has."""
     held = Held(server)
     async with transport(**HTTP2, http2_window_bytes=64 * 1024, http2_streams_max=2) as client:
@@ -286,7 +286,7 @@ async def test_a_refused_stream_is_sent_again(server: H2Server) -> None:
         assert (await call).status == 200
 
 
-async def test_who_refuses_always_is_not_asked_for_ever(server: H2Server) -> None:
+async def test_a_server_that_refuses_always_is_not_asked_for_ever(server: H2Server) -> None:
     server.on_request = lambda asked: asked.reset(ErrorCodes.REFUSED_STREAM)
     async with transport(**HTTP2) as client:
         with pytest.raises(TransportError, match="refused the request") as caught:
@@ -384,7 +384,7 @@ async def test_a_goaway_that_is_none(server: H2Server, size: int) -> None:
 
 
 async def test_http_1_1_required(server: H2Server, caplog: pytest.LogCaptureFixture) -> None:
-    """Asked by HTTP/1.1 from then on; here nobody understands it."""
+    """The server is asked by HTTP/1.1 from then on; this one does not understand it."""
     server.on_request = lambda asked: asked.reset(ErrorCodes.HTTP_1_1_REQUIRED)
     async with transport(**HTTP2) as client:
         for _ in range(2):
@@ -440,7 +440,7 @@ async def test_it_never_says_hello() -> None:
         await until(lambda: not server.peers_open)
 
 
-async def test_those_who_waited_for_a_connection_share_its_failure() -> None:
+async def test_callers_that_waited_for_a_connection_share_its_failure() -> None:
     """They do not try one after the other."""
     async with H2Server(greets=False) as server, transport(**HTTP2, connect_timeout_s=0.3) as client:
         calls = await asyncio.gather(*[post(client, server.url) for _ in range(50)], return_exceptions=True)
@@ -598,7 +598,7 @@ async def test_a_server_without_http2_is_asked_by_http1(
     ]
 
 
-async def test_without_tls_http2_is_for_those_who_ask_for_it() -> None:
+async def test_without_tls_http2_is_for_those_that_ask_for_it() -> None:
     async with ScriptedServer() as server, transport(http2="all") as client:
         assert (await post(client, server.url)).status == 200
     assert server.requests[0].line == "POST / HTTP/1.1"
@@ -649,7 +649,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None
 
 
 async def test_nothing_is_left_behind(server: H2Server) -> None:
-    """Exceptions of requests that nobody waits for any more, timers, futures: nothing is told at the end."""
+    """Requests for which no caller waits any more leave no exception, timer or future that is told at the end."""
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     held = Held(server)
@@ -672,7 +672,7 @@ async def test_nothing_is_left_behind(server: H2Server) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_whatever_happens_each_call_ends_and_nothing_is_done_twice(seed: int) -> None:
-    """A server that answers, refuses, resets, drains and drops by chance; callers who also go away by chance."""
+    """A server that answers, refuses, resets, drains and drops by chance; callers that also go away by chance."""
     chance = random.Random(seed)
     done: Counter[bytes] = Counter()
     last: dict[Peer, int] = {}

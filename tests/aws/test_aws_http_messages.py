@@ -94,7 +94,7 @@ def test_a_length_that_is_none_is_refused(line: str) -> None:
         content_length(parse_head(head(line)))
 
 
-def test_an_encoding_nobody_asked_for_is_refused() -> None:
+def test_an_encoding_that_was_not_asked_for_is_refused() -> None:
     with pytest.raises(BadAnswerError, match="gzip"):
         framing(parse_head(head("Transfer-Encoding: gzip, chunked")))
 

@@ -349,7 +349,7 @@ def test_a_role_of_a_profile_is_assumed_in_the_region(tmp_path: Path, region: st
     assert asked(Sdk("role"), region) == (f"https://{host}/", region)
 
 
-def test_who_wants_the_global_endpoint_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_wants_the_global_endpoint_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config").write_text(ROLES)
     assert asked(Sdk("legacy"), "eu-west-1") == ("https://sts.amazonaws.com/", "us-east-1")
     monkeypatch.setenv("AWS_STS_REGIONAL_ENDPOINTS", "legacy")

@@ -112,7 +112,7 @@ async def test_a_kept_connection_that_says_nothing_is_stale(
 
 
 async def test_a_connection_closed_while_idle_is_not_lent(server: AnyServer, chosen: dict[str, Any]) -> None:
-    """The close is seen before the next request is written: nobody notices."""
+    """The close is seen before the next request is written: the caller notices nothing."""
     server.replies += [Reply(body=b"{}", then="close")]
     async with transport(**chosen) as client:
         await post(client, server.url)
@@ -141,7 +141,7 @@ async def test_silence_ends_in_a_timeout(server: AnyServer, chosen: dict[str, An
         assert (await post(client, server.url)).status == 200
 
 
-async def test_nobody_there(chosen: dict[str, Any]) -> None:
+async def test_no_server_there(chosen: dict[str, Any]) -> None:
     async with ScriptedServer() as gone:
         url = gone.url
     async with transport(**chosen) as client:

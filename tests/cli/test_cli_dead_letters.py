@@ -249,7 +249,7 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b1A"
 
 @pytest.mark.parametrize("options", [[], ["--messages"], ["--json", "--messages", "--data"]])
 def test_no_letter_gives_orders_to_the_terminal(run: Run, tmp_path: Path, options: list[str]) -> None:
-    """Whoever can write a letter could else hide lines, or rename the window. A line feed forges no line."""
+    """A program that can write a letter could else hide lines, or rename the window. A line feed forges no line."""
     answer = {"ShardId": f"shardId-{ESCAPES}", "SequenceNumber": "1"}
     letter = letter_of(
         answer, stream=f"or{ESCAPES}ders", error_type=f"Value{ESCAPES}\nError", error_message=f"no{ESCAPES}\nsuch",

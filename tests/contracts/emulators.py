@@ -144,7 +144,7 @@ def running(name: str) -> Iterator[str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at the moment."""
+    """A port on which no process listens at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Several producers on one shard in virtual time: who sends when, what the shard takes, when the answers come back."""
+"""Several producers on one shard in virtual time: which sends when, what the shard takes, when answers come back."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_the_greedy_one_gets_what_the_modest_one_leaves(limit, share_min, size):
 @limits
 @sizes
 @pytest.mark.parametrize("leaving", [1, 3])
-def test_who_stays_has_the_shard_again_after_others_left(limit, share_min, size, leaving):
+def test_a_producer_that_stays_has_the_shard_again_after_others_left(limit, share_min, size, leaving):
     stays = Writer(size)
     run = Simulation([stays, *(Writer(size, stop_s=20) for _ in range(leaving))], limit(), 1).run(50)
     assert stays.share(40, 50) > share_min - 0.01
@@ -269,7 +269,7 @@ steps = st.tuples(st.integers(1, 120), st.integers(1, 400_000), st.sampled_from(
 
 
 @given(st.lists(steps, max_size=40), st.sampled_from([0.0, 1.7e9]), st.integers(0, 1000))
-def test_whoever_waits_as_told_may_send_and_stays_within_the_limit(requests, start_s, seed):
+def test_a_producer_that_waits_as_told_may_send_and_stays_within_the_limit(requests, start_s, seed):
     rate = AdaptiveRate(now_s=start_s, rng=Random(seed))
     now_s, records_sent, bytes_sent = start_s, 0, 0
     for records, payload_bytes, outcome in requests:

@@ -283,7 +283,7 @@ def test_what_is_not_framed_as_an_aggregate_is_plain(data, reason):
     assert reason in why_plain(data)
 
 
-def test_a_bad_table_entry_that_nobody_points_at_does_no_harm():
+def test_a_bad_table_entry_that_no_record_points_at_does_no_harm():
     aggregate = open_aggregate(framed(KEY + field(2, b"x") + record(0, b"d")))
     assert list(aggregate) == [UserRecord("key", None, b"d", 0)]
 

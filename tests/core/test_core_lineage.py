@@ -54,7 +54,7 @@ def test_ancestors_and_descendants():
     assert DIAMOND.descendants(["left", "root"]) == {"left", "right", "whole"}
 
 
-def test_a_merge_waits_for_both_parents_and_nobody_for_the_trimmed():
+def test_a_merge_waits_for_both_parents_and_none_for_the_trimmed():
     assert DIAMOND.ready(set()) == ["root", "other", "late"]
     assert DIAMOND.ready({"root"}) == ["other", "late", "left", "right"]
     assert DIAMOND.ready({"root", "left", "other", "late"}) == ["right"]
@@ -70,8 +70,8 @@ def test_groups_are_connected_also_through_shards_that_are_not_asked_for():
 
 
 def test_groups_of_unknown_shards_are_refused():
-    with pytest.raises(ValueError, match="1 of these shards are unknown, nobody"):
-        DIAMOND.groups(["root", "nobody"])
+    with pytest.raises(ValueError, match="1 of these shards are unknown, stranger"):
+        DIAMOND.groups(["root", "stranger"])
 
 
 def test_newer_knowledge_counts_and_lineages_do_not_change():

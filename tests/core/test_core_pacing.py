@@ -98,7 +98,7 @@ amounts = st.tuples(st.integers(0, 50), st.integers(0, 5000))
 
 
 @given(st.lists(amounts, max_size=30), st.sampled_from([0.0, 1.7e9]))
-def test_whoever_waits_as_told_is_served_and_stays_within_the_rate(requests, start):
+def test_a_caller_that_waits_as_told_is_served_and_stays_within_the_rate(requests, start):
     bucket = TokenBucket(records_per_s=20, bytes_per_s=1000, now_s=start)
     now, records_taken, bytes_taken = start, 0, 0
     for records, payload_bytes in requests:

@@ -35,7 +35,7 @@ def test_among_kcl_2x_workers_their_rule_holds():
     assert (found.ask, dict(found.give), found.free) == ((), {}, ())
 
 
-def test_among_kcl_2x_workers_what_may_be_granted_is_given_to_who_asks():
+def test_among_kcl_2x_workers_what_may_be_granted_is_given_to_the_worker_that_asks():
     leases = [*(lease(number, "a") for number in range(8)), lease(8, "kcl")]
     wants = frozenset(f"s{number}" for number in range(8))
     found = by(Fleet.KCL2, leases, b=WorkerView(id="b", wants=wants))
@@ -56,7 +56,7 @@ def test_in_a_kcl_3x_fleet_the_leaders_word_counts_and_nothing_is_taken():
 
 
 @pytest.mark.parametrize("fleet", [Fleet.KCL2, Fleet.KCL3])
-def test_who_leaves_a_fleet_with_kcl_workers_deals_out_to_penstock_workers_or_frees(fleet):
+def test_a_worker_that_leaves_a_fleet_with_kcl_workers_deals_out_to_penstock_workers_or_frees(fleet):
     leases = [*(lease(number, "a") for number in range(4)), lease(4, "b"), lease(5, "kcl"), lease(6, "a", ended=True)]
     third = WorkerView(id="c")
     found = by(fleet, leases, a=LEAVES, c=third)
@@ -66,6 +66,6 @@ def test_who_leaves_a_fleet_with_kcl_workers_deals_out_to_penstock_workers_or_fr
     assert alone.free == ("s0", "s1", "s2", "s3")
 
 
-def test_who_leaves_still_hands_over_what_a_leader_has_named():
+def test_a_worker_that_leaves_still_hands_over_what_a_leader_has_named():
     found = by(Fleet.KCL3, [lease(0, "a", next_owner="kcl"), lease(1, "kcl", next_owner="a")], a=LEAVES)
     assert found == Decision(follow={"s0": Step.HAND_OVER})

@@ -65,10 +65,10 @@ def test_stealing_one_at_a_time_from_the_busiest_and_only_when_nothing_is_free()
 
 def test_at_the_target_nothing_is_stolen():
     assert turn([*many(2, "me"), *many(2, "kcl", 2)]) == Moves()
-    assert turn([*many(1, "me"), *many(2, "kcl", 2)]) == Moves(), "one short, and nobody above the target"
+    assert turn([*many(1, "me"), *many(2, "kcl", 2)]) == Moves(), "one short, and no worker above the target"
 
 
-def test_from_one_that_sits_exactly_at_the_target_only_for_somebody_who_lacks_more_than_one():
+def test_from_one_that_sits_exactly_at_the_target_only_for_a_worker_that_lacks_more_than_one():
     leases = [*many(3, "a"), *many(3, "b", 3), *many(1, "me", 6)]  # seven by three: a target of three
     assert len(turn(leases).steal) == 1
     assert turn([*leases, lease(7, "me")]).steal == ()
@@ -84,7 +84,7 @@ def test_a_maximum():
     assert turn([*many(3, "me"), *many(3, None, 3)], leases_max=3) == Moves()
 
 
-def test_what_nobody_has_taken_for_long_is_taken_by_whoever_has_room():
+def test_what_no_worker_has_taken_for_long_is_taken_by_one_that_has_room():
     leases = [*many(4, "me"), *many(2, "a", 4), lease(6, "dead", unmoved_s=3 * F + 0.1)]
     assert turn(leases).take == ("s006",)
     assert turn(leases, leases_max=4).take == ()
@@ -105,7 +105,7 @@ def test_three_penstock_workers_that_start_together_go_for_different_leases():
     assert sorted(key for one in taken for key in one) == [f"s{number:03d}" for number in range(8)]
 
 
-def test_no_more_penstock_workers_rob_one_than_he_has_too_many():
+def test_no_more_penstock_workers_rob_one_than_it_has_too_many():
     ours = [WorkerView(id=one) for one in ("p1", "p2", "p3")]
     leases = [*many(3, "kcl"), lease(3, "p1"), lease(4, "p2"), lease(5, "p3")]
     assert [len(turn(leases, me=one.id, workers=ours).steal) for one in ours] == [1, 0, 0]
@@ -121,8 +121,8 @@ def test_what_a_penstock_worker_has_is_asked_for():
 def test_what_is_asked_for_is_granted_and_no_more(seed, ours_count, kcl_count, lease_count):
     rng = Random(seed)
     ours = [WorkerView(id=f"p{number}") for number in range(ours_count)]
-    everybody = [*(one.id for one in ours), *(f"k{number}" for number in range(kcl_count))]
-    leases = [lease(number, rng.choice([everybody[0], *everybody])) for number in range(lease_count)]
+    all_ids = [*(one.id for one in ours), *(f"k{number}" for number in range(kcl_count))]
+    leases = [lease(number, rng.choice([all_ids[0], *all_ids])) for number in range(lease_count)]
     held = Counter(one.owner for one in leases)
     for asker in ours:
         found = moves(leases, ours, asker.id, rng, failover_s=F)
@@ -134,7 +134,7 @@ def test_what_is_asked_for_is_granted_and_no_more(seed, ours_count, kcl_count, l
                 assert not grants(leases, ours, owner.id, asker.id, failover_s=F)
 
 
-def test_who_sits_exactly_at_the_target_grants_only_to_one_who_lacks_more_than_one():
+def test_a_worker_exactly_at_the_target_grants_only_to_one_that_lacks_more_than_one():
     ours = [WorkerView(id="p1"), WorkerView(id="p2")]
     leases = [*many(2, "p1"), *many(2, "kcl", 2)]
     assert not grants([*leases, lease(4, "p2")], ours, "p1", "p2", failover_s=F)
@@ -149,14 +149,14 @@ def test_a_lease_that_was_given_up_is_not_taken_back():
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 5), st.integers(0, 40))
 def test_a_mixed_fleet_comes_to_rest(seed, ours_count, kcl_count, lease_count):
-    """KCL workers decide by the same rules, knowing nobody's worker rows."""
+    """KCL workers decide by the same rules, without a look at the worker rows."""
     rng = Random(seed)
     ours = [WorkerView(id=f"p{number}") for number in range(ours_count)]
-    everybody = [*(one.id for one in ours), *(f"k{number}" for number in range(kcl_count))]
-    leases = [lease(number, rng.choice([None, *everybody])) for number in range(lease_count)]
+    all_ids = [*(one.id for one in ours), *(f"k{number}" for number in range(kcl_count))]
+    leases = [lease(number, rng.choice([None, *all_ids])) for number in range(lease_count)]
     for _ in range(60):
         before = leases
-        for me in rng.sample(everybody, len(everybody)):
+        for me in rng.sample(all_ids, len(all_ids)):
             known = ours if me.startswith("p") else []
             found = moves(leases, known, me, rng, failover_s=F)
             if not known:
@@ -168,8 +168,8 @@ def test_a_mixed_fleet_comes_to_rest(seed, ours_count, kcl_count, lease_count):
     assert leases == before, "it never rests"
     held = Counter(one.owner for one in leases)
     assert None not in held
-    counts = [held[one] for one in everybody if held[one]]
-    target = -(-lease_count // len(everybody)) if lease_count > len(everybody) else 1
+    counts = [held[one] for one in all_ids if held[one]]
+    target = -(-lease_count // len(all_ids)) if lease_count > len(all_ids) else 1
     assert max(counts, default=0) <= target + 1
 
 
@@ -260,9 +260,9 @@ def test_without_a_leader_a_worker_that_misses_a_beat_is_gone():
     assert watch.is_asleep
     assert find(watch, 40.1, lease_table=V3).fleet is Fleet.ALONE
     assert not watch.is_asleep
-    assert find(watch, 41.0, lease_table=LED).fleet is Fleet.KCL3, "he has become leader after all"
+    assert find(watch, 41.0, lease_table=LED).fleet is Fleet.KCL3, "the worker has become leader after all"
     moved = replace(V3, updated_epoch_s={"k1": 1_000_071})
-    assert find(watch, 90.0, lease_table=moved).fleet is Fleet.KCL3, "a follower lives, whoever leads"
+    assert find(watch, 90.0, lease_table=moved).fleet is Fleet.KCL3, "a follower lives, whichever worker leads"
     quick = FleetWatch(failover_s=F, report_interval_s=5.0)
     assert find(quick, 0.0, lease_table=V3).fleet is Fleet.KCL3
     assert find(quick, 10.0, lease_table=V3).fleet is Fleet.KCL3

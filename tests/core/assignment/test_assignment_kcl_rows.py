@@ -26,7 +26,7 @@ def test_what_a_35_fleet_keeps_beside_its_leases():
     assert beside_leases(foreign("kcl27-steady")) == Coordination()
 
 
-def test_a_leader_who_has_given_his_place_up_is_none():
+def test_a_leader_that_has_given_its_place_up_is_none():
     leader = foreign("kcl35-steady")["Leader"]
     assert coordination({"Leader": leader}, {}).has_leader
     assert not coordination({"Leader": {**leader, "isReleased": "1"}}, {}).has_leader

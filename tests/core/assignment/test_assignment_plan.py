@@ -47,7 +47,9 @@ def one_round(leases, workers, strategy=EQUAL):
             moves["taken"] += 1
         for key in mine.ask:
             assert owner_of[key] == before[key], "two asked for the same"
-            assert plans[owner_of[key]].give[key] == name, "who asks is whom the owner would give it to"
+            assert plans[owner_of[key]].give[key] == name, (
+                "the worker that asks is the one that the owner would give it to"
+            )
             owner_of[key] = name
             moves["handed over"] += 1
         for key in mine.free:
@@ -192,7 +194,7 @@ def test_throughput_is_evened_out_within_the_tolerance():
     assert sum(one.throughput_kib_s for one in after if one.owner == "w01") in (200.0, 250.0, 300.0)
 
 
-def test_who_has_too_much_gives_until_he_is_well_below_the_limit():
+def test_a_worker_that_has_too_much_gives_until_it_is_well_below_the_limit():
     leases = [lease(number, "w00", throughput_kib_s=99.0) for number in range(100)]
     after, moves = one_round(leases, [worker(0), worker(1)], ByThroughput(tolerance=0.1))
     assert moves == {"handed over": 48}, "down to a twentieth above the mean of 50"
@@ -238,14 +240,14 @@ def test_three_that_join_at_once_ask_for_different_leases():
     assert moves == {"handed over": 6}
 
 
-def test_who_leaves_gives_to_spares_that_hold_nothing():
+def test_a_worker_that_leaves_gives_to_spares_that_hold_nothing():
     workers = [worker(0, leaving=True), worker(1)]
     leases = [lease(0, "w00"), lease(1, "w00")]
     assert dict(plan(leases, workers, "w00", EQUAL, failover_s=F).give) == {one.key: "w01" for one in leases}
     assert plan(leases, workers, "w01", EQUAL, failover_s=F).ask == tuple(one.key for one in leases)
 
 
-def test_who_leaves_last_frees_its_leases():
+def test_the_last_worker_that_leaves_frees_its_leases():
     alone = plan([lease(0, "w00"), lease(1)], [worker(0, leaving=True)], "w00", EQUAL, failover_s=F)
     assert alone.free == (lease(0).key,)
     assert alone.take == ()
@@ -272,7 +274,7 @@ def test_a_dead_workers_leases_are_taken_and_a_strangers_only_when_silent():
     assert mine.ask == ()
 
 
-def test_a_living_workers_lease_is_asked_for_until_he_must_have_let_go():
+def test_a_living_workers_lease_is_asked_for_until_it_must_have_let_go():
     workers = [worker(0, failover_s=20.0), worker(1)]
     leases = [lease(0, "w00", unmoved_s=60.0), lease(1, "w00", unmoved_s=60.0)]
     mine = plan(leases, workers, "w01", EQUAL, failover_s=F)
@@ -321,7 +323,7 @@ def test_a_lease_that_was_given_up_goes_elsewhere_and_not_back():
     assert plan([lease(0)], workers[:1], "w00", EQUAL, failover_s=F).unread == (lease(0).key,)
 
 
-def test_what_some_avoid_is_placed_before_what_anybody_takes():
+def test_what_some_avoid_is_placed_before_what_any_worker_takes():
     workers = [worker(0, leases_max=1), worker(1, avoids=frozenset({lease(5).key}))]
     after, _ = one_round([lease(0), lease(5)], workers)
     assert [one.owner for one in after] == ["w01", "w00"]
@@ -411,8 +413,8 @@ def test_a_function_of_the_users_and_its_faults():
     last = Custom(lambda leases, workers: {one.key: workers[-1].id for one in leases}, name="last")
     assert plan(leases, workers, "w01", last, failover_s=F).take == tuple(one.key for one in leases)
     assert plan(leases, workers, "w00", last, failover_s=F).take == ()
-    with pytest.raises(OptionError, match="assignment by wrong names a worker 'nobody' that is not there"):
-        plan(leases, workers, "w00", Custom(lambda *_: {leases[0].key: "nobody"}, name="wrong"), failover_s=F)
+    with pytest.raises(OptionError, match="assignment by wrong names a worker 'stranger' that is not there"):
+        plan(leases, workers, "w00", Custom(lambda *_: {leases[0].key: "stranger"}, name="wrong"), failover_s=F)
     with pytest.raises(OptionError, match="a lease 'x' that may not be read now"):
         plan(leases, workers, "w00", Custom(lambda *_: {"x": "w00"}), failover_s=F)
 
@@ -423,6 +425,6 @@ def test_options_of_by_throughput():
     assert len(caught.value.faults) == 2
 
 
-def test_nobody_and_nothing():
+def test_no_worker_and_no_lease():
     assert plan([], [worker(0)], "w00", EQUAL, failover_s=F) == plan([lease(0, "x")], [], "w00", EQUAL, failover_s=F)
     assert plan([lease(0)], [worker(0, alive=False)], "w01", EQUAL, failover_s=F).unread == (lease(0).key,)

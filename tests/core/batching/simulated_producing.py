@@ -108,7 +108,7 @@ class History:
     withdrawals: tuple[Withdrawal, ...] = ()
     close_at_s: float | None = None
     refused_at_s: float | None = None
-    """Then nothing can be put for a moment, as somebody would have to do something about it."""
+    """Then nothing can be put for a moment, by an error that waiting does not mend."""
 
 
 class OnceChunk(Chunk):

@@ -1,4 +1,4 @@
-"""The batcher: what goes into a request, when it goes, who comes first, and what a failed request leads to."""
+"""The batcher: what goes into a request, when it goes, which record comes first, and what a failed request leads to."""
 
 from itertools import cycle
 from math import inf
@@ -151,7 +151,7 @@ def test_the_first_goes_at_once_and_then_company_is_waited_for(aggregate, shards
 
 
 @pytest.mark.parametrize("limits", [{"request_records_max": 4}, {"request_bytes_max": 40}])
-def test_what_fills_a_request_waits_for_nobody(limits):
+def test_what_fills_a_request_waits_for_nothing(limits):
     kit = plain(linger_s=0.5, **limits)
     kit.put(("a", b"1"))
     kit.send(0.0)
@@ -162,7 +162,7 @@ def test_what_fills_a_request_waits_for_nobody(limits):
     assert kit.sends_nothing(0.1)
 
 
-def test_what_fills_an_aggregate_waits_for_nobody():
+def test_what_fills_an_aggregate_waits_for_nothing():
     shards = make_shards(2)
     (a,), (b,) = (keys_of(shard, 1) for shard in shards)
     kit = plain(shards, aggregate=True, linger_s=0.5, aggregate_bytes_max=100)
@@ -229,7 +229,7 @@ def test_what_is_held_back_by_its_pace_makes_nothing_else_hurry():
     assert sent(kit.send(0.01)) == [b"1"]
 
 
-# --- who comes first ------------------------------------------------------------------------------
+# --- what comes first -----------------------------------------------------------------------------
 
 
 def test_every_lane_gets_its_turn_whatever_the_others_have():

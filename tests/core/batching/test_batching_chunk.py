@@ -1,4 +1,4 @@
-"""A chunk knows what became of its records, who waits for them, and what they take of the buffer's bound."""
+"""A chunk knows what became of its records, which callers wait for them, and what they take of the buffer's bound."""
 
 from batching_kit import make_chunk
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_each_record_has_its_own_outcome_or_shares_one():
     assert not chunk.is_settled(ALL)
 
 
-def test_whoever_waits_for_a_record_or_for_all_is_called_when_it_is_settled():
+def test_a_caller_that_waits_for_a_record_or_for_all_is_called_when_it_is_settled():
     chunk = make_chunk([("k", b"")] * 3)
     heard = []
     chunk.on_done = heard.append

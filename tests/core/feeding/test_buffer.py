@@ -85,7 +85,7 @@ def test_a_record_that_is_larger_than_any_room_comes_alone() -> None:
     assert one.ask(behind=True) == 1
 
 
-def test_who_waited_first_is_woken_first_when_there_is_room_and_wakes_the_next() -> None:
+def test_the_share_that_waited_first_is_woken_first_when_there_is_room_and_wakes_the_next() -> None:
     buffer = Buffer(8 * MIB)
     (hog, first, second), woken = shares(buffer, 3)
     for share in (hog, first, second):

@@ -264,7 +264,7 @@ def test_only_a_page_at_the_tip_tells_until_when_all_is_read_and_it_never_goes_b
     cursor.take(page(b"0", behind_ms=5), asked_s=2000.0)
     cursor.take(page(behind_ms=None), asked_s=2000.0)
     cursor.take(page(behind_ms=0))
-    assert cursor.read_until_s is None, "behind, not told, or nobody knows since when it was asked for"
+    assert cursor.read_until_s is None, "behind, not told, or asked for at a time that is not known"
     cursor.take(page(behind_ms=0), asked_s=2000.0)
     assert cursor.read_until_s == 2000.0 - SERVICE_CLOCK_S
     cursor.take(page(behind_ms=0), asked_s=1990.0)
@@ -326,7 +326,7 @@ def told(taken: list[Taken]) -> list[tuple[Position, Position | None, bool]]:
 
 
 @pytest.mark.parametrize("after", [Checkpoint.TRIM_HORIZON, Checkpoint.at(at(1))])
-def test_a_reader_who_was_cut_off_for_longer_than_the_retention_is_told_and_goes_on_at_the_oldest(
+def test_a_reader_that_was_cut_off_for_longer_than_the_retention_is_told_and_goes_on_at_the_oldest(
     after: Checkpoint,
 ) -> None:
     log, _ = numbered(6)
@@ -340,7 +340,7 @@ def test_a_reader_who_was_cut_off_for_longer_than_the_retention_is_told_and_goes
     assert told(read_of(log, cursor, now_s=311.0)) == [], "once"
 
 
-def test_one_who_was_cut_off_while_the_shard_was_silent_hears_no_alarm() -> None:
+def test_one_that_was_cut_off_while_the_shard_was_silent_hears_no_alarm() -> None:
     log, _ = numbered(6)
     cursor = FeedCursor(SHARD, Checkpoint.at(at(1)))
     for now_s in (50.0, 120.0, 200.0, 290.0, 370.0):  # its last record is trimmed meanwhile
@@ -432,8 +432,8 @@ def test_a_number_that_the_service_refuses_while_the_shard_is_read() -> None:
     assert not cursor.refused()
 
 
-def test_a_reader_who_is_slower_than_the_retention_is_told_once_for_as_long_as_he_is() -> None:
-    """His iterator goes on at the oldest record, and says nothing."""
+def test_a_reader_that_is_slower_than_the_retention_is_told_once_for_as_long_as_it_is() -> None:
+    """Its iterator goes on at the oldest record, and says nothing."""
     log, _ = numbered(40)
     cursor = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON)
     iterator = log.iterator(cursor.start(10.0, horizon_s=-90.0))
@@ -458,13 +458,13 @@ def test_a_reader_who_is_slower_than_the_retention_is_told_once_for_as_long_as_h
     turn(119.5, 3)
     turn(129.5, 3)
     assert len(told(found)) == 1
-    turn(131.5, 20)  # he catches up
+    turn(131.5, 20)  # the reader catches up
     assert datas(found)[-1] == b"39"
     turn(132.5, 3)
     log.put(b"40", at_s=300.0)
     turn(232.0, 3)
     turn(301.0, 3)
-    assert len(told(found)) == 1, "the shard was silent, and he saw it"
+    assert len(told(found)) == 1, "the shard was silent, and the reader saw it"
 
 
 def test_a_silence_before_the_next_record_neither_begins_anew_nor_ends_and_tells_until_when_all_is_read() -> None:

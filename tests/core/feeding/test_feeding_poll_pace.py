@@ -23,7 +23,7 @@ def new(times: PollTimes = TIMES) -> PollPace:
     return PollPace(times, random.Random(1))
 
 
-def test_the_first_call_may_go_at_once_and_who_is_behind_does_not_wait() -> None:
+def test_the_first_call_may_go_at_once_and_a_reader_that_is_behind_does_not_wait() -> None:
     pace = new()
     assert pace.wait_s(5.0) == 0
     pace.answered(sent_s=5.0, payload_bytes=10 * 2**20, at_tip=False)
@@ -135,7 +135,7 @@ def test_when_the_strangers_have_gone_the_rate_comes_back() -> None:
     assert pace.calls_per_s == pytest.approx(1 / TIMES.interval_s)
 
 
-def test_who_calls_seldom_is_not_made_to_call_more_often_by_refusals() -> None:
+def test_a_reader_that_calls_seldom_is_not_made_to_call_more_often_by_refusals() -> None:
     pace = new(PollTimes(interval_s=10.0, idle_interval_s=10.0))
     for number in range(20):
         pace.refused(float(number))

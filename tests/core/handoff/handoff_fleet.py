@@ -80,7 +80,7 @@ class Fleet:
         return node
 
     def run(self, seconds: float) -> None:
-        """Let time pass; who delivers is looked at after every event."""
+        """Let time pass; after every event a look is taken at which workers deliver."""
         end_s = self.now_s + seconds
         while self._events and self._events[0][0] <= end_s:
             self.now_s, _, act = heapq.heappop(self._events)

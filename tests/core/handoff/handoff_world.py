@@ -1,8 +1,8 @@
 """Two workers, one lease, and all that can go wrong between them: a state, and every state that may follow it.
 
-The workers are the real tables. Around them: the lease's row, on which a write is applied if nobody wrote since it was
-made (however late that is, and also after its writer's death); worker rows, looked at whenever it pleases; looks at
-the lease that are answered now and acted upon later; crashes, pauses beyond the failover time, and a KCL worker that
+The workers are the real tables. Around them: the lease's row, on which a write is applied if no other write came since
+it was made (however late that is, and also after its writer's death); worker rows, looked at whenever it pleases; looks
+at the lease that are answered now and acted upon later; crashes, pauses beyond the failover time, and a KCL worker that
 steals and dies. What the tenure does is cut down to: a fallen fence is lifted by a renewal or not at all, and a write
 is repeated until its outcome is known, or given up on after long silence.
 """
@@ -26,7 +26,7 @@ class Write(NamedTuple):
     """A write that its worker waits for."""
 
     kind: str  # "give", "free" or "take"
-    fate: str = "valid"  # then "applied", or "void": somebody else wrote before it
+    fate: str = "valid"  # then "applied", or "void": another write came before it
 
     def overtaken(self) -> Write:
         return self._replace(fate="void") if self.fate == "valid" else self
@@ -36,7 +36,7 @@ class Look(NamedTuple):
     """A look at the lease that was answered and is not acted upon yet."""
 
     given: ReceiverInput
-    valid: bool = True  # nobody wrote since
+    valid: bool = True  # no write came since
     fresh: bool = True  # it was sent not long ago
 
 
@@ -51,7 +51,7 @@ class Worker(NamedTuple):
     write: Write | None = None  # the write under way
     look: Look | None = None
     seen: bool = False  # it saw the row name the other, not long ago
-    robbed: bool = False  # somebody had the lease since its tenure began
+    robbed: bool = False  # another worker had the lease since its tenure began
 
     @property
     def delivers(self) -> bool:
@@ -64,12 +64,12 @@ class Worker(NamedTuple):
 
 class World(NamedTuple):
     workers: tuple[Worker, Worker]
-    row: int | str | None  # who owns the lease: 0, 1, the KCL worker, nobody
+    row: int | str | None  # the owner of the lease: 0, 1, the KCL worker, none
     kcl: str = "none"  # "away", then "there", then "dead"
     late: frozenset[tuple[int, str]] = frozenset()  # valid writes whose writers do not wait for them any more
     crashes: int = 0
     pauses: bool = False  # beyond the failover time, as often as one likes
-    leaves: tuple[bool, bool] = (False, False)  # who may be told to leave
+    leaves: tuple[bool, bool] = (False, False)  # which of them may be told to leave
 
     def having(self, who: int, worker: Worker) -> World:
         workers = (worker, self.workers[1]) if who == 0 else (self.workers[0], worker)
@@ -209,7 +209,7 @@ def faults(world: World) -> Iterator[tuple[str, World]]:
 
 
 def _without_kcl(world: World) -> World | None:
-    """So much later nobody who is awake believes in a tenure that is over, and looks of before are old."""
+    """So much later no worker that is awake believes in a tenure that is over, and looks of before are old."""
     for who, worker in enumerate(world.workers):
         if worker.up == "up" and (worker.robbed or worker.write == Write("take", "applied")):
             return None
@@ -279,7 +279,7 @@ def _acted(world: World, who: int, worker: Worker) -> World | None:
     if after is None:
         return cleared
     now = after.workers[who]
-    if now.owns and not valid:  # received a lease that somebody has written to since
+    if now.owns and not valid:  # received a lease that has been written to since
         after = after.having(who, now._replace(robbed=world.row != who or now.robbed))
     return after
 

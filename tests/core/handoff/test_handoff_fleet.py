@@ -154,7 +154,9 @@ def test_pauses_crashes_losses_joins_and_leaves(seed):
             fleet.join()
     fleet.loss = 0.0
     fleet.run(16 * F)
-    assert not [node.id for node in fleet.workers if node.leaving and not node.gone], "who leaves comes to an end"
+    assert not [node.id for node in fleet.workers if node.leaving and not node.gone], (
+        "a worker that leaves comes to an end"
+    )
     at_rest(fleet, len([node for node in fleet.workers if not node.gone]))
 
 
@@ -172,7 +174,7 @@ def test_a_fence_that_does_not_fall_is_found(monkeypatch):
         chaos()
 
 
-def test_a_lease_that_came_who_knows_when_and_is_not_claimed_first_is_found(monkeypatch):
+def test_a_lease_that_came_at_an_unknown_time_and_is_not_claimed_first_is_found(monkeypatch):
     received = (ReceiverState.TAKING, (ReceiverCommand.RECEIVE,))
     rules = {pair: received if pair[1] is ReceiverInput.MINE_UNSEEN else one for pair, one in RECEIVER.items()}
     monkeypatch.setattr(sides, "RECEIVER", rules)
@@ -183,7 +185,7 @@ def test_a_lease_that_came_who_knows_when_and_is_not_claimed_first_is_found(monk
         chaos()
 
 
-def test_a_lease_that_nobody_adopts_is_found(monkeypatch):
+def test_a_lease_that_no_worker_adopts_is_found(monkeypatch):
     mine = (ReceiverInput.MINE, ReceiverInput.MINE_UNSEEN)
     rules = {pair: one for pair, one in RECEIVER.items() if pair[0] is not ReceiverState.IDLE or pair[1] not in mine}
     monkeypatch.setattr(sides, "RECEIVER", rules)

@@ -1,6 +1,6 @@
 """Every state that two workers can get into over one lease, by the real tables, searched through.
 
-Safety: no two deliver at the same time. Liveness: whatever has happened, if nothing more goes wrong, somebody comes to
+Safety: no two deliver at the same time. Liveness: whatever has happened, if nothing more goes wrong, a worker comes to
 read the shard. The same search, with a rule of the tables broken, must find the fault.
 """
 
@@ -42,7 +42,7 @@ class Search:
                     seen.add(world)
                     good.append(world)
         stuck = next((world for world in self.reached if world not in seen), None)
-        assert stuck is None, "nobody ever gets the shard:\n" + self.story(stuck)
+        assert stuck is None, "no worker ever gets the shard:\n" + self.story(stuck)
 
     def story(self, world: World) -> str:
         steps: list[str] = []
@@ -53,7 +53,7 @@ class Search:
 
 
 def is_read(world: World) -> bool:
-    """Somebody reads the shard, or nobody is left who could."""
+    """A worker reads the shard, or none is left that could."""
     if any(worker.delivers for worker in world.workers) or (world.row == KCL and world.kcl == "there"):
         return True
     return all(worker.up == "dead" for worker in world.workers)
@@ -85,13 +85,13 @@ def searched(scene: dict) -> None:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_no_two_deliver_and_somebody_does(name):
+def test_no_two_deliver_and_one_does(name):
     searched(SCENES[name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE_SCENES)
-def test_no_two_deliver_and_somebody_does_with_more_going_on(name):
+def test_no_two_deliver_and_one_does_with_more_going_on(name):
     searched(LARGE_SCENES[name])
 
 
@@ -111,7 +111,7 @@ UNSAFE = {
         "OWNER",
         {(O.GIVING, OI.RECEIVER_GONE): (O.HOLDING, (OC.UNNAME, OC.RESUME))},
     ),
-    "a lease that has been its own for who knows how long is read without a write": (
+    "a lease that has been its own for an unknown time is read without a write": (
         "RECEIVER",
         {
             (state, RI.MINE_UNSEEN): (R.HOLDING, (RC.UNSAY, RC.RECEIVE, RC.DELIVER))
@@ -132,7 +132,7 @@ DEAD_ENDS = {
         "RECEIVER",
         {(R.IDLE, given): None for given in (RI.MINE, RI.MINE_UNSEEN)},
     ),
-    "who asks does not look whether the owner is dead": ("RECEIVER", {(R.ASKING, RI.TAKEABLE): None}),
+    "a worker that asks does not look whether the owner is dead": ("RECEIVER", {(R.ASKING, RI.TAKEABLE): None}),
     "the drain has no end without a receiver": ("OWNER", {(O.DRAINING_TO_FREE, OI.DRAINED): None}),
     "the owner does not hear that its tenure is over": ("OWNER", {(O.GIVING, OI.ENDED): None}),
     "a take that fails is waited for": ("RECEIVER", {(R.TAKING, RI.NOT_TAKEN): None}),
@@ -147,9 +147,9 @@ def test_a_fault_by_which_two_deliver_is_found(monkeypatch, name):
 
 
 @pytest.mark.parametrize("name", DEAD_ENDS)
-def test_a_fault_by_which_nobody_delivers_is_found(monkeypatch, name):
+def test_a_fault_by_which_no_worker_delivers_is_found(monkeypatch, name):
     broken(monkeypatch, *DEAD_ENDS[name])
-    with pytest.raises(AssertionError, match="nobody ever gets the shard"):
+    with pytest.raises(AssertionError, match="no worker ever gets the shard"):
         searched(SCENES["the owner leaves, one dies"])
 
 

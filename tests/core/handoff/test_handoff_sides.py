@@ -60,7 +60,7 @@ def test_it_waits_for_the_receiver_only_so_long():
     assert side.state is O.DRAINING
 
 
-def test_who_asked_and_died_is_found_out_by_its_row_that_does_not_move():
+def test_a_worker_that_asked_and_died_is_found_out_by_its_row_that_does_not_move():
     rows = {"failover_s": 10.0, **WANTS}
     side = owner(warm_deadline_s=3.0)
     side.offer("b", 100.0)
@@ -84,7 +84,7 @@ def test_a_cold_receiver_is_not_waited_for():
     assert side.state is O.DRAINING
 
 
-def test_who_does_not_answer_gets_nothing_and_is_not_asked_again():
+def test_a_worker_that_does_not_answer_gets_nothing_and_is_not_asked_again():
     side = owner(warm_deadline_s=3.0)
     side.offer("b", 0.0)
     side.look(seen(), 1.0)
@@ -128,7 +128,7 @@ def test_what_is_not_settled_in_time_is_told_and_given_all_the_same():
     assert side.cut_short
 
 
-def test_with_nobody_to_hand_to_the_row_is_freed():
+def test_with_no_worker_to_hand_to_the_row_is_freed():
     side = owner(drain_deadline_s=10.0)
     assert side.tell(OI.FREE, 0.0) == (OC.STOP,)
     assert side.due_s == 10.0
@@ -153,7 +153,7 @@ def test_the_last_receiver_goes_while_a_leaving_owner_drains():
     assert (side.state, side.receiver, side.due_s) == (O.DRAINING_TO_FREE, None, 10.0)
 
 
-def test_a_second_asker_waits_for_his_turn():
+def test_a_second_asker_waits_for_its_turn():
     side = owner()
     side.offer("b", 0.0)
     assert side.offer("c", 0.1) == ()
@@ -170,7 +170,7 @@ def test_a_kcl_leader_assigns_meanwhile(before):
     commands = side.leader_named("kcl", 1.0)
     assert (OC.UNNAME in commands) == (before in ("offering", "draining"))
     assert (OC.STOP in commands) == (before in ("holding", "offering"))
-    assert side.look({}, 1.1) == (), "whom the leader has named is not ours to judge"
+    assert side.look({}, 1.1) == (), "the worker that the leader has named is not ours to judge"
     assert side.tell(OI.DRAINED, 1.2) == (OC.GIVE,)
     assert side.receiver == "kcl"
 
@@ -279,7 +279,7 @@ def test_a_kcl_worker_steals_it_from_the_owner():
     assert side.state is R.IDLE
 
 
-def test_somebody_else_was_faster():
+def test_another_worker_was_faster():
     side = receiver()
     assert looks(side, None, 1.0, free=True, planned=True) == (RC.TAKE,)
     assert side.tell(RI.NOT_TAKEN) == (RC.UNSAY, RC.DISCARD)

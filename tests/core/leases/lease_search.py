@@ -5,7 +5,7 @@ step that is possible is taken: time passes, a process is told the time (or not:
 answered, lost, answered with an error, or arrives late, a process dies, a lease is settled, given, received, freed.
 Times are small whole numbers before now, which is always 0; counters are bounded. What steps a worker has depends on
 the row and on itself alone, so each is computed once, and worlds are made of numbers. Workers are interchangeable:
-each calls itself ``me`` and whoever else ``other``, which of them does not matter to it. As twins they have one name,
+each calls itself ``me`` and any other ``other``, which of them does not matter to it. As twins they have one name,
 and only the processes are called so.
 """
 
@@ -181,7 +181,7 @@ class Search:
                 yield f"{'owner' if owned and place == 0 else place} {step}", moved
 
     def _steps_of(self, table: int, worker: int, owns: bool) -> list[tuple[str, int, int, str | None]]:
-        """All steps: the table and the worker as they are then, and whom it calls the owner."""
+        """All steps: the table and the worker as they are then, and the name by which it calls the owner."""
         found = self._steps.get((table, worker, owns))
         if found is None:
             seen = _as_seen(self._tables.values[table], owns)
@@ -332,7 +332,7 @@ class Search:
 
 
 def _as_seen(table: Table, by_owner: bool) -> Table:
-    """With whoever owns the lease called ``me`` or ``other``."""
+    """With the owner of the lease called ``me`` or ``other``."""
     row, names = table.row, ("me", "other") if by_owner else ("other", "me")
     if row.owner is None:
         return table
@@ -344,7 +344,7 @@ def _as_seen(table: Table, by_owner: bool) -> Table:
 
 
 def _owner_of(row: LeaseRow) -> str | None:
-    """Whom the worker that looks calls the owner."""
+    """The name by which the worker that looks calls the owner."""
     return row.actual_owner if row.process is None else row.process.removesuffix(f"/{TWIN}")
 
 
@@ -354,11 +354,11 @@ def _is_honoured(row: LeaseRow, worker: Worker, *, shown: bool = True) -> bool:
     if tenure is None or not tenure.token:
         return False
     if tenure.may_deliver(0) and tenure.lease_s + TIMES.failover_s <= 0:
-        raise BrokenRuleError("who is past its self-fence delivers")
+        raise BrokenRuleError("a worker past its self-fence delivers")
     if not shown:
         return tenure.may_deliver(0)
     if tenure.may_deliver(0) and _owner_of(row) != "me":
-        raise BrokenRuleError("who does not own the lease delivers")
+        raise BrokenRuleError("a worker that does not own the lease delivers")
     return writes.renew(tenure.row).allowed_on(row.attributes())
 
 
@@ -385,7 +385,7 @@ def _applied(table: Table, under: Under) -> tuple[Table, Any]:
 
 
 def _dead(worker: Worker) -> Worker:
-    """Without a tenure: a request that is under way may still arrive, nobody waits for an answer."""
+    """Without a tenure: a request that is under way may still arrive, no worker waits for an answer."""
     under = worker.under
     return Worker(late=under if under is not None and under.outcome is None else worker.late)
 

@@ -65,7 +65,7 @@ class Driver:
         return self.tell(Answered(Unknown("UnavailableError")), after_s=after_s)
 
     def others(self, **changes: object) -> None:
-        """Somebody else writes."""
+        """Another worker writes."""
         assert self.cell.row is not None
         self.cell.row = replace(self.cell.row, **changes)  # type: ignore[arg-type]
 

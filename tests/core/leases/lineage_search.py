@@ -1,9 +1,9 @@
 """A parent's lease, its child's, and two workers: all that can happen to them, with the real machine's code.
 
 Each of the two rows is searched as in ``lease_search``; a world is both, and for each worker its part in both. What
-ties them together is what the runtime does by the rules of lineage: whoever has read the parent to its end creates
-the child's lease, and only then stores the end; a lease whose parent is not ended is not taken; one that has ended is
-let go of. Workers are interchangeable.
+ties them together is what the runtime does by the rules of lineage: the worker that has read the parent to its end
+creates the child's lease, and only then stores the end; a lease whose parent is not ended is not taken; one that has
+ended is let go of. Workers are interchangeable.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _numbers() -> object:
 
 
 class World(NamedTuple):
-    """Numbers of the rows as their owners see them, who owns them, and both workers' parts."""
+    """Numbers of the rows as their owners see them, their owners, and both workers' parts."""
 
     parent: int
     parent_owner: int | None
@@ -174,7 +174,7 @@ class LineageSearch:
         row, (mine, its) = self._rows[CHILD], world.workers[me]
         may_start = self._rows[PARENT].table(world.parent).row.ended or not self.awaits_parent
         for step, table, worker, owner in row.steps(child, its, world.child_owner == me):
-            # Who takes it has seen, with it or before it, that the parent has ended; and that stays so.
+            # The worker that takes it has seen, with it or before it, that the parent has ended; and that stays so.
             if step == "dies" or (step == "looks" and not may_start):
                 continue
             after = _with(world, me, (mine, worker))._replace(child=table, child_owner=_place(owner, me))

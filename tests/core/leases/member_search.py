@@ -1,4 +1,4 @@
-"""An owner whose own row may stand still, and another worker who takes his lease for that: every order of their steps.
+"""An owner whose own row may stand still, and another worker that takes its lease for that: every order of their steps.
 
 The same kind of search as in ``lease_search``: times are whole numbers before now, which is 0.
 """
@@ -107,12 +107,12 @@ class MemberSearch:
     def _beating(self, world: World) -> Iterator[tuple[str, World]]:
         if world.put is None:
             if world.beats < self.beats:
-                yield "the owner writes his row", world._replace(put=Put(0))
+                yield "the owner writes its row", world._replace(put=Put(0))
         elif not world.put.arrived:
-            yield "his row arrives", world._replace(beats=world.beats + 1, put=world.put._replace(arrived=True))
-            yield "his row is lost", world._replace(put=None)
+            yield "its row arrives", world._replace(beats=world.beats + 1, put=world.put._replace(arrived=True))
+            yield "its row is lost", world._replace(put=None)
         else:
-            yield "his row is confirmed", _told(world._replace(put=None), Alive(world.put.sent_s))
+            yield "its row is confirmed", _told(world._replace(put=None), Alive(world.put.sent_s))
             yield "the answer is lost", world._replace(put=None)
 
     def _taking(self, world: World) -> Iterator[tuple[str, World]]:

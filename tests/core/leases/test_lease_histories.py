@@ -34,7 +34,7 @@ LAST = (Lost, Ended, NotTaken)
 
 
 class History:
-    """One tenure, and everybody who writes to its row."""
+    """One tenure, and all that write to its row."""
 
     def __init__(self, alive: bool) -> None:
         self.alive = alive

@@ -1,4 +1,4 @@
-"""Rows that follow a reader who owns no lease: they reach what is wanted, whatever becomes of each write."""
+"""Rows that follow a reader that owns no lease: they reach what is wanted, whatever becomes of each write."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_checkpoint_never_goes_back_and_says_so() -> None:
     mirror.want([mark("a", at(10))])
     table.keep_up(mirror)
     assert table.rows["a"].checkpoint == at(10)
-    assert table.rows["a"].counter == 6, "who reads the row sees that it moved"
+    assert table.rows["a"].counter == 6, "a worker that reads the row sees that it moved"
 
 
 def test_a_word_of_the_kcls_is_never_written_over_a_row() -> None:
@@ -154,7 +154,7 @@ def test_a_parent_ends_when_its_children_have_rows() -> None:
     assert table.rows["a"].children == children
 
 
-def test_the_row_of_a_trimmed_shard_goes_unless_somebody_has_it() -> None:
+def test_the_row_of_a_trimmed_shard_goes_unless_a_worker_has_it() -> None:
     table = Table(LeaseRow(key="a", checkpoint=Checkpoint.SHARD_END), LeaseRow(key="b", owner="w1"), LeaseRow(key="x"))
     mirror = MirroredRows(table.rows.values())
     mirror.want([], gone=["a", "b"])
@@ -173,7 +173,7 @@ def test_a_note_alone_is_written_where_it_is_asked_for() -> None:
     assert table.rows["a"].others[NOTE] == "new"
 
 
-def test_an_owner_who_is_dead_is_taken_off_his_lease() -> None:
+def test_an_owner_that_is_dead_is_taken_off_its_lease() -> None:
     row = LeaseRow(key="a", counter=5, owner="w2", checkpoint_owner="w1", checkpoint=at(9))
     table = Table(row)
     table.do(release(row))

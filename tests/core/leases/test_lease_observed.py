@@ -32,7 +32,7 @@ def test_a_free_lease_may_be_taken_at_once() -> None:
     assert may_take(Observed(), replace(ROW, owner=None), 0.0)
 
 
-def test_a_handoff_that_waits_belongs_to_who_still_reads() -> None:
+def test_a_handoff_that_waits_belongs_to_the_worker_that_still_reads() -> None:
     asked = replace(ROW, owner="w2", checkpoint_owner="w1")
     observed = Observed()
     observed.look_at_leases([asked], 100.0)

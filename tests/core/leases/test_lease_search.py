@@ -49,7 +49,7 @@ ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
         "2-workers-a-leader-and-a-fault",
     ],
 )
-def test_no_two_tenures_no_checkpoint_back_nobody_past_the_fence_no_fence_lifted_by_an_older_write(
+def test_no_two_tenures_no_checkpoint_back_none_past_the_fence_no_fence_lifted_by_an_older_write(
     bounds: Bounds, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of one row, whatever crashes, sleeps, or gets no answer; the other rules are in ``FAULTS``."""
@@ -107,7 +107,7 @@ def a_take_that_is_found_made_is_trusted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(machine, "_confirmed", trusting)
 
 
-def nobody_waits_for_the_failover_time(patch: pytest.MonkeyPatch) -> None:
+def no_worker_waits_for_the_failover_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(views, "is_free", lambda lease, workers, failover_s: True)
 
 
@@ -132,7 +132,7 @@ def a_lease_that_was_received_counts_from_now(patch: pytest.MonkeyPatch) -> None
     patch.setattr(machine, "receive", lambda row, me, times, now_s, unmoved_s: real(row, me, times, now_s, now_s))
 
 
-def who_gives_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
+def a_giver_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tenure, "may_deliver", lambda tenure, now_s: tenure.token > 0 and now_s < tenure.fence_s)
 
 
@@ -153,21 +153,21 @@ def a_handoff_that_is_asked_for_is_a_loss(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(machine, "_refused", careless)
 
 
-DELIVERS = "who does not own the lease delivers"
+DELIVERS = "a worker that does not own the lease delivers"
 FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
-    (no_self_fence, "who is past its self-fence delivers"),
+    (no_self_fence, "a worker past its self-fence delivers"),
     (conditions_ignored, DELIVERS),
     (renewals_ask_for_nothing, "the table honours two tenures"),
     (fence_counts_from_the_answer, DELIVERS),
     (a_repeated_write_counts_from_the_last_time, DELIVERS),
     (an_older_write_lifts_the_fence, "lifted by a write that is older"),
     (a_take_that_is_found_made_is_trusted, DELIVERS),
-    (nobody_waits_for_the_failover_time, DELIVERS),
+    (no_worker_waits_for_the_failover_time, DELIVERS),
     (a_quarter_of_the_failover_time_is_waited_for, DELIVERS),
     (the_same_counter_is_ones_own, DELIVERS),
     (a_write_that_was_answered_with_an_error_was_not_made, "a healthy owner lost its lease"),
     (a_lease_that_was_received_counts_from_now, DELIVERS),
-    (who_gives_goes_on_delivering, DELIVERS),
+    (a_giver_goes_on_delivering, DELIVERS),
     (the_token_does_not_grow, "a token does not grow"),
     (the_second_checkpoint_is_an_older_one, "a checkpoint went back"),
     (a_handoff_that_is_asked_for_is_a_loss, "a healthy owner lost its lease"),
@@ -190,7 +190,7 @@ def another_process_of_the_name_is_oneself(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaseRow, "twin_of", lambda row, worker, process: None)
 
 
-def the_same_name_shows_who_wrote(patch: pytest.MonkeyPatch) -> None:
+def the_same_name_shows_the_writer(patch: pytest.MonkeyPatch) -> None:
     def careless(write: Any, row: Any) -> bool:
         changes = {name: value for name, value in write.changes if name != PROCESS}
         return row is not None and all(row.attributes().get(name) == value for name, value in changes.items())
@@ -200,8 +200,8 @@ def the_same_name_shows_who_wrote(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
-    [(another_process_of_the_name_is_oneself, DELIVERS), (the_same_name_shows_who_wrote, DELIVERS)],
-    ids=["another_process_of_the_name_is_oneself", "the_same_name_shows_who_wrote"],
+    [(another_process_of_the_name_is_oneself, DELIVERS), (the_same_name_shows_the_writer, DELIVERS)],
+    ids=["another_process_of_the_name_is_oneself", "the_same_name_shows_the_writer"],
 )
 def test_a_rule_of_one_name_that_is_taken_away_is_missed(
     monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None], message: str

@@ -233,7 +233,7 @@ def test_the_throughput_goes_with_the_next_renewal() -> None:
 # --- the fence ------------------------------------------------------------------------------------
 
 
-def test_an_owner_without_confirmations_stops_before_anybody_may_take_the_lease() -> None:
+def test_an_owner_without_confirmations_stops_before_another_may_take_the_lease() -> None:
     driver = held()
     driver.tell(Tick(), after_s=TIMES.renew_interval_s)
     fence_s = 100.0 + F - TIMES.margin_s
@@ -251,7 +251,7 @@ def test_a_fallen_fence_is_lifted_by_a_later_write_only() -> None:
     assert not driver.tenure.may_deliver(driver.now_s)
     assert driver.answer() == [Lifted()]
     assert driver.tenure.may_deliver(driver.now_s)
-    assert driver.tenure.token == 4, "nobody had it meanwhile: it is the same tenure"
+    assert driver.tenure.token == 4, "no worker had it meanwhile: it is the same tenure"
 
 
 def test_a_fence_that_fell_while_the_process_slept_falls_before_the_answer_counts() -> None:
@@ -432,7 +432,7 @@ def test_a_row_that_is_deleted_twice_counts_from_the_first_time_that_it_was_rest
     assert driver.tenure.lease_s == restored_s
 
 
-def test_what_was_made_in_its_place_and_nobody_has_is_written_over() -> None:
+def test_what_was_made_in_its_place_and_no_worker_has_is_written_over() -> None:
     driver = held()
     before = driver.row
     driver.cell.row = LeaseRow(key="a", checkpoint=Checkpoint.LATEST)

@@ -45,7 +45,7 @@ def search(*, parent: int, child: int, faults: int = 0, ends: int = 0, **rules: 
         "a crash or an unknown outcome",
     ],
 )
-def test_no_two_tenures_no_checkpoint_back_nobody_past_the_fence_no_early_child(
+def test_no_two_tenures_no_checkpoint_back_none_past_the_fence_no_early_child(
     bounds: dict[str, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of a parent and its child, with two workers; nor is a fence lifted by an older write."""
@@ -64,16 +64,16 @@ def conditions_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writes, "_as_seen", lambda row: ())
 
 
-def nobody_waits_for_the_failover_time(patch: pytest.MonkeyPatch) -> None:
+def no_worker_waits_for_the_failover_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(views, "is_free", lambda lease, workers, failover_s: True)
 
 
-@pytest.mark.parametrize("spoil", [no_self_fence, conditions_ignored, nobody_waits_for_the_failover_time])
+@pytest.mark.parametrize("spoil", [no_self_fence, conditions_ignored, no_worker_waits_for_the_failover_time])
 def test_a_rule_of_leases_that_is_taken_away_is_missed(
     monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     spoil(monkeypatch)
-    with pytest.raises(BrokenRuleError, match=r"who does not own the lease delivers|past its self-fence"):
+    with pytest.raises(BrokenRuleError, match=r"a worker that does not own the lease delivers|past its self-fence"):
         search(parent=2, child=1).run()
 
 

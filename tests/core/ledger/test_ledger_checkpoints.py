@@ -136,7 +136,7 @@ def test_one_that_is_abandoned_lets_the_others_go_on():
     assert checkpoints.riding(at(5)) is None
 
 
-def test_answers_that_nobody_waits_for_change_nothing():
+def test_answers_that_no_caller_waits_for_change_nothing():
     checkpoints = fresh(Riding())
     for answer in (checkpoints.prepared, checkpoints.abandon):
         answer()

@@ -164,7 +164,7 @@ def test_what_is_put_off_comes_again_and_may_be_settled_meanwhile():
     assert kept.ledger.remaining(again) == []
 
 
-def test_whoever_lost_a_record_to_a_later_delivery_can_still_settle_it_but_not_put_it_off():
+def test_a_delivery_that_lost_a_record_to_a_later_one_can_still_settle_it_but_not_put_it_off():
     kept = Kept()
     kept.admit(recs(1, 2))
     first = kept.deliver()
@@ -236,7 +236,7 @@ def test_a_dependency_that_is_down_halves_nothing_and_gives_the_shard_up_in_the_
     given_up = ShardGivenUp("orders", "shardId-000000000000", "GiveUp", "failed: ConnectionRefusedError", 120.0)
     assert kept.of(ShardGivenUp) == [given_up]
     assert kept.nothing()
-    assert kept.ledger.drained, "nobody works on them any more: nothing is to be waited for"
+    assert kept.ledger.drained, "no handler works on them any more: nothing is to be waited for"
     assert kept.ledger.safe == Checkpoint.TRIM_HORIZON
 
 
@@ -326,7 +326,7 @@ def test_a_dead_letter_whose_record_was_settled_after_all_is_not_written():
     assert letter.position == Position(1)
 
 
-def test_who_leaves_a_batch_settles_the_rest_and_not_what_was_put_off_or_given_up():
+def test_a_program_that_leaves_a_batch_settles_the_rest_and_not_what_was_put_off_or_given_up():
     kept = Kept()
     kept.admit(recs(1, 4))
     delivery = kept.deliver()
@@ -487,7 +487,7 @@ def test_records_of_one_delivery_that_are_settled_in_time_are_not_told():
     assert kept.ledger.next_at_s() == float("inf")
 
 
-def test_one_that_is_told_again_and_again_hides_nobody():
+def test_one_that_is_told_again_and_again_hides_no_other():
     kept = Kept(settle_deadline_s=30.0)
     kept.admit(recs(1, 2))
     assert kept.ledger.out_since_s is None

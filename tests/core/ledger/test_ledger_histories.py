@@ -324,12 +324,12 @@ class Histories(RuleBasedStateMachine):
         assert self.ledger.unsettled() == [entry.position for entry in left if entry.state != NEW]
 
     def teardown(self) -> None:
-        """Nothing is stuck: whoever goes on and settles reaches the end."""
+        """Nothing is stuck: a program that goes on and settles reaches the end."""
         if not hasattr(self, "kept"):
             return
         self.ledger.take_back(self.kept.now_s)
         letters = self.letters
-        if self.ledger.ending is not None:  # whoever hands it over waits for nobody but those who write letters
+        if self.ledger.ending is not None:  # its handover waits only for letters
             assert self.ledger.drained == all(entry.state != BURYING for entry in self.entries)
             return
         for _ in range(10 * len(self.entries) + 10):

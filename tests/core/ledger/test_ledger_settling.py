@@ -202,7 +202,7 @@ def test_pages_let_go_what_is_settled_and_keep_the_positions(count, seed, subs):
         assert page_bytes < 8 * 4 * len(open_places) or page_bytes == 8 * len(open_places)
 
 
-def test_who_waits_for_records_while_all_are_out_is_told():
+def test_a_program_that_waits_for_records_while_all_are_out_is_told():
     kept = Kept(records_max=4, full_after_s=5.0)
     kept.admit(recs(1, 4))
     delivery = kept.deliver()
@@ -265,7 +265,7 @@ def test_the_newest_settlement_wins_where_it_is_told_to_and_says_what_was_skippe
         LedgerSettings(latest_wins=True, order=ByKey())
 
 
-def test_who_settles_only_the_last_of_ten_is_told_the_other_nine_and_the_call():
+def test_a_program_that_settles_only_the_last_of_ten_is_told_the_other_nine_and_the_call():
     kept = Kept()
     kept.admit(recs(1, 100))
     delivery = kept.deliver()
