@@ -50,10 +50,10 @@ def _watch(cluster: Cluster, job: Path, report: Path, lines: TextIO) -> int:
     while True:
         for line in lines:
             print(line, end="", flush=True)
-        who = _who(cluster, driver)
-        if who != shown:
-            print(who, file=sys.stderr, flush=True)
-            shown = who
+        processes = _processes(cluster, driver)
+        if processes != shown:
+            print(processes, file=sys.stderr, flush=True)
+            shown = processes
         for number, worker in enumerate(cluster.workers):
             if worker.process.poll() is not None:
                 cluster.start_worker(number)
@@ -69,7 +69,7 @@ def _watch(cluster: Cluster, job: Path, report: Path, lines: TextIO) -> int:
         time.sleep(POLL_S)
 
 
-def _who(cluster: Cluster, driver: Node) -> str:
+def _processes(cluster: Cluster, driver: Node) -> str:
     workers = ", ".join(str(worker.pid) for worker in cluster.workers)
     executors = ", ".join(map(str, cluster.executors()))
     return f"driver {driver.pid}; workers {workers}; executors {executors or 'none'}"

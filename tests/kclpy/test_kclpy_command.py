@@ -183,7 +183,7 @@ async def test_processors_end_with_a_worker_that_is_killed(
 
 
 def alive(pid: int) -> bool:
-    """False also for one that nobody has waited for yet."""
+    """False also for one that its parent has not waited for yet."""
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1]
     except FileNotFoundError:

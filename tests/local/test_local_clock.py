@@ -48,7 +48,7 @@ def test_it_can_stand_still() -> None:
     assert clock.now() == 5.5
 
 
-def test_it_does_not_go_back_and_tells_who_listens() -> None:
+def test_it_does_not_go_back_and_tells_those_that_listen() -> None:
     moves = []
     clock = VirtualClock(5.0, running=False)
     clock.on_advance(moves.append)

@@ -87,7 +87,7 @@ def test_a_subscription_runs_beside_calls(local: LocalKinesis, wire: Wire2) -> N
 
 
 @BOTH
-def test_http_1_is_spoken_to_who_speaks_it(local: LocalKinesis) -> None:
+def test_http_1_is_spoken_to_a_client_that_speaks_it(local: LocalKinesis) -> None:
     port = int(local.endpoint_url.rpartition(":")[2])
     with Wire(port) as wire:
         if local.ca_file is not None:

@@ -317,7 +317,7 @@ def test_streams_over_the_announced_number_are_refused(release: threading.Event)
         assert [wire.reply(stream).body for stream in streams[:2]] == [b"held", b"held"]
 
 
-def test_who_takes_back_one_request_after_the_other_is_refused_while_they_are_worked_on(
+def test_a_client_that_takes_back_one_request_after_the_other_is_refused_while_they_are_worked_on(
     release: threading.Event,
 ) -> None:
     with wired(holding(release), streams_max=2) as (wire, served):
@@ -402,7 +402,9 @@ def test_a_torn_connection_takes_all_its_streams_along(kind: bytes, release: thr
 
 
 @pytest.mark.parametrize("kind", [b"leave", b"leave_stream"])
-def test_who_is_told_to_leave_gets_his_answers_and_no_further_stream(kind: bytes, release: threading.Event) -> None:
+def test_a_client_that_is_told_to_leave_gets_its_answers_and_no_further_stream(
+    kind: bytes, release: threading.Event
+) -> None:
     with wired(holding(release)) as (wire, _):
         waiting = ask(wire, b"held")
         last = ask(wire, kind)
@@ -509,7 +511,7 @@ def test_data_after_the_end_is_an_error_of_its_stream_alone() -> None:
         assert GOODBYE not in types
 
 
-def test_who_speaks_something_else_is_disconnected() -> None:
+def test_a_client_that_speaks_something_else_is_disconnected() -> None:
     with serving(echo, Http2Connection) as (port, _), socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as bad:
         bad.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         assert frame_types(read_all(bad)) == [SETTINGS, WINDOW]

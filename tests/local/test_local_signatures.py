@@ -57,7 +57,9 @@ def test_botocores_signature_holds(strict: LocalKinesis) -> None:
         ({"region": "us-east-1"}, "InvalidSignatureException", "valid region, not 'us-east-1'"),
     ],
 )
-def test_who_is_not_known_is_refused(strict: LocalKinesis, wrong: dict[str, str], code: str, text: str) -> None:
+def test_a_caller_that_is_not_known_is_refused(
+    strict: LocalKinesis, wrong: dict[str, str], code: str, text: str
+) -> None:
     stranger = client(strict, **wrong)
     with pytest.raises(ClientError, match=text) as caught:
         stranger.list_streams()

@@ -45,7 +45,7 @@ def test_strict_clients_trust_it_by_any_name_of_this_machine(host: str) -> None:
             assert response.status == 200
 
 
-def test_who_does_not_trust_it_is_not_served() -> None:
+def test_a_client_that_does_not_trust_it_is_not_served() -> None:
     with LocalKinesis(tls=True) as local:
         client = client_of(local.endpoint_url)
         with pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED"):

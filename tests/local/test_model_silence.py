@@ -74,7 +74,7 @@ def test_an_iterator_begins_to_cross_at_its_own_time(world: World, kind: str) ->
     assert [round(behind / HOUR / 1000) for _, behind in pages] == [*range(2 - began, -1, -1)]
 
 
-def test_the_latest_and_a_reader_who_keeps_up_are_at_the_tip(world: World) -> None:
+def test_the_latest_and_a_reader_that_keeps_up_are_at_the_tip(world: World) -> None:
     world.put(b"x")
     world.advance(10 * HOUR)
     iterator = world.iterator("LATEST")

@@ -112,7 +112,7 @@ async def test_cancellation_at_every_await_of_put_many(local: LocalKinesis, late
 
 @LATE
 async def test_cancellation_at_every_await_of_settled(local: LocalKinesis, late: bool) -> None:
-    """Whoever waits for outcomes takes nothing back by going away."""
+    """A caller that waits for outcomes takes nothing back by going away."""
     scene = Scene(local, pacing=False)
 
     async def make() -> Case:

@@ -75,7 +75,7 @@ async def test_credentials_that_expire_under_load(
 
 
 async def test_credentials_that_are_renewed_in_time(strict: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The request is signed again at once: nobody notices."""
+    """The request is signed again at once: the caller notices nothing."""
     heard = Heard()
     numbers = iter(range(1_000_000))
     wire = wire_of(strict, credentials=None)

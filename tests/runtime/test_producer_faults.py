@@ -97,7 +97,7 @@ LOST = {
 @BOTH
 @pytest.mark.parametrize("fault", LOST.values(), ids=LOST.keys())
 async def test_lost_reply_is_marked(local: LocalKinesis, aggregation: bool, fault: Fault) -> None:
-    """Nobody knows whether it was written: it is put again, and each record that may be there twice says so."""
+    """Nothing tells whether it was written: it is put again, and each record that may be there twice says so."""
     heard = Heard()
     options = quick(aggregation=aggregation)
     records = numbered(range(100))
@@ -168,7 +168,7 @@ async def test_a_request_that_never_gets_an_answer(local: LocalKinesis, aggregat
     assert (await read_all(local)).counts() == {b"before": 1, b"data": 1}
 
 
-async def test_a_request_without_an_answer_holds_up_nobody_else(local: LocalKinesis) -> None:
+async def test_a_request_without_an_answer_holds_up_no_other(local: LocalKinesis) -> None:
     options = quick(request_timeout_s=60, linger_s=0)
     producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=options)
     await producer.start()

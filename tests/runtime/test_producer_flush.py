@@ -232,7 +232,7 @@ class SlowSink(MemorySink):
 
 @contextlib.asynccontextmanager
 async def turns_counted() -> AsyncIterator[list[None]]:
-    """As long as there are turns of the loop that somebody else gets, it grows."""
+    """It grows as long as the loop has turns for other tasks."""
     turns = list[None]()
 
     async def count() -> None:

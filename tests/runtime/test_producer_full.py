@@ -148,7 +148,7 @@ def test_waiting_for_room_ends_with_the_timeout(local: LocalKinesis) -> None:
         assert (counts.user_records_accepted, counts.buffer_bytes) == (FITTING, 0)
 
 
-async def test_close_wakes_who_waits_for_room(local: LocalKinesis) -> None:
+async def test_close_wakes_callers_that_wait_for_room(local: LocalKinesis) -> None:
     fault = stall(local)
     producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL))
     await producer.start()
@@ -166,7 +166,7 @@ async def test_close_wakes_who_waits_for_room(local: LocalKinesis) -> None:
     assert len((await read_all(local)).records) == FITTING
 
 
-def test_close_wakes_who_waits_for_room_in_threads(local: LocalKinesis) -> None:
+def test_close_wakes_callers_that_wait_for_room_in_threads(local: LocalKinesis) -> None:
     fault = stall(local)
     producer = SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL))
     producer.start()
@@ -186,7 +186,7 @@ def test_close_wakes_who_waits_for_room_in_threads(local: LocalKinesis) -> None:
 
 
 async def test_a_large_record_is_not_overtaken_for_ever(local: LocalKinesis) -> None:
-    """Who asked first for room gets it first: small records that come later wait behind a large one."""
+    """The caller that asked first for room gets it first: small records that come later wait behind a large one."""
     fault = stall(local)
     async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL)) as producer:
         fill(producer)
@@ -207,8 +207,8 @@ async def test_a_large_record_is_not_overtaken_for_ever(local: LocalKinesis) -> 
     assert order == ["large", *(f"small {number}" for number in range(5))]
 
 
-async def test_who_goes_away_lets_the_next_one_in(local: LocalKinesis) -> None:
-    """A large record that waits no longer stands in nobody's way, though nothing became free."""
+async def test_a_caller_that_goes_away_lets_the_next_one_in(local: LocalKinesis) -> None:
+    """A large record that waits no longer stands in no other's way, though nothing became free."""
     stall(local)
     producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL))
     for number in range(FITTING - 5):

@@ -30,7 +30,7 @@ def test_after_a_fork_it_raises_in_place_of_hanging(local: LocalKinesis) -> None
     told = dict(line.split(": ", 1) for line in ran.stdout.splitlines())
     for name in ("put_nowait", "put", "put_many", "flush", "metrics"):
         assert told.pop(name).startswith("ProducerClosedError orders: the producer was made before"), name
-    result = told.pop("result")  # known already, or nobody here will tell
+    result = told.pop("result")  # known already, or nothing here will tell
     assert result == "returned" or result.startswith("ProducerClosedError")
     assert told == {"close": "returned", "not used before": "returned", "parent": "closed"}
     assert "lost" not in ran.stderr

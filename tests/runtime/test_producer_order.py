@@ -145,7 +145,7 @@ async def test_order_through_a_split_and_a_merge(local: LocalKinesis, aggregatio
         assert set(content.counts().values()) == {1}
 
 
-async def test_without_order_a_refusal_holds_nobody_up(local: LocalKinesis) -> None:
+async def test_without_order_a_refusal_holds_up_no_other_record(local: LocalKinesis) -> None:
     """The promise is per key and costs something: without the option a later record passes one that is refused."""
     fault = local.faults.add(Fault(how="partial", operation="PutRecords", shard="shardId-000000000000", count=1))
     quarter = (HASH_KEY_MAX + 1) // 4

@@ -1,4 +1,4 @@
-"""A producer that cannot put says so at its start, and to whoever puts without one."""
+"""A producer that cannot put says so at its start, and to a caller that puts without one."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_stream_without_a_name() -> None:
 
 @pytest.mark.parametrize("aggregation", [False, True])
 async def test_no_permission_to_list_the_shards(local: LocalKinesis, aggregation: bool) -> None:
-    """It may be allowed to put all the same: without aggregates, as nobody knows where they would land."""
+    """It may be allowed to put all the same: without aggregates, as nothing tells where they would land."""
     heard = Heard()
     for operation in ("ListShards", "DescribeStreamSummary"):
         local.faults.add(Fault(how="access_denied", operation=operation))
@@ -293,7 +293,7 @@ async def test_an_endpoint_that_does_not_know_the_summary(local: LocalKinesis) -
 
 
 class FaultySink:
-    """What somebody else wrote: its errors are not ours."""
+    """A sink of another program: its errors are not ours."""
 
     stream = "elsewhere"
 
@@ -352,7 +352,7 @@ class ForgetfulSink(FaultySink):
 
 @pytest.mark.parametrize("aggregation", [False, True])
 async def test_a_sink_that_answers_for_too_few(aggregation: bool) -> None:
-    """Nobody knows what became of the others: they are put again until their time-to-live has passed."""
+    """Nothing tells what became of the others: they are put again until their time-to-live has passed."""
     sink = ForgetfulSink()
     options = quick(record_time_to_live_s=0.2, aggregation=aggregation)
     async with Producer[OutRecord](sink, options=options) as producer:

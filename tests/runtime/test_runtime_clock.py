@@ -35,7 +35,7 @@ async def test_a_clock_jumps_by_what_was_slept_and_never_goes_back() -> None:
     assert SteadyClock(loop)() <= loop.time(), "this machine has not slept since"
 
 
-async def test_an_owner_who_wakes_after_his_failover_time_delivers_nothing() -> None:
+async def test_an_owner_that_wakes_after_its_failover_time_delivers_nothing() -> None:
     table, sleep = MemoryLeaseTable(), Sleep()
     row = LeaseRow(key="a")
     assert await table.create(row) == Done(row)

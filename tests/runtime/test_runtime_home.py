@@ -112,7 +112,7 @@ async def test_events_that_wait_for_a_users_loop_that_is_blocked_are_bounded(
     assert heard[-1] == threading.get_ident()
 
 
-async def test_who_holds_the_lock_sees_nothing_change(apart: Apart) -> None:
+async def test_a_thread_that_holds_the_lock_sees_nothing_change(apart: Apart) -> None:
     steps, go = list[int](), threading.Event()
 
     async def steps_on() -> None:
@@ -133,7 +133,7 @@ async def test_who_holds_the_lock_sees_nothing_change(apart: Apart) -> None:
     await running
 
 
-async def test_after_the_close_nothing_runs_there_and_who_asks_has_it_done_here() -> None:
+async def test_after_the_close_nothing_runs_there_and_a_caller_that_asks_has_it_done_here() -> None:
     closed = Apart("tests-home")
     await closed.close()
     closed.soon(lambda: pytest.fail("it is closed"))

@@ -103,7 +103,7 @@ def test_many_threads_put_at_once(local: LocalKinesis, aggregation: bool, ordere
 
 
 def test_threads_that_wait_for_room_while_others_withdraw(local: LocalKinesis) -> None:
-    """Room that was taken back goes to who waits, exactly."""
+    """Room that was taken back goes to the callers that wait, exactly."""
     fault = local.faults.add(Fault(how="throttle", operation="ListShards"))
     producer = SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL))
     handles = []

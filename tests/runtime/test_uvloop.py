@@ -100,7 +100,7 @@ def test_the_client_over_tls(more: dict[str, Any]) -> None:
 def test_an_address_that_swallows_packets_holds_up_no_other(
     local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one is tried as well, and who loses the race is closed."""
+    """The next one is tried as well, and the connection that loses the race is closed."""
     asked: list[Any] = []
 
     async def race() -> tuple[str, int]:

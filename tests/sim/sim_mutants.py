@@ -52,7 +52,7 @@ def a_fence_of_thrice_the_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tenure, "fence_s", property(lambda tenure: tenure.base_s + 3 * tenure.times.failover_s))
 
 
-def who_sleeps_does_not_count_it(patch: pytest.MonkeyPatch) -> None:
+def a_worker_that_sleeps_does_not_count_it(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker, "SteadyClock", lambda loop: loop.time)
 
 
@@ -151,7 +151,7 @@ def drains_are_not_awaited(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShardReader, "drain", drained)
 
 
-def who_gives_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
+def a_worker_that_gives_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
     real = Ledger.deliver
 
     def deliver(self: Any, now_s: float, records_max: int = 10_000) -> Any:
@@ -223,7 +223,7 @@ def what_was_prepared_and_done_is_abandoned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(two_phase, "PendingChoice", abandon)
 
 
-def who_gives_up_takes_it_again(patch: pytest.MonkeyPatch) -> None:
+def a_worker_that_gives_up_takes_it_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Presence, "avoid", lambda self, key, cool_down_s: None)
 
 
@@ -258,7 +258,7 @@ def an_owner_that_renews_is_taken_for_one_that_let_go(patch: pytest.MonkeyPatch)
     patch.setattr(views, "ABANDONED_FAILOVERS", 0.3)
 
 
-def only_who_asks_at_this_moment_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+def only_a_caller_that_asks_at_this_moment_is_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Asking, "__bool__", lambda asking: False)
 
 
@@ -445,7 +445,7 @@ def reshards_before_outages(plan: FaultPlan) -> bool:
 MUTANTS = [
     (no_self_fence, TWO_READERS, cut_off),
     (a_fence_of_thrice_the_time, TWO_READERS, cut_off),
-    (who_sleeps_does_not_count_it, TWO_READERS, sleeping),
+    (a_worker_that_sleeps_does_not_count_it, TWO_READERS, sleeping),
     (counters_ignored, TWO_READERS | {"a checkpoint goes back"}, any_plan),
     (parents_not_awaited, {"an early child"}, any_plan),
     (children_without_a_lease, {"an end before the children have leases"}, reshards_in_noise),
@@ -460,7 +460,7 @@ MUTANTS = [
     (stale_reads_are_trusted, TWO_READERS, stale),
     (the_token_does_not_grow, {"a token that does not grow"}, any_plan),
     (drains_are_not_awaited, AGAIN, calm_moves),
-    (who_gives_goes_on_delivering, TWO_READERS | AGAIN, calm_moves),
+    (a_worker_that_gives_goes_on_delivering, TWO_READERS | AGAIN, calm_moves),
     (what_was_read_ahead_is_all_delivered, {"settled before", "a worker ends"}, moves),
     (letters_count_before_they_are_written, {"settled before its letter"}, bad_records),
     (letters_that_were_not_written_count, {"settled before its letter"}, letters_get_lost),
@@ -471,13 +471,13 @@ MUTANTS = [
     (one_part_settles_its_record, AHEAD, split),
     (parts_are_left_at_a_handover, AGAIN, split_and_moved),
     (what_was_prepared_and_done_is_abandoned, {"put out twice"}, two_phases),
-    (who_gives_up_takes_it_again, {"a shard comes back in its cool-down"}, given_up),
+    (a_worker_that_gives_up_takes_it_again, {"a shard comes back in its cool-down"}, given_up),
     (streams_share_their_leases, STUCK | {"a worker ends"}, several_streams),
     (what_was_trimmed_counts_as_silence, {"a loss that is not told"}, outages),
     (a_trimmed_shard_is_an_error, {"a worker ends"}, reshards_before_outages),
     (the_last_write_of_a_tenure_stores_nothing, AGAIN | {"settled and not stored"}, calm_moves),
     (an_owner_that_renews_is_taken_for_one_that_let_go, TWO_READERS, any_plan),
-    (only_who_asks_at_this_moment_is_waited_for, AGAIN, split_and_moved),
+    (only_a_caller_that_asks_at_this_moment_is_waited_for, AGAIN, split_and_moved),
     (what_failed_of_a_key_comes_behind_what_is_new, OUT_OF_ORDER, by_key),
     (an_aggregate_is_settled_by_one_of_its_records, AHEAD, aggregates),
     (the_last_record_of_a_page_settles_it, AHEAD, side_by_side),

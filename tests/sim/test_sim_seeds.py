@@ -193,7 +193,7 @@ def test_settling_through_the_last_record_counts() -> None:
 
 
 def test_a_worker_that_comes_after_the_faults_is_not_slow() -> None:
-    """Else it would have no time for all that came while nobody was there, which is no fault of the consumer."""
+    """Else it would have no time for all that came while no worker was there, which is no fault of the consumer."""
     plan = FaultPlan(
         workers=1, shards=1, duration_s=50.0, records_per_s=20.0, handle_s=0.5, faults=(Leave(at_s=5.0, worker=0),),
         settings={"failover_s": 5.0, "batch_records_max": 3},

@@ -63,7 +63,7 @@ def load(spark: SparkSession, stream: Stream, **options: str) -> None:
     spark.read.format("penstock").options(**given).load().collect()
 
 
-# --- where and who --------------------------------------------------------------------------------
+# --- which stream, by which role --------------------------------------------------------------------------------
 
 
 def test_a_stream_that_does_not_exist(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_new_directory_goes_on_where_the_last_one_was_committed(query: Query) 
     query.stream.settle()
     query.stream.put(10)
     first = query.start(maxRecordsPerTrigger="20").batch()
-    query.batch()  # the second one is not committed: nobody asks what comes after it
+    query.batch()  # the second one is not committed: no batch comes after it
     query.until_mirrored()
     query.stop()
     rows = query.rows()
@@ -131,7 +131,7 @@ def test_a_killed_query_costs_nothing_that_was_mirrored(query: Query) -> None:
     query.stream.put(50)
     got = query.start().read(50)
     query.until_mirrored()
-    query.driver = None  # nobody closes it
+    query.driver = None  # it is not closed
     query.stream.put(20)
     everything(query, got, query.start().read(20))
 
@@ -241,7 +241,7 @@ def test_reshards_have_rows_and_trimmed_shards_have_none(query: Query) -> None:
     query.stream.settle(13 * HOUR_S)
     query.stop()
     query.stream.put(5)
-    query.start(query.end)  # who looks at the stream anew finds the shard gone
+    query.start(query.end)  # a query that looks at the stream anew finds the shard gone
     got += query.read(5)
     query.until_mirrored()
     query.stop()
@@ -477,7 +477,7 @@ def test_a_table_of_several_streams_is_refused(query: Query) -> None:
 
 
 def test_a_lease_that_cannot_be_read_is_no_lease_that_is_not_there(query: Query) -> None:
-    """Else its shard would begin as if nobody had read it."""
+    """Else its shard would begin as if it had never been read."""
 
     async def spoil() -> None:
         table = query.table()

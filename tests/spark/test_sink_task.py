@@ -172,7 +172,7 @@ def test_rows_of_one_position_far_apart_in_a_task_are_found(stream: Stream, apar
 
 
 def test_stamps_by_key(stream: Stream) -> None:
-    """A key that comes twice is written twice: it is the reader who takes it for a repeat."""
+    """A key that comes twice is written twice: it is the reader that takes it for a repeat."""
     write(stream, numbered(3) | {"order_id": [7, 8, 7]}, stamps="order_id")
     opened = [open_sealed(data) for _, _, data in read_all(stream)]
     assert sorted(one.stamp.key for one in opened if one and one.stamp.key is not None) == ["7", "7", "8"]

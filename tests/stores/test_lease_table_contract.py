@@ -137,7 +137,7 @@ async def test_a_write_changes_what_it_says_and_nothing_else(
     assert await table.get("b") == bystander
     again = await table.write(write)
     if isinstance(again, Refused):
-        assert resolve(write, again.row) == Done(after), "who asks again cannot tell that it was done"
+        assert resolve(write, again.row) == Done(after), "a worker that asks again cannot tell that it was done"
     else:
         assert again == Done(after), "only what moves no counter may be done twice"
 
@@ -163,7 +163,7 @@ async def test_an_owners_write_is_refused_if_anything_of_the_ownership_moved(
     assert await table.get("a") == now
 
 
-async def test_a_write_to_a_free_lease_is_refused_once_somebody_owns_it(table: LeaseTable) -> None:
+async def test_a_write_to_a_free_lease_is_refused_once_a_worker_owns_it(table: LeaseTable) -> None:
     seen = LeaseRow(key="a", counter=3)
     now = await made(table, replace(seen, owner="w1"))
     assert await table.write(writes.take(seen, "w2")) == Refused(now)
@@ -222,7 +222,7 @@ async def test_of_32_creators_one_wins(table: LeaseTable, again: Callable[[], Le
 async def test_32_workers_that_take_from_each_other_lose_no_write(
     table: LeaseTable, again: Callable[[], LeaseTable]
 ) -> None:
-    """Each tries until it has had the lease once: so the counter tells how often somebody had it, and tokens differ."""
+    """Each tries until it has had the lease once: so the counter tells how often it was held, and tokens differ."""
     await made(table, LeaseRow(key="a"))
     tables = [again() for _ in range(4)]
 
@@ -302,7 +302,7 @@ async def test_only_a_table_that_kcl_workers_can_reach_says_so(table: LeaseTable
 async def test_what_the_kcl_wants_besides_of_a_table_that_it_can_reach(table: LeaseTable) -> None:
     if not isinstance(table, SharedWithKcl):
         return
-    assert await table.coordination() is None, "tables that nobody has made"
+    assert await table.coordination() is None, "tables that are not there"
     shown = metrics_row(Place.LEASE_TABLE, "w1", 1_000_000.5, (12.5, 99.0))
     assert await table.show_metrics(Place.LEASE_TABLE, shown) == Done(None)
     again = metrics_row(Place.LEASE_TABLE, "w1", 1_000_030.5)

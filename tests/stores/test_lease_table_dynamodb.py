@@ -189,7 +189,7 @@ async def test_workers_that_start_together_make_one_table(
 async def test_workers_that_start_together_make_one_table_of_amazons_own(
     dynamodb_local: str, name: str, there: bool
 ) -> None:
-    """There an index takes its time, and whoever asks for a second one meanwhile is refused."""
+    """There an index takes its time, and a worker that asks for a second one meanwhile is refused."""
     settings = WireSettings(endpoint_url=dynamodb_local, region="us-east-1", credentials=CREDENTIALS)
     plain_table = DynamoLeaseTable(name, settings)
     client = boto3.client("dynamodb", endpoint_url=dynamodb_local, region_name="us-east-1")
@@ -275,7 +275,7 @@ async def test_a_real_table_of_the_kcl_is_read_and_its_other_rows_are_left_alone
         assert after[key] == expected
 
 
-async def test_attributes_that_nobody_knows_survive_every_write(
+async def test_attributes_that_are_not_known_survive_every_write(
     table: DynamoLeaseTable, client: Any, name: str
 ) -> None:
     more = {"costCentre": {"S": "x"}, "history": {"L": [{"M": {"at": {"N": "1.5"}}}]}, "live": {"BOOL": True}}
@@ -364,7 +364,7 @@ async def test_an_answer_that_does_not_come_is_not_waited_for(
     bystander = replace(ROW, key="b")
     await table.create(bystander)
     assert await hasty.write(writes.renew(ROW)) == Unknown("no answer within 0.2 s")
-    assert await hasty.get("b") == bystander, "the answer that came late is nobody's"
+    assert await hasty.get("b") == bystander, "the answer that came late is no other call's"
 
 
 async def test_a_refusal_whose_row_cannot_be_read_tells_nothing(

@@ -37,7 +37,7 @@ async def table(postgres: dict[str, Any]) -> AsyncIterator[PostgresLeaseTable]:
 
 @pytest.fixture
 async def other(postgres: dict[str, Any]) -> AsyncIterator[Any]:
-    """Another connection, that of a person who looks after the server."""
+    """Another connection, as an administrator of the server has it."""
     connection = await asyncpg.connect(**postgres)
     yield connection
     await connection.close()
@@ -103,7 +103,9 @@ async def test_a_server_that_falls_silent_is_not_waited_for(
     await hasty.close()
 
 
-async def test_who_waits_for_a_rows_lock_looks_at_its_condition_again(table: PostgresLeaseTable, other: Any) -> None:
+async def test_a_write_that_waits_for_a_rows_lock_looks_at_its_condition_again(
+    table: PostgresLeaseTable, other: Any
+) -> None:
     await table.create(ROW)
     async with other.transaction():
         await other.execute(f'UPDATE "{table.name}" SET lease_counter = 4, lease_owner = $1', "w2")

@@ -51,7 +51,7 @@ async def test_a_file_that_another_process_has_locked_leaves_the_outcome_unknown
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     assert await table.write(writes.renew(ROW)) == Unknown("SQLITE_BUSY")
-    assert await table.get("a") == ROW, "reading waits for nobody"
+    assert await table.get("a") == ROW, "reading waits for no lock"
     other.execute("COMMIT")
     other.close()
     assert isinstance(await table.write(writes.renew(ROW)), Done)

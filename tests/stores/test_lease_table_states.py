@@ -1,4 +1,4 @@
-"""Tables of DynamoDB that are not there yet, or no more, or not for everybody: waited for, made, or said so."""
+"""Tables of DynamoDB that are not there yet, or no more, or not for every program: waited for, made, or said so."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ FIRST = st.sampled_from([full_row("a"), LeaseRow(key="a"), LeaseRow(key="a", own
 
 
 def write_of(seen: LeaseRow, step: tuple[str, str, int, int, bytes | None]) -> Write:
-    """A write as somebody makes it who saw this row."""
+    """A write as a worker makes it that saw this row."""
     what, name, number, sub, state = step
     to = max(at(number, sub), seen.checkpoint)
     match what:

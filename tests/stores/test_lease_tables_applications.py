@@ -65,7 +65,7 @@ async def test_a_workers_id_is_each_applications_own(two: list[LeaseTable]) -> N
 
 
 @pytest.mark.parametrize("opener", OF_SEVERAL, indirect=True)
-async def test_an_object_is_of_whom_it_is_given_to_first(table: LeaseTable) -> None:
+async def test_an_object_is_of_the_application_that_it_is_given_to_first(table: LeaseTable) -> None:
     assert isinstance(table, ForApplications)
     assert table.of("billing") is table
     await made(table, LeaseRow(key="a"))

@@ -136,7 +136,7 @@ async def test_workers_that_open_it_together_add_what_it_lacks(database: Databas
     assert done(await tables[6].write(writes.renew(old))).counter == 6
 
 
-async def test_who_still_reads_it_with_the_earlier_version_goes_on(database: Database) -> None:
+async def test_a_worker_that_still_reads_it_with_the_earlier_version_goes_on(database: Database) -> None:
     """Its statements name their columns, or read whatever there is."""
     asking = f"SELECT * FROM \"{NAME}\" WHERE lease_key = 'a'"
     changing = f"UPDATE \"{NAME}\" SET lease_counter = lease_counter + 1 WHERE lease_key = 'a' RETURNING *"
@@ -218,7 +218,7 @@ async def test_a_table_of_something_else_is_refused_and_not_changed(database: Da
 
 
 @pytest.mark.xdist_group("stores")
-async def test_who_may_not_add_a_column_says_what_is_missing(postgres: dict[str, Any]) -> None:
+async def test_a_role_that_may_not_add_a_column_says_what_is_missing(postgres: dict[str, Any]) -> None:
     role = f"r{uuid.uuid4().hex[:8]}"
     async with _postgres(postgres) as database:
         for text in older(NAME, "BIGINT", "DOUBLE PRECISION", "BYTEA"):

@@ -56,7 +56,7 @@ def when_there_are_rows(rows):
     return rows.select("value.order_id")
 
 def forget(batch, batch_id):
-    """As somebody who deletes the stream while the job runs."""
+    """Deletes the stream while the job runs."""
     client = boto3.client("kinesis", endpoint_url=os.environ["BAD_ENDPOINT"], region_name=os.environ["BAD_REGION"])
     client.delete_stream(StreamName="orders")
     client.close()

@@ -123,7 +123,7 @@ def appended_by_partition(scene: Scene) -> dict[str, Any]:
 
 
 def repeated(scene: Scene) -> dict[str, Any]:
-    """The newest batch runs again, also after somebody else's commits and the table's own upkeep."""
+    """The newest batch runs again, also after other programs' commits and the table's own upkeep."""
     scene.add(0, 4)
     scene.add(4, 8)
     failed = [scene.run(scene.sink().write)]

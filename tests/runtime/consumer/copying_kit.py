@@ -1,4 +1,4 @@
-"""Processes that copy a stream, a steady load, and what is in their output for one who reads it rightly."""
+"""Processes that copy a stream, a steady load, and what is in their output for a reader that reads it rightly."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Copiers:
         """As a deploy does."""
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=DEADLINE_S)
-        self.running.remove(process)  # only now: who does not end is killed when all is over
+        self.running.remove(process)  # only now: a process that does not end is killed when all is over
         assert process.returncode == 0
 
     def freeze(self, process: subprocess.Popen[bytes]) -> None:
@@ -141,7 +141,7 @@ class Copiers:
             return database.execute(query).fetchall()
 
     def copies(self) -> list[str]:
-        """What a reader gets who reads the output rightly."""
+        """What a reader gets that reads the output rightly."""
         if self._kinesis is not None:
             return [data for *_, data in once(self.stamped())]
         return [data.decode() if isinstance(data, bytes) else data for (data,) in self.rows("SELECT data FROM copies")]
@@ -169,7 +169,7 @@ class Copiers:
 
 
 def _locked(path: str) -> bool:
-    """Somebody has it locked, for longer than a write takes."""
+    """True where another process has it locked, for longer than a write takes."""
     with contextlib.closing(sqlite3.connect(path, timeout=2.0, isolation_level=None)) as database:
         try:
             database.execute("BEGIN IMMEDIATE")

@@ -78,7 +78,7 @@ class Database:
 
 
 class Stamped:
-    """A stream, which takes what anybody writes. The order of a key is kept, and the source's shard is the key."""
+    """A stream, which takes what any process writes. The order of a key is kept, and the source's shard is the key."""
 
     def __init__(self, producer: Producer[Any]) -> None:
         self._producer = producer

@@ -145,7 +145,7 @@ class Fleet:
         await self._sources.pop(name).close()
 
     async def kill(self, name: str) -> None:
-        """It does nothing any more, and tells nobody."""
+        """The worker does nothing any more, and does not tell the others."""
         self.workers.pop(name)
         tasks = self._tasks.pop(name)
         for task in tasks:

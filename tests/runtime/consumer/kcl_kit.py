@@ -1,4 +1,4 @@
-"""A table that KCL workers can reach, and workers who do to its leases what the KCL does. They read no records."""
+"""A table that KCL workers can reach, and workers that do to its leases what the KCL does. They read no records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class KclTable(MemoryLeaseTable):
         return set(self._rows)
 
     def owners(self) -> dict[str, str | None]:
-        """Of the leases, who has them by their rows."""
+        """The owner of each lease by its row."""
         return {key: row.get("leaseOwner") for key, row in self._rows.items() if "leaseCounter" in row}
 
     def warm(self, worker_id: str) -> frozenset[str]:

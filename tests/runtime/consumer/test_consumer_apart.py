@@ -105,7 +105,7 @@ async def test_a_handler_that_is_stuck_is_found_though_the_loop_is_blocked(
         (batch,) = await consumer.getmany()
         told = consumer.statistics
         block_until(lambda: told().events.get("RecordsStalled") and told().events.get("LoopBlocked"))
-        # Who listens on the blocked loop hears of it late; the log does not wait for that.
+        # A listener on the blocked loop hears of it late; the log does not wait for that.
         block_until(lambda: "are not settled after" in caplog.text)
         block_until(lambda: "the event loop was blocked for" in caplog.text)
         assert not [event for event in heard if isinstance(event, events.RecordsStalled | events.LoopBlocked)]
@@ -183,7 +183,7 @@ async def test_a_block_of_a_loop_that_does_everything_is_told_too(local: LocalKi
         assert "no lease was renewed" in told.effect
 
 
-async def test_who_lives_apart(local: LocalKinesis, tmp_path: Path) -> None:
+async def test_which_consumers_live_apart(local: LocalKinesis, tmp_path: Path) -> None:
     sqlite = SqliteLeaseTable(tmp_path / "leases.db")
     for table, given, home in (
         (MemoryLeaseTable(), {}, Apart),
@@ -199,7 +199,7 @@ async def test_who_lives_apart(local: LocalKinesis, tmp_path: Path) -> None:
 
 
 def test_a_consumer_whose_loop_is_closed_leaves_its_shards_to_others(local: LocalKinesis, kinesis: Any) -> None:
-    """Nobody handles anything any more: its leases must not be kept by a thread."""
+    """The consumer handles nothing any more: its leases must not be kept by a thread."""
     put(kinesis, range(5), key=lambda _: "one")
     table = MemoryLeaseTable()
     consumer = consumer_of(local, table, drain_deadline_s=0.2, cadence=Prompt(), **QUICK)

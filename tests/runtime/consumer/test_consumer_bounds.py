@@ -39,7 +39,7 @@ async def test_at_the_bound_nothing_more_is_fetched_and_nothing_is_dropped(
         out: list[Any] = []
         while len(out) < 20 // PAGE:
             out += await consumer.getmany(PAGE)
-        asking = asyncio.create_task(consumer.getmany())  # somebody who wants more is told what is in the way
+        asking = asyncio.create_task(consumer.getmany())  # a program that wants more is told what is in the way
         await until(lambda: any(isinstance(event, events.FetchingHeld) for event in told))
         (shard,) = consumer.statistics().shards
         assert shard.records_out == shard.records_held
@@ -70,7 +70,7 @@ async def until_warm(table: MemoryLeaseTable) -> None:
 
 
 async def test_a_receiver_whose_buffer_is_full_is_warm(local: LocalKinesis, kinesis: Any) -> None:
-    """A shard that is written at its full rate is never caught up with: nobody waits for that."""
+    """A shard that is written at its full rate is never caught up with: the owner does not wait for that."""
     wanted = put(kinesis, range(60), key=lambda _: "k")
     table, got = MemoryLeaseTable(), list[tuple[str, bytes]]()
     go_on = asyncio.Event()

@@ -112,7 +112,7 @@ async def test_a_worker_that_is_cut_off_from_the_table_stops_before_the_others_t
 
 
 @pytest.mark.slow
-async def test_who_cannot_write_its_leases_leaves_them_to_others_though_its_own_row_moves(
+async def test_a_worker_that_cannot_write_its_leases_leaves_them_to_others_though_its_own_row_moves(
     local: LocalKinesis, kinesis: Any
 ) -> None:
     async with fleet_of(local, failover_s=1.0) as fleet, Load(kinesis) as load:
@@ -130,7 +130,7 @@ async def test_who_cannot_write_its_leases_leaves_them_to_others_though_its_own_
 
 
 @pytest.mark.slow
-async def test_after_all_were_cut_off_nobody_waits_for_the_others(local: LocalKinesis, kinesis: Any) -> None:
+async def test_after_all_were_cut_off_none_waits_for_the_others(local: LocalKinesis, kinesis: Any) -> None:
     async with fleet_of(local, failover_s=1.0) as fleet, Load(kinesis) as load:
         tables = [FaultyTable(fleet.table), FaultyTable(fleet.table)]
         for name, table in zip("ab", tables, strict=True):
@@ -212,7 +212,7 @@ async def test_leases_cost_two_writes_per_failover_time_whatever_is_read_and_set
 async def test_a_table_that_is_deleted_ends_its_workers_with_an_error_that_names_it(
     local: LocalKinesis, kinesis: Any, tmp_path: Path
 ) -> None:
-    """Nothing is delivered without a lease, and nobody makes the table anew, as if nothing had ever been read."""
+    """Nothing is delivered without a lease, and no worker makes the table anew, as if nothing had ever been read."""
     path = tmp_path / "leases.sqlite"
     fleet = Fleet(local, SqliteLeaseTable(path))
     try:
@@ -235,7 +235,7 @@ async def test_a_table_that_is_deleted_ends_its_workers_with_an_error_that_names
 async def test_writes_that_the_tables_capacity_refuses_for_longer_than_the_failover_time(
     local: LocalKinesis, kinesis: Any
 ) -> None:
-    """Delivering stops in time, though nobody else is there, and goes on once there is capacity again."""
+    """Delivering stops in time, though no other worker is there, and goes on once there is capacity again."""
     async with fleet_of(local, failover_s=1.0) as fleet, Load(kinesis) as load:
         table = FaultyTable(fleet.table)
         fleet.start("a", table)
@@ -255,7 +255,7 @@ async def test_writes_that_the_tables_capacity_refuses_for_longer_than_the_failo
 async def test_listings_that_the_account_refuses_hold_up_neither_the_start_nor_a_merge(
     local: LocalKinesis, kinesis: Any
 ) -> None:
-    """ListShards is asked by whoever else deploys at the same time, too."""
+    """ListShards is also asked by other programs that are deployed at the same time."""
     refused = Fault(how="error", operation="ListShards", code="LimitExceededException", message="slower", count=3)
     local.faults.add(refused)
     async with fleet_of(local, failover_s=10.0) as fleet, Load(kinesis) as load:

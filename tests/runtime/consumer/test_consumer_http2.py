@@ -107,7 +107,7 @@ async def test_fifty_subscriptions_and_calls(service: dict[str, Any], chosen: di
         assert local.stats().operations["SubscribeToShard"].calls == 50
 
 
-async def test_who_does_not_read_one_shard_gets_the_others() -> None:
+async def test_a_consumer_that_does_not_read_one_shard_gets_the_others() -> None:
     """One subscription is left alone while far more than its window comes for it, over the connection of all."""
     with LocalKinesis(streams={STREAM: 5}, tls=True) as local:
         shards = put_to_each(local, b"x" * 100_000, times=40)

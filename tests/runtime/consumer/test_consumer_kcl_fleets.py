@@ -96,7 +96,7 @@ async def test_beside_a_kcl_2x_worker_it_steals_its_share_and_takes_over_when_th
         assert table.names() == set(KEYS), "a row without a counter breaks every scan of such a worker"
 
 
-async def test_who_leaves_while_the_victim_of_a_steal_is_waited_for_delivers_nothing_of_it(
+async def test_a_worker_that_leaves_while_the_victim_of_a_steal_is_waited_for_delivers_nothing_of_it(
     local: LocalKinesis, kinesis: Any, table: KclTable
 ) -> None:
     put(kinesis, 0, 40)
@@ -125,7 +125,7 @@ async def test_what_a_kcl_2x_worker_steals_is_lost_once_and_not_fought_for(
             stolen = set(other.held)
             assert {key for key, reader in readers.items() if reader.lost is Loss.TAKEN} == stolen
             counters = {key: table.row(key)["leaseCounter"] for key in KEYS}
-            # Everybody renews a few times, and nothing moves.
+            # All workers renew a few times, and nothing moves.
             await fleet.until(lambda: all(table.row(key)["leaseCounter"] >= counters[key] + 2 for key in KEYS))
             assert set(other.held) == stolen
             assert other.lost == set()
@@ -140,7 +140,7 @@ async def test_two_workers_beside_a_kcl_2x_worker_hand_shards_to_each_other_and_
         assert outcome.row is not None
         other.held[KEYS[0]] = outcome.row
         fleet.start("a")
-        await fleet.until(lambda: len(fleet.held()["a"]) == 2)  # half, rounded up: one of four is nobody's for now
+        await fleet.until(lambda: len(fleet.held()["a"]) == 2)  # half, rounded up: one of four has no owner for now
         fleet.start("b")
         await fleet.until(lambda: len(fleet.held()["b"]) == 1)
         assert set(other.held) == {KEYS[0]}
@@ -211,7 +211,7 @@ async def test_the_leader_has_a_shard_handed_over_to_a_kcl_worker(
         assert isinstance(asked, Done)
         await fleet.until(lambda: table.owners()[KEYS[0]] == "kcl" and "checkpointOwner" not in table.row(KEYS[0]))
         row = await row_of(table, KEYS[0])
-        assert row.checkpoint.is_position, "the last word of who had it"
+        assert row.checkpoint.is_position, "the last word of the worker that had it"
         await fleet.until(lambda: fleet.held()["ours"] == set(KEYS[1:]))
         got = len(fleet.account.got)
         more = put(kinesis, 100, 200)

@@ -151,7 +151,7 @@ async def test_a_stolen_lease_is_told_as_lost_and_comes_back_as_taken(local: Loc
     async with consumer_of(local, table, failover_s=1.0, **diary.callbacks()) as consumer:
         (batch,) = await consumer.getmany()
         row = (await table.scan()).rows[0]
-        await table.write(writes.take(row, "a stranger, who never reads"))
+        await table.write(writes.take(row, "a stranger that never reads"))
         taken = ("assigned", "0", Origin.TAKEN)
         await until(lambda: taken in diary.told)
         assert not batch.ack()

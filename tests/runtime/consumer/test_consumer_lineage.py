@@ -149,7 +149,7 @@ async def test_generations_while_it_is_stopped(local: LocalKinesis, stream: Stre
 
 
 async def test_a_lease_that_was_lost_is_made_anew_by_the_audit(local: LocalKinesis, stream: Stream) -> None:
-    """Somebody deleted a row: its hash range would be read by nobody."""
+    """A row was deleted by hand: no worker would read its hash range."""
     async with fleet_of(local) as fleet:
         fleet.start("a")
         wanted = stream.put()
@@ -166,7 +166,7 @@ async def test_a_lease_that_was_lost_is_made_anew_by_the_audit(local: LocalKines
 
 
 async def test_leases_that_a_crash_left_out_are_made_at_the_next_start(local: LocalKinesis, stream: Stream) -> None:
-    """The first worker died between two of them: nobody has to wait for the audit."""
+    """The first worker died between two of them: no shard has to wait for the audit."""
     table = MemoryLeaseTable()
     await table.create(LeaseRow(key=ZERO, checkpoint=Checkpoint.TRIM_HORIZON))
     async with fleet_of(local, table, upkeep_interval_s=3600.0) as fleet:

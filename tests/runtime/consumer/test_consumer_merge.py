@@ -1,4 +1,4 @@
-"""A child whose parents are read by two workers begins when the last of them ends: at once, whoever that was."""
+"""A child whose parents are read by two workers begins when the last of them ends: at once, whichever that is."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Reader:
 @pytest.mark.parametrize(
     ("child_of", "start_at"),
     [("first", StartAt.TRIM_HORIZON), ("last", StartAt.LATEST)],
-    ids=["child-for-who-ended-first", "child-for-who-ended-last"],
+    ids=["child-for-the-first-to-end", "child-for-the-last-to-end"],
 )
 async def test_a_child_begins_when_the_last_of_its_parents_ends_on_another_worker(
     local: LocalKinesis, kinesis: Any, child_of: str, start_at: StartAt
 ) -> None:
-    """All of the child is read, wherever the application begins in shards that nobody knows."""
+    """All of the child is read, wherever the application begins in shards that no worker knows."""
     table, told = MemoryLeaseTable(), list[tuple[str, str, bytes]]()
     lists = {"first": [LEFT], "last": [RIGHT]}
     lists[child_of] = [*lists[child_of], CHILD]

@@ -74,7 +74,7 @@ async def test_another_stream_under_an_applications_name(local: LocalKinesis, ki
     assert await read(local, leases, wanted, stream="returns", other_stream_begins_anew=True) == wanted
 
 
-async def test_positions_tell_where_nobody_has_written_the_stream_down(local: LocalKinesis, kinesis: Any) -> None:
+async def test_positions_tell_where_no_worker_has_written_the_stream_down(local: LocalKinesis, kinesis: Any) -> None:
     """As of version 0.1, or of KCL workers: the positions are older than the stream. Others are written down."""
     table = MemoryLeaseTable()
     wanted = set(put(kinesis, range(RECORDS)))

@@ -84,7 +84,7 @@ async def test_two_that_alternate_repeat_nothing(local: LocalKinesis, kinesis: A
 
 @pytest.mark.parametrize("local", [1], indirect=True)
 async def test_what_is_settled_after_the_end_comes_again(local: LocalKinesis, kinesis: Any) -> None:
-    """The shard may be somebody else's by then: a late settlement moves nothing, and breaks nothing."""
+    """The shard may be another worker's by then: a late settlement moves nothing, and breaks nothing."""
     table = MemoryLeaseTable()
     wanted = put(kinesis, range(10))
     async with asyncio.timeout(DEADLINE_S):
@@ -130,7 +130,7 @@ async def test_a_start_at_a_time_leaves_out_what_came_before(local: LocalKinesis
     assert set(got) == set(wanted)
 
 
-async def test_who_takes_few_shards_leaves_the_rest_to_others(local: LocalKinesis, kinesis: Any) -> None:
+async def test_a_worker_that_takes_few_shards_leaves_the_rest_to_others(local: LocalKinesis, kinesis: Any) -> None:
     table = MemoryLeaseTable()
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, table, leases_max=1) as few:
         while sum(row.owner is not None for row in (await table.scan()).rows) < 1:
@@ -154,12 +154,12 @@ async def test_fan_out_is_registered_under_the_name_that_was_given(local: LocalK
 @pytest.mark.slow
 @pytest.mark.parametrize("leaves", ["owner", "receiver"])
 @pytest.mark.parametrize("how", ["crash", "stop"])
-async def test_one_who_goes_in_the_midst_of_a_handoff_costs_no_record(
+async def test_one_that_goes_in_the_midst_of_a_handoff_costs_no_record(
     local: LocalKinesis, kinesis: Any, leaves: str, how: str
 ) -> None:
     """One asks for its share; while the other is about to give it, one of the two is gone, or says goodbye."""
     table = MemoryLeaseTable()
-    # Who stops is waited for, not taken over from, however busy the machine is.
+    # A worker that stops is waited for, not taken over from, however busy the machine is.
     fleet = Fleet(local, table, failover_s=2.0 if how == "crash" else 30.0)
     fleet.handle_s = 0.2  # records are always out when a shard is asked for
     wanted = set(put(kinesis, range(50)))

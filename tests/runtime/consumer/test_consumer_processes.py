@@ -89,7 +89,7 @@ def test_kills_pauses_beyond_the_lease_and_deploys_under_load(
 
 
 def tokens_never_fall(copiers: Copiers) -> None:
-    """Of one shard: whoever came later had the higher one. (A stream takes what a late writer writes.)"""
+    """Of one shard: the process that came later had the higher one. (A stream takes what a late writer writes.)"""
     for (shard_id,) in copiers.rows("SELECT DISTINCT shard_id FROM copies"):
         tokens = [token for (token,) in copiers.rows(f"SELECT token FROM copies WHERE shard_id = '{shard_id}'")]
         assert tokens == sorted(tokens)

@@ -131,7 +131,7 @@ class DeafTable(MemoryLeaseTable):
         return Unknown("the answer was lost") if self.deaf else outcome
 
 
-async def test_an_update_that_was_applied_but_failed_costs_nobody_the_lease(local: LocalKinesis, kinesis: Any) -> None:
+async def test_an_update_that_was_applied_but_failed_does_not_cost_the_lease(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"0", b"1")
     table = DeafTable()
     async with reading(local, table, failover_s=0.8) as one:
@@ -250,7 +250,7 @@ async def test_before_a_shard_is_let_go_of_its_reader_may_still_checkpoint(local
     assert (await lease_of(table)).owner is None
 
 
-async def test_who_does_not_get_ready_to_leave_is_waited_for_until_the_deadline(
+async def test_a_program_that_does_not_get_ready_to_leave_is_waited_for_until_the_deadline(
     local: LocalKinesis, kinesis: Any
 ) -> None:
     async with reading(local, MemoryLeaseTable(), failover_s=60) as one:

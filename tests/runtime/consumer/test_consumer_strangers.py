@@ -142,7 +142,7 @@ class Stranger(Beside):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("local", [{"streams": {STREAM: 1}, "limits": True}], indirect=True)
-async def test_a_stranger_who_takes_half_of_a_shards_calls(local: LocalKinesis, kinesis: Any) -> None:
+async def test_a_stranger_that_takes_half_of_a_shards_calls(local: LocalKinesis, kinesis: Any) -> None:
     """Everything arrives, soon; few calls are refused, once the reader knows what is left to it; both get on."""
     turns, turn_s = 150, 0.2
     reading = Reading(local, polling=PollTimes())
@@ -158,8 +158,9 @@ async def test_a_stranger_who_takes_half_of_a_shards_calls(local: LocalKinesis, 
             calls = local.stats().operations["GetRecords"].calls
     assert set(reading.got.values()) == {1}
     refused = sum(isinstance(event, ReadRefused) for event in reading.events)
-    assert 0 < refused < calls / 10  # who forgets each refusal at once: one of seven
+    assert 0 < refused < calls / 10  # a reader that forgets each refusal at once has one of seven
     assert stranger.answered > stranger.refused
     latencies_s = sorted(reading.latencies_s)
-    # Alone it is a quarter of a second at most; who forgets each refusal at once, or waits longer after each, has more.
+    # Alone it is a quarter of a second at most. A reader that forgets each refusal at once, or waits longer after each,
+    # has more.
     assert latencies_s[int(len(latencies_s) * 0.99)] < 5

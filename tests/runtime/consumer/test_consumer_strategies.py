@@ -1,4 +1,4 @@
-"""Who reads what, by choice, with real workers: lists, a function of the user's, by throughput; and rows of others."""
+"""Which worker reads what, by choice, with real ones: lists, a function, by throughput; and rows of others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_fixed_lists_hold_also_for_the_children(local: LocalKinesis, kines
     lists = Fixed({"few": [ZERO], "many": [ONE, TWO, THREE]})
     async with fleet_of(local, strategy=lists) as fleet:
         fleet.start("few")
-        await fleet.until(lambda: len(fleet.held()["few"]) == 4)  # nobody else is there
+        await fleet.until(lambda: len(fleet.held()["few"]) == 4)  # no other worker is there
         fleet.start("many")
         await fleet.until(lambda: fleet.held() == {"few": {ZERO}, "many": {ONE, TWO, THREE}})
         await fleet.account.until(wanted)
@@ -49,15 +49,15 @@ async def test_fixed_lists_hold_also_for_the_children(local: LocalKinesis, kines
         assert set(fleet.account.counts().values()) == {1}
 
 
-async def test_a_function_of_the_users_says_who_reads_what(local: LocalKinesis, kinesis: Any) -> None:
-    """Here all goes to the worker whose name is the last one; what the function leaves out is read by nobody."""
+async def test_a_function_of_the_users_says_which_worker_reads_what(local: LocalKinesis, kinesis: Any) -> None:
+    """Here all goes to the worker whose name is the last one; what the function leaves out no worker reads."""
 
     def last_one(leases: Sequence[LeaseView], workers: Sequence[WorkerView]) -> Mapping[str, str]:
         last = max(worker.id for worker in workers)
         return {lease.key: last for lease in leases if lease.key != THREE}
 
     wanted = put(kinesis, 0, b"a") | put(kinesis, 1, b"b")
-    put(kinesis, 3, b"nobody's")
+    put(kinesis, 3, b"no worker's")
     async with fleet_of(local, strategy=last_one) as fleet:
         fleet.start("a")
         await fleet.until(lambda: fleet.held() == {"a": {ZERO, ONE, TWO}})
@@ -68,8 +68,8 @@ async def test_a_function_of_the_users_says_who_reads_what(local: LocalKinesis, 
         assert fleet.account.counts() == dict.fromkeys(wanted, 1)
 
 
-async def test_a_function_that_names_who_is_not_there_is_told(local: LocalKinesis) -> None:
-    """Else its shards would be read by nobody, and nobody would know why."""
+async def test_a_function_that_names_a_worker_that_is_not_there_is_told(local: LocalKinesis) -> None:
+    """Else no worker would read its shards, and nothing would say why."""
     fleet = Fleet(local, MemoryLeaseTable(), strategy=lambda leases, workers: {lease.key: "c" for lease in leases})
     fleet.start("a")
     try:
@@ -103,7 +103,7 @@ async def test_by_throughput_the_busy_shard_has_a_worker_of_its_own(local: Local
 
 
 def of_others() -> list[LeaseRow]:
-    """What an application of another stream keeps in the same table: ended, free, and with an owner who is silent."""
+    """What an application of another stream keeps in the same table: ended, free, and with an owner that is silent."""
     key = "123456789012:payments:1700000000"
     row = LeaseRow(
         key=f"{key}:{ZERO}", stream=key, shard_id=ZERO, checkpoint=Checkpoint.TRIM_HORIZON, first_hash_key=0,

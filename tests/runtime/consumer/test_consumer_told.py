@@ -168,7 +168,7 @@ async def test_a_handler_that_fails_is_told_by_its_own_line_and_without_its_mess
     assert (failed.error_type, failed.error_at) == ("ValueError", f"test_consumer_told.py:{line}")
 
 
-async def test_what_is_told_is_logged_when_nobody_else_listens(
+async def test_what_is_told_is_logged_when_no_other_function_listens(
     local: LocalKinesis, kinesis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(kinesis, [SECRET], key=lambda _: "a key")

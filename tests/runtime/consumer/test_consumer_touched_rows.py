@@ -87,7 +87,7 @@ async def test_a_counter_that_is_text_is_told_and_read_on_from_when_it_is_mended
 async def test_no_task_of_a_worker_dies_unheard(
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here the search for missing leases: what it raises ends the consumer, and is raised to who reads."""
+    """Here the search for missing leases: what it raises ends the consumer, and is raised where the program reads."""
 
     async def fails(worker: Worker) -> None:
         raise ZeroDivisionError("a bug")

@@ -322,7 +322,9 @@ async def never(given: Any) -> None:
     raise AssertionError("not reached")
 
 
-async def test_a_stream_that_ignores_keys_is_read_by_who_chose_no_order(auto: LocalKinesis, kinesis: Any) -> None:
+async def test_a_stream_that_ignores_keys_is_read_by_a_consumer_that_chose_no_order(
+    auto: LocalKinesis, kinesis: Any
+) -> None:
     put(kinesis, range(3))
     heard: list[Any] = []
     got: list[bytes] = []

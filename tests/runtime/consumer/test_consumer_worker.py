@@ -1,4 +1,4 @@
-"""Workers share a stream's shards: none is read by two, none by nobody, and every record arrives."""
+"""Workers share a stream's shards: none is read by two, none is left out, and every record arrives."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class NotingTable(MemoryLeaseTable):
 
 
 async def test_a_worker_that_leaves_gives_each_shard_to_a_warm_receiver(local: LocalKinesis, kinesis: Any) -> None:
-    """None is freed for whoever comes, none is waited for until a deadline: that would be a gap."""
+    """None is freed for any worker that comes, none is waited for until a deadline: that would be a gap."""
     put(kinesis, 0, 100)
     table = NotingTable()
     async with fleet_of(local, table, warm_deadline_s=30.0, drain_deadline_s=30.0) as fleet:
@@ -113,14 +113,14 @@ async def test_a_worker_that_leaves_gives_each_shard_to_a_warm_receiver(local: L
 
 
 class GivingTable(MemoryLeaseTable):
-    """Once told, its next whole look at the leases comes just after somebody gave one away."""
+    """Once told, its next whole look at the leases comes just after another worker gave one away."""
 
     to: str | None = None
 
     async def scan(self, *, consistent: bool = False) -> Listing:
         if self.to is not None:
             row = next(iter((await super().scan()).rows))
-            taken = await super().write(writes.take(row, "somebody"))
+            taken = await super().write(writes.take(row, "another"))
             assert isinstance(taken, Done)
             assert taken.row is not None
             await super().write(writes.give(taken.row, self.to))
@@ -131,7 +131,7 @@ class GivingTable(MemoryLeaseTable):
 async def test_what_is_given_to_a_worker_in_the_moment_it_leaves_is_free_at_once(
     local: LocalKinesis, kinesis: Any
 ) -> None:
-    """It holds nothing any more: nobody would read the shard until the failover time is over."""
+    """It holds nothing any more: no worker would read the shard until the failover time is over."""
     put(kinesis, 0, 100)
     table = GivingTable()
     async with fleet_of(local, table) as fleet:

@@ -119,7 +119,7 @@ async def test_a_destination_that_fails_is_told_and_tried_again_and_the_record_i
         assert not of(events, RecordDeadLettered)
         row = await leases.get(SHARD_ID)
         assert row is not None
-        assert not row.checkpoint.is_position, "passed a record that nobody has"
+        assert not row.checkpoint.is_position, "passed a record that is kept nowhere"
         works = True
         await checkpoint_reaches(leases, numbers[1])
         await consumer.close()
@@ -182,7 +182,7 @@ async def test_a_stream_for_dead_letters_that_is_not_there_is_told(local: LocalK
             await anext(aiter(consumer))
 
 
-async def test_a_batch_makes_no_dead_letters_that_nobody_writes(local: LocalKinesis, kinesis: Any) -> None:
+async def test_a_batch_makes_no_dead_letters_that_are_written_nowhere(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, b"0")
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable()) as consumer:
         batch = await anext(aiter(consumer))
@@ -230,7 +230,7 @@ async def test_a_file_that_ends_in_the_middle_of_a_line_costs_no_other_letter(tm
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
-async def test_a_disk_that_is_full_is_told_to_all_who_wait(tmp_path: Path) -> None:
+async def test_a_disk_that_is_full_is_told_to_all_that_wait(tmp_path: Path) -> None:
     letters = FileLetters(tmp_path / "full")
     letters.path.symlink_to("/dev/full")
     async with asyncio.timeout(DEADLINE_S):

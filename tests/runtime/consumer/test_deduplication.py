@@ -316,7 +316,7 @@ async def test_what_came_before_a_start_at_the_tip_has_no_twins(local: LocalKine
 
 
 async def test_what_was_dropped_for_its_hash_key_has_no_twins(local: LocalKinesis, kinesis: Any) -> None:
-    """Nobody got it, so who reads the window again must not take what comes later for its duplicate."""
+    """It was not delivered, so an owner that reads the window again must not take a later record for its duplicate."""
     kinesis.create_stream(StreamName="two", ShardCount=2)
     inside, outside = [next(key for key in map(str, range(99)) if shard_of(key) == shard) for shard in (0, 1)]
     aggregate = encode_aggregate([(outside, b"a", None)])

@@ -1,4 +1,6 @@
-"""Deduplication over a SIGKILL: whoever takes the shard over reads the window again, and decides as the dead one."""
+"""Deduplication over a SIGKILL: the worker that takes the shard over reads the window again, and decides as the
+dead one did.
+"""
 
 from __future__ import annotations
 

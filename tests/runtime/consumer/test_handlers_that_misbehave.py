@@ -1,5 +1,5 @@
-"""Handlers, callbacks and functions of the user's that end in ways that nobody has in mind: no record is lost by it, no
-shard stands still for it, and it is told.
+"""Handlers, callbacks and functions of the user's that end in ways that are easily forgotten: no record is lost by it,
+no shard stands still for it, and it is told.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def settings(retry: Retry = QUICK, **more: Any) -> WorkerSettings:
 
 
 async def cancelled_inside() -> None:
-    """Something that the handler waits for was cancelled by somebody else."""
+    """Something that the handler waits for was cancelled by other code."""
     waiting = asyncio.get_running_loop().create_future()
     waiting.cancel()
     await waiting
@@ -164,7 +164,7 @@ async def test_no_record_is_handed_out_after_its_shard_was_lost_in_the_middle_of
     assert [data for one, data in got if one == token] == DATAS[:at_once]
 
 
-# --- a cancellation that nobody asked for ---------------------------------------------------------------
+# --- a cancellation that was not asked for --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("each_record", [False, True], ids=["batches", "records"])

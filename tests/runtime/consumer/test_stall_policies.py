@@ -1,4 +1,4 @@
-"""Records that stay unsettled are told, and the policy acts, though nobody asks for more; a shard that is given up."""
+"""Records that stay unsettled are told, and the policy acts, though no call asks for more; a shard is given up."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def shard_of(consumer: SyncConsumer, records: int) -> str:
 def test_a_pending_checkpoint_that_is_kept_is_found_and_committed_by_a_thread(
     local: LocalKinesis, kinesis: Any
 ) -> None:
-    """Also a new owner's, who was told to keep it: its only way to it is the shard."""
+    """Also by a new owner that was told to keep it: its only way to it is the shard."""
     put(kinesis, range(4), key=lambda _: "one")
     table = MemoryLeaseTable()
     with sync_of(local, table, drain_deadline_s=0.1) as consumer:

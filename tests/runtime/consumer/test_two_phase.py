@@ -183,7 +183,9 @@ async def test_a_choice_that_raises_loses_nothing(local: LocalKinesis, kinesis: 
     assert [type(error) for error in told] == [RuntimeError]
 
 
-async def test_a_shard_that_is_lost_meanwhile_is_told_to_who_prepares(local: LocalKinesis, kinesis: Any) -> None:
+async def test_a_shard_that_is_lost_meanwhile_is_told_to_the_caller_that_prepares(
+    local: LocalKinesis, kinesis: Any
+) -> None:
     put(kinesis, b"0")
     table = MemoryLeaseTable()
     async with asyncio.timeout(DEADLINE_S), reading(local, table, failover_s=1.5) as one:

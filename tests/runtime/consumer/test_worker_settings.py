@@ -73,7 +73,7 @@ async def test_leases_are_renewed_as_often_as_is_wanted(local: LocalKinesis) -> 
 
 
 async def test_leases_are_looked_at_as_often_as_is_wanted(local: LocalKinesis) -> None:
-    """Nobody announces that the lease is free: its owner has no row among the workers."""
+    """No row announces that the lease is free: its owner has no row among the workers."""
     table = MemoryLeaseTable()
     await table.create(LeaseRow(key=SHARD_ID, owner="a stranger"))
     async with fleet_of(local, table, failover_s=LONG_S, scan_interval_s=0.05) as fleet:

@@ -1,4 +1,4 @@
-"""What a worker knows of whom a lease came from, by what it saw before."""
+"""What a worker knows of the former owner of a lease, by what it saw before."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_one_that_hands_over_while_the_leader_has_named_this_worker_lived() -> N
     eyes = Eyes()
     eyes.saw("kcl", 7)
     eyes.now_s += 0.9 * F
-    eyes.saw("ours", 8, checkpoint_owner="kcl")  # still read by its owner, who renews it
+    eyes.saw("ours", 8, checkpoint_owner="kcl")  # still read by its owner, which renews it
     eyes.now_s += 0.2 * F
     eyes.saw("ours", 9)
     assert eyes.sight.came_from_living("s") is True
 
 
-def test_a_lease_that_was_nobodys_came_from_nobody() -> None:
+def test_a_lease_that_was_free_came_from_no_owner() -> None:
     eyes = Eyes()
     eyes.saw(None, 0)
     eyes.saw("ours", 7)

@@ -180,7 +180,7 @@ async def test_a_connection_that_falls_silent_is_left(local: LocalKinesis, kines
         await feed.close()
 
 
-async def test_somebody_else_takes_the_subscription_over(local: LocalKinesis, kinesis: Any) -> None:
+async def test_another_reader_takes_the_subscription_over(local: LocalKinesis, kinesis: Any) -> None:
     """Two that subscribe to one shard in turn: both get all records, by polling while the other has it."""
     events: list[FeedEvent] = []
     async with source_of(local) as source:
@@ -213,7 +213,7 @@ async def test_a_new_owner_polls_while_the_former_ones_subscription_is_young(loc
         await feed.close()
 
 
-async def test_a_caller_who_is_cancelled_loses_nothing(local: LocalKinesis, kinesis: Any) -> None:
+async def test_a_caller_that_is_cancelled_loses_nothing(local: LocalKinesis, kinesis: Any) -> None:
     wanted = [b"%d" % number for number in range(8)]
     async with source_of(local) as source:
         feed = fan_out(source, await source.register("billing"), [], times=FAN_OUT)

@@ -109,7 +109,7 @@ async def test_a_checkpoint_older_than_the_retention(local: LocalKinesis, kinesi
     assert not told[0].surely_nothing_lost
 
 
-async def test_a_caller_who_is_cancelled_loses_nothing(local: LocalKinesis, kinesis: Any) -> None:
+async def test_a_caller_that_is_cancelled_loses_nothing(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, *[b"%d" % number for number in range(4)])
     async with source_of(local) as source:
         feed = polling(source, [], times=replace(POLL, records_max=1))
@@ -137,7 +137,7 @@ async def test_a_stream_that_is_gone_is_an_error(local: LocalKinesis, kinesis: A
 
 
 @pytest.mark.parametrize("local", [{"limits": True}], indirect=True)
-async def test_a_stranger_who_takes_half_of_a_shards_calls(local: LocalKinesis, kinesis: Any) -> None:
+async def test_a_stranger_that_takes_half_of_a_shards_calls(local: LocalKinesis, kinesis: Any) -> None:
     """Both get on: the reader finds its rate and few of its calls are refused, once it has."""
     put(kinesis, b"first")
     events: list[FeedEvent] = []

@@ -87,8 +87,8 @@ async def test_a_consumer_that_is_being_made_or_deleted_is_waited_for(local: Loc
         assert await registering != first
 
 
-async def test_a_consumer_that_somebody_deletes_while_it_is_used(local: LocalKinesis, kinesis: Any) -> None:
-    """The shard is polled, and that is told; once somebody has registered it again, it is subscribed to."""
+async def test_a_consumer_that_is_deleted_while_it_is_used(local: LocalKinesis, kinesis: Any) -> None:
+    """The shard is polled, and that is told; once it is registered again, it is subscribed to."""
     events: list[FeedEvent] = []
     async with source_of(local) as source:
         arn = await source.register(NAME)
@@ -100,7 +100,7 @@ async def test_a_consumer_that_somebody_deletes_while_it_is_used(local: LocalKin
         assert {event.reason for event in of(events, FanOutLeft)} == {"ResourceNotFoundException"}
         put(kinesis, b"1")
         assert await read(feed, 1) == [b"1"]
-        assert await source.registered(NAME) is None, "who removed it may have meant it"
+        assert await source.registered(NAME) is None, "it may have been removed on purpose"
         async with source_of(local) as other:
             assert await other.register(NAME) != arn
         ticking = asyncio.create_task(tick(local))

@@ -41,7 +41,7 @@ def trimmed(events: list[FeedEvent]) -> list[CheckpointTrimmed]:
 
 
 @FEEDS
-async def test_a_reader_who_is_cut_off_for_longer_than_the_retention(
+async def test_a_reader_that_is_cut_off_for_longer_than_the_retention(
     local: LocalKinesis, kinesis: Any, how: str
 ) -> None:
     last = put(kinesis, b"read")
@@ -120,7 +120,7 @@ async def test_a_clock_of_this_machine_that_jumps_ahead_moves_nothing(
     assert trimmed(events) == []
 
 
-async def test_a_clock_that_jumps_before_anybody_has_asked_for_the_time(
+async def test_a_clock_that_jumps_before_any_call_has_asked_for_the_time(
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is asked for by a time is refused when that has not come, and ends the reading."""

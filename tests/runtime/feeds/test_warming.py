@@ -36,7 +36,7 @@ async def test_it_reads_as_much_as_it_may_and_goes_on_when_the_owner_has(local: 
         for done in (0, 2, 6):
             while len(held(warming)) < 4:
                 await asyncio.sleep(0.01)
-            # Somebody else reads all of it meanwhile, by pages as small: who knew no bound would have, too.
+            # Another reader reads all of it meanwhile, by pages as small: one that knew no bound would have, too.
             await read(polling(other, [], times=SMALL), len(datas))
             assert held(warming) == datas[done : done + 4]
             upto = {0: 1, 2: 5, 6: 5}[done]
