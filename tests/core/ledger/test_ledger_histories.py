@@ -286,7 +286,7 @@ class Histories(RuleBasedStateMachine):
         """Where the ledger has each record that was handed out and is not settled, from the inside."""
         found = {}
         for root in self.ledger._book.stalls:
-            for ticket, places in self.ledger._book.with_whom(root).items():
+            for ticket, places in self.ledger._book.by_ticket(root).items():
                 found.update({ticket.page.position(place): ticket.where.value for place in places})
         return found | {entry.position: NEW for entry in self.entries if entry.state == NEW}
 

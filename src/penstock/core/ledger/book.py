@@ -189,7 +189,7 @@ class Book(Generic[R]):
             found = [place for place in found if page.moved.get(place, root) is ticket]
         return found
 
-    def with_whom(self, root: Ticket) -> dict[Ticket, list[int]]:
+    def by_ticket(self, root: Ticket) -> dict[Ticket, list[int]]:
         """The records of a root that are not settled, by the ticket that they are with."""
         page = root.page
         found: dict[Ticket, list[int]] = {}

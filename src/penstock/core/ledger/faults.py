@@ -68,7 +68,7 @@ class Faults(Generic[R]):
         policy = self._settings.stalled
         if isinstance(policy, Redeliver) and root.redelivered >= policy.times_max:
             policy = policy.then
-        groups = self._book.with_whom(root)
+        groups = self._book.by_ticket(root)
         places = sorted(place for group in groups.values() for place in group)
         waiting = sum(len(group) for ticket, group in groups.items() if ticket.where is not Where.OUT)
         self._tell.stalled(root, places, waiting, now_s, policy)
@@ -82,7 +82,7 @@ class Faults(Generic[R]):
 
     def redeliver(self, root: Ticket, now_s: float) -> None:
         """What is out of these records is handed out again, though its handler did not say so."""
-        for ticket, places in self._book.with_whom(root).items():
+        for ticket, places in self._book.by_ticket(root).items():
             if ticket.where is Where.OUT:
                 self._book.again(ticket, [places], now_s, tries=ticket.tries, put_off=False)
 

@@ -216,7 +216,7 @@ class Ledger(Generic[R]):
         return not any(
             ticket.where is Where.BURYING
             for root in self._book.stalls
-            for ticket in self._book.with_whom(root)
+            for ticket in self._book.by_ticket(root)
         )  # fmt: skip
 
     def holds_up(self, ticket: Ticket, place: int) -> bool:
