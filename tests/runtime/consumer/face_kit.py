@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock import Consumer, Credentials, PollTimes, StartAt, WireSettings, WorkerSettings
+from penstock import Consumer, Credentials, LedgerSettings, PollTimes, Retry, StartAt, WireSettings, WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 STREAM = "orders"
 DEADLINE_S = 60.0
 POLL = PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
+QUICK_LEASES = {"failover_s": 2.0, "renew_interval_s": 0.2, "look_interval_s": 0.1}
+"""Settings under which a lease's counter moves several times a second."""
+QUICK_RETRIES = LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01))
+"""What fails is tried again at once, and for ever."""
 
 
 def wire(local: LocalKinesis) -> WireSettings:

@@ -9,16 +9,14 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, settings, until, wire
+from face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put, settings, until, wire
 
 from penstock import (
     Consumer,
     LeaseTableOptions,
-    LedgerSettings,
     MemoryLeaseTable,
     OptionError,
     Position,
-    Retry,
     ShardReader,
     ShardReadError,
     StartAt,
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from penstock import Batch, Delivered
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
-QUICK = LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01))
 STREAMS = {STREAM: 2, "returns": 1}
 
 
@@ -124,7 +121,7 @@ async def test_by_key_keeps_each_keys_order_while_keys_go_side_by_side(local: Lo
             raise ValueError("not yet")
         got[key].append(number)
 
-    async with consumer_of(local, MemoryLeaseTable(), ledger=QUICK) as consumer:
+    async with consumer_of(local, MemoryLeaseTable(), ledger=QUICK_RETRIES) as consumer:
         running = asyncio.create_task(consumer.run(handle, concurrency=by_key(8), each_record=True))
         await until(lambda: sum(map(len, got.values())) >= len(wanted))
         await consumer.close()
@@ -198,7 +195,7 @@ async def test_a_record_that_fails_is_tried_again_alone_and_before_those_behind_
         if calls.count(7) < 3 and record.data == b"7":
             raise ValueError("not yet")
 
-    async with consumer_of(local, MemoryLeaseTable(), ledger=QUICK) as consumer:
+    async with consumer_of(local, MemoryLeaseTable(), ledger=QUICK_RETRIES) as consumer:
         running = asyncio.create_task(consumer.run(handle, each_record=True))
         await until(lambda: calls[-1:] == [19])
         await consumer.close()
@@ -269,7 +266,7 @@ async def test_single_records_settle_one_by_one(local: LocalKinesis, kinesis: An
     table = MemoryLeaseTable()
     got: list[tuple[bytes, int]] = []
     places: list[Position] = []
-    async with consumer_of(local, table, ledger=QUICK) as consumer:
+    async with consumer_of(local, table, ledger=QUICK_RETRIES) as consumer:
         async for record in consumer.records():
             async with record:
                 got.append((record.value, record.attempt))

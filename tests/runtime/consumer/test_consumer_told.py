@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, consumer_of, put, until, wire
+from face_kit import DEADLINE_S, QUICK_RETRIES, consumer_of, put, until, wire
 from faulty_tables import FaultyTable
 
-from penstock import LeaseTableOptions, LedgerSettings, MemoryLeaseTable, OptionError, Retry
+from penstock import LeaseTableOptions, MemoryLeaseTable, OptionError
 from penstock.core.leases import LeaseRow, Outcome, Write
 from penstock.core.leases.membership import WorkerRow
 from penstock.errors import AccessDeniedError, NotFoundError
@@ -152,8 +152,7 @@ async def test_a_handler_that_fails_is_told_by_its_own_line_and_without_its_mess
         if not of(events, BatchFailed):
             int(bytes(batch.records[0].data))
 
-    quick = LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01))
-    async with consumer_of(local, MemoryLeaseTable(), on_event=events.append, ledger=quick) as consumer:
+    async with consumer_of(local, MemoryLeaseTable(), on_event=events.append, ledger=QUICK_RETRIES) as consumer:
         put(kinesis, [SECRET], key=lambda _: "a key")
 
         async def end() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+from face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
 
 from penstock import MemoryLeaseTable, StartAt
 from penstock.core.leases import writes
@@ -16,7 +16,6 @@ from penstock.runtime.worker.worker import Worker
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis
 
-TIMES = {"failover_s": 2.0, "renew_interval_s": 0.2, "look_interval_s": 0.1}
 STREAMS = {STREAM: 2}
 
 
@@ -37,7 +36,7 @@ async def test_a_deleted_row_is_written_anew_by_its_owner(local: LocalKinesis, k
     """What comes later goes on behind what was read, whatever the application begins with; counters go on."""
     table = MemoryLeaseTable()
     async with asyncio.timeout(DEADLINE_S):
-        async with consumer_of(local, table, **TIMES) as consumer:
+        async with consumer_of(local, table, **QUICK_LEASES) as consumer:
             reader = Reader(consumer)
             await until(lambda: len(consumer.statistics().shards) == 2)
             wanted = put(kinesis, range(100))
@@ -54,7 +53,7 @@ async def test_a_deleted_row_is_written_anew_by_its_owner(local: LocalKinesis, k
             assert {event.token for event in consumer.statistics().shards} == {1}
         assert all(row.checkpoint.is_position for row in table.rows())
         wanted += put(kinesis, range(200, 300))
-        async with consumer_of(local, table, start_at=StartAt.LATEST, **TIMES) as consumer:
+        async with consumer_of(local, table, start_at=StartAt.LATEST, **QUICK_LEASES) as consumer:
             later = Reader(consumer)
             await until(lambda: len(later.got) >= 100)
     assert sorted(reader.got + later.got) == sorted(wanted)
@@ -66,14 +65,14 @@ async def test_a_counter_that_is_text_is_told_and_read_on_from_when_it_is_mended
     table, events = MemoryLeaseTable(), list[Any]()
     wanted = put(kinesis, range(100))
     async with asyncio.timeout(DEADLINE_S):
-        async with consumer_of(local, table, **TIMES) as consumer:
+        async with consumer_of(local, table, **QUICK_LEASES) as consumer:
             first = Reader(consumer)
             await until(lambda: len(first.got) >= 100)
         key, attributes = next(iter(table._rows.items()))
         counter = attributes["leaseCounter"]
         attributes["leaseCounter"] = str(counter)
         wanted += put(kinesis, range(100, 200))
-        async with consumer_of(local, table, on_event=events.append, **TIMES) as consumer:
+        async with consumer_of(local, table, on_event=events.append, **QUICK_LEASES) as consumer:
             second = Reader(consumer)
             await until(lambda: any(isinstance(event, LeaseUnreadable) for event in events))
             told = [event for event in events if isinstance(event, LeaseUnreadable)]
@@ -93,6 +92,6 @@ async def test_no_task_of_a_worker_dies_unheard(
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(Worker, "_search", fails)
-    async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), **TIMES) as consumer:
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), **QUICK_LEASES) as consumer:
         with pytest.raises(ZeroDivisionError, match="a bug"):
             await consumer.run(lambda _: asyncio.sleep(0))

@@ -8,18 +8,16 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put
+from face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put
 
 from penstock import (
     CheckpointError,
     DeadLettersTo,
-    LedgerSettings,
     MemoryLeaseTable,
     NotFoundError,
     Origin,
     PendingChoice,
     Position,
-    Retry,
     ShardReadError,
     StartAt,
     SyncConsumer,
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from penstock import AssignedShard
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
-QUICK = LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01))
 STREAMS = {STREAM: 2}
 
 
@@ -60,7 +57,7 @@ def test_batches_and_a_second_consumer_that_goes_on(local: LocalKinesis, kinesis
     table = MemoryLeaseTable()
     got: Counter[bytes] = Counter()
     for _ in range(2):
-        with sync_of(local, table, ledger=QUICK) as consumer:
+        with sync_of(local, table, ledger=QUICK_RETRIES) as consumer:
             failed = False
             for batch in consumer:
                 with batch:
@@ -218,7 +215,7 @@ def test_collections_of_a_key_in_a_thread(local: LocalKinesis, kinesis: Any) -> 
     """Complete ones as they come, the rest by age; what failed comes again; what waits when it is left, too."""
     put(kinesis, range(20), key=lambda data: str(int(data) % 2))
     got: list[tuple[str, list[int]]] = []
-    with sync_of(local, MemoryLeaseTable(), ledger=QUICK) as consumer:
+    with sync_of(local, MemoryLeaseTable(), ledger=QUICK_RETRIES) as consumer:
         failed = False
         with closing(sync_collect(consumer, lambda record: record.partition_key, records=4, age_s=0.5)) as groups:
             for group in groups:
@@ -248,7 +245,7 @@ def test_collections_of_a_key_in_a_thread(local: LocalKinesis, kinesis: Any) -> 
 def test_collections_of_one_shard_and_each_way_to_settle_them(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, range(4), key=lambda _: "one")
     letters: list[Any] = []
-    chosen = {"dead_letters": DeadLettersTo(letters.append), "ledger": QUICK}
+    chosen = {"dead_letters": DeadLettersTo(letters.append), "ledger": QUICK_RETRIES}
     with sync_of(local, MemoryLeaseTable(), **chosen) as consumer:
         shard = next(one for one in consumer.shards() if one.shard_id == shard_of(consumer, 4))
         with closing(sync_collect(shard, lambda record: record.data, records=1)) as groups:

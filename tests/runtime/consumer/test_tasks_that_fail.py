@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+from face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
 
 from penstock import DeadLettersTo, LedgerSettings, MemoryLeaseTable, Retry
 from penstock.aws.record_source import KinesisSource
@@ -29,7 +29,6 @@ from penstock.tasks import NotAskedToEndError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-TIMES = {"failover_s": 2.0, "renew_interval_s": 0.2, "look_interval_s": 0.1}
 STREAMS = {STREAM: 2}
 
 
@@ -60,7 +59,7 @@ async def read(consumer: Any, got: list[bytes], count: int) -> None:
 async def heard(local: LocalKinesis, events: list[Any], **given: Any) -> AsyncIterator[Any]:
     async with asyncio.timeout(DEADLINE_S):
         leases = given.pop("leases", None) or MemoryLeaseTable()
-        async with consumer_of(local, leases, on_event=events.append, **{**TIMES, **given}) as consumer:
+        async with consumer_of(local, leases, on_event=events.append, **{**QUICK_LEASES, **given}) as consumer:
             yield consumer
 
 
