@@ -34,7 +34,8 @@ WITHIN = "10 minutes"
 START_UP_BATCHES = 1
 """They do not count."""
 PUT_CALL_RECORDS = 500
-QUERY_TIMEOUT_S = 120
+QUERY_TIMEOUT_S = 900
+"""Plain PySpark with equal promises may take minutes for the rows of a round."""
 
 
 class Scene(NamedTuple):

@@ -27,7 +27,7 @@ from pyspark.sql import functions as fn
 from bench import _pipelines
 from bench._form import aside, cpu_of_tree_s, judge, options, report, say
 from bench._pipelines import SCHEMA, Scene
-from bench.pipeline import SHUFFLE_PARTITIONS, STREAM, fill, new_folder, orders_and_broken, settings_of
+from bench.pipeline import JOB_DEFAULTS, SHUFFLE_PARTITIONS, STREAM, fill, new_folder, orders_and_broken, settings_of
 from bench.spark import session
 from bench.wire import set_environment
 from penstock.local.embedded import LocalKinesis
@@ -35,6 +35,7 @@ from penstock.pipeline import decode_json
 from penstock.pipeline.job import running
 from penstock.pipeline.job.batches import Batches
 from penstock.pipeline.job.one_pass import Watched
+from penstock.pipeline.job.session import least_work
 from penstock.pipeline.parquet_folder import BatchFolder
 
 if TYPE_CHECKING:
@@ -274,8 +275,9 @@ def measured() -> tuple[dict[int, Profile], dict[str, float]]:
         for rows, batches in SIZES.items():
             for path in (folder / EVENT_LOG).iterdir():
                 path.unlink()
-            with session(folder, logged) as spark:
+            with session(folder, logged | JOB_DEFAULTS) as spark:
                 spark.conf.set("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
+                least_work(spark, str(folder))
                 spark.sparkContext.setLogLevel("FATAL")
                 if not profiles:
                     say(f"with {settings_of(spark)}")

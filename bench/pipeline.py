@@ -50,6 +50,7 @@ from penstock.aws.kinesis import KinesisClient, PutEntry
 from penstock.aws.wire import Wire, WireSettings
 from penstock.local.embedded import LocalKinesis
 from penstock.model import StreamName
+from penstock.pipeline.job.session import least_work
 from penstock.pipeline.job.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 STREAM = "orders-of-the-day"
 SHARDS = 4
 SHUFFLE_PARTITIONS = "2"
+JOB_DEFAULTS = {"spark.python.sql.dataFrameDebugging.enabled": "false"}
+"""With ``least_work``, what ``penstock run`` sets where nothing is said. Both sides of a comparison get it."""
 
 
 @contextmanager
@@ -174,7 +177,8 @@ JOB_CASES = {
 def settings_of(spark: SparkSession) -> str:
     """What both sides run with."""
     given = dict(spark.sparkContext.getConf().getAll())
-    given["spark.sql.shuffle.partitions"] = str(spark.conf.get("spark.sql.shuffle.partitions"))
+    for name in ("spark.sql.shuffle.partitions", "spark.sql.streaming.checkpointFileManagerClass"):
+        given[name] = str(spark.conf.get(name, "")).rpartition(".")[2]
     passing = (
         "app.",
         "driver.port",
@@ -459,8 +463,9 @@ def results(asked: Any) -> list[Result]:
     names = [name for name in IN_SESSION if wanted(name, asked)]
     if names:
         set_environment()
-        with new_folder() as folder, session(folder) as spark:
+        with new_folder() as folder, session(folder, JOB_DEFAULTS) as spark:
             spark.conf.set("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
+            least_work(spark, str(folder))
             spark.sparkContext.setLogLevel("FATAL")  # as the runner does: a stop refuses a batch, which Spark logs
             for name in names:
                 found.append(IN_SESSION[name](spark))

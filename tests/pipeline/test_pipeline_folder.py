@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import fnmatch
+import os
 import re
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import OptionError
-from penstock.pipeline import BatchFolder, ParquetFolder, deduplicate, parquet_folder
-from penstock.pipeline.hadoop_files import HadoopFiles
+from penstock.pipeline import BatchFolder, ParquetFolder, deduplicate, hadoop_files, parquet_folder
+from penstock.pipeline.hadoop_files import HadoopFiles, LocalFiles, files_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +112,7 @@ def cut_off_at(monkeypatch: pytest.MonkeyPatch, step: int | None) -> list[str]:
     """Make the n-th change of a file the last one; returns the list that the changes are noted in."""
     steps: list[str] = []
 
-    class Fragile(HadoopFiles):
+    class Fragile(LocalFiles):
         def _next(self, what: str) -> None:
             if len(steps) == step:
                 raise CutOff
@@ -124,7 +126,7 @@ def cut_off_at(monkeypatch: pytest.MonkeyPatch, step: int | None) -> list[str]:
             self._next("move")
             super().move(file, folder, name)
 
-    monkeypatch.setattr(parquet_folder, "HadoopFiles", Fragile)
+    monkeypatch.setattr(hadoop_files, "LocalFiles", Fragile)
     return steps
 
 
@@ -176,9 +178,11 @@ def test_a_write_that_failed_is_swept_by_the_next(
     folder, first, second = tmp_path / "orders", batch_of(written, "a"), batch_of(written, "b")
     writing = ParquetFolder(str(folder), writer="q")
     writing.write(frame(first), 0)
+    monkeypatch.setattr(writing, "_place", None)  # what handles its files is made anew
     cut_off_at(monkeypatch, 2)
     with pytest.raises(CutOff):
         writing.write(frame(second), 1)
+    monkeypatch.setattr(writing, "_place", None)
     cut_off_at(monkeypatch, None)
     writing.write(frame(second), 1)
     assert seen(folder) == data_of(first, second)
@@ -389,3 +393,37 @@ def test_a_flat_folder_and_a_batch_without_rows(frame: Frame, written: Any, tmp_
 def test_columns_to_partition_by_have_to_be_there(frame: Frame, written: Any, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no column customer"):
         BatchFolder(str(tmp_path / "orders"), partition_by=["customer"], writer="q").check(frame([]))
+
+
+@pytest.mark.parametrize("kind", [HadoopFiles, LocalFiles])
+def test_files_of_this_machine_with_hadoop_and_without(spark: Any, tmp_path: Path, kind: type[HadoopFiles]) -> None:
+    """Both do the same, and give folders the same mode whatever this process's mask is."""
+    files = kind(spark)
+    staged = tmp_path / "a b%20{c}.staging" / "kind=x y" / "part-00000-u.json"
+    staged.parent.mkdir(parents=True)
+    staged.write_text("1")
+    (staged.parent / ".part-00000-u.json.crc").write_text("2")
+    staging, folder = str(staged.parents[1]), tmp_path / "a b%20{c}" / "kind=x y"
+    found = files.parts(staging, 1)
+    assert [name.removeprefix("file:") for name in found] == [str(staged)]
+    before = os.umask(0o077)
+    try:
+        files.move(found[0], str(folder), "batch-1.json")
+    finally:
+        os.umask(before)
+    assert (folder / "batch-1.json").read_text() == "1"
+    assert {stat.S_IMODE(one.stat().st_mode) for one in (folder, folder.parent)} == {0o755}
+    with pytest.raises(OptionError, match="staging: "):
+        files.move(found[0], str(folder), "batch-2.json")
+    for _ in range(2):
+        files.remove(staging)
+        files.remove(str(folder / "batch-1.json"))
+    assert [path.name for path in tmp_path.rglob("*")] == ["a b%20{c}", "kind=x y"]
+
+
+def test_where_files_are_this_machines(spark: Any, tmp_path: Path) -> None:
+    for spelled in (str(tmp_path), f"file:{tmp_path}", f"file://{tmp_path}/"):
+        files, (folder,) = files_for(spark, spelled)
+        assert (type(files), folder) == (LocalFiles, str(tmp_path))
+    files, folders = files_for(spark, str(tmp_path), "nosuch://bucket/a")
+    assert (type(files), folders) == (HadoopFiles, [str(tmp_path), "nosuch://bucket/a"])

@@ -98,10 +98,10 @@ def test_a_write_that_failed_is_tried_again_and_other_folders_and_writers_are_fr
     folder, broken = BatchFolder(f"{here}/out"), [True]
     stage = folder._stage
 
-    def breaks_once(batch: DataFrame, staging: str, *, direct: bool) -> None:
+    def breaks_once(*args: Any, **named: Any) -> None:
         if broken:
             raise OSError(broken.clear())
-        stage(batch, staging, direct=direct)
+        stage(*args, **named)
 
     monkeypatch.setattr(folder, "_stage", breaks_once)
 

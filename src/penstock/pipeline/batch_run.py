@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _QUERY_ID = "sql.streaming.queryId"
 _WRITTEN_MAX = 1_000
+_QUERIES_MAX = 100
 
 
 class BatchRun(NamedTuple):
@@ -34,13 +35,14 @@ class BatchRun(NamedTuple):
     """When the batch's offsets were written down, before it ran for the first time; seconds since 1970."""
 
 
+_queries: OrderedDict[str, tuple[Any, str]] = OrderedDict()
+"""By id: the queries that batches were asked of, as Spark's JVM has them, and their runs."""
+
+
 def batch_run(batch: DataFrame, batch_id: int) -> BatchRun | None:
     """The run of this batch, in whose ``foreachBatch`` this is called; None outside of one, and in Spark Connect."""
-    try:
-        query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-    except PySparkException:  # a Connect session has no context
-        return None
-    if not query_id:
+    query_id = _query_of(batch)
+    if query_id is None:
         return None
     try:
         return _told_by_spark(batch.sparkSession, query_id, batch_id)
@@ -48,13 +50,55 @@ def batch_run(batch: DataFrame, batch_id: int) -> BatchRun | None:
         return BatchRun(query_id)
 
 
-def _told_by_spark(spark: Any, query_id: str, batch_id: int) -> BatchRun:
-    """What the query has of the batch in its offset log."""
+def query_run(batch: DataFrame) -> BatchRun | None:
+    """The same without what the logs say of the batch, which takes the fewest questions to the JVM."""
+    query_id = _query_of(batch)
+    if query_id is None:
+        return None
+    try:
+        found = _running(batch.sparkSession, query_id)
+    except (Py4JError, AttributeError, TypeError):
+        return BatchRun(query_id)
+    return BatchRun(query_id) if found is None else BatchRun(query_id, found[1])
+
+
+def _query_of(batch: DataFrame) -> str | None:
+    try:
+        return batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or None
+    except PySparkException:  # a Connect session has no context
+        return None
+
+
+def _running(spark: Any, query_id: str) -> tuple[Any, str] | None:
+    """The query and its run; None where Spark has none of this id."""
+    known = _queries.get(query_id)
+    if known is not None and _is_active(known[0]):
+        return known
     key = spark._jvm.java.util.UUID.fromString(query_id)
     query = spark._jsparkSession.sharedState().activeStreamingQueries().get(key)
     if query is None:
+        return None
+    _queries[query_id] = query, str(query.runId().toString())
+    _queries.move_to_end(query_id)
+    while len(_queries) > _QUERIES_MAX:
+        _queries.popitem(last=False)
+    return _queries[query_id]
+
+
+def _is_active(query: Any) -> bool:
+    try:
+        return bool(query.isActive())
+    except (Py4JError, OSError):  # of another JVM, which is gone
+        return False
+
+
+def _told_by_spark(spark: Any, query_id: str, batch_id: int) -> BatchRun:
+    """What the query has of the batch in its offset log."""
+    known = _running(spark, query_id)
+    if known is None:
         return BatchRun(query_id)
-    run = BatchRun(query_id, query.runId().toString())
+    query, run_id = known
+    run = BatchRun(query_id, run_id)
     found = query.offsetLog().get(batch_id)
     if found.isEmpty():
         return run

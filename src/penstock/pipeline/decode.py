@@ -23,8 +23,11 @@ from penstock.pipeline.json_types import (
     strings_are_strings,
 )
 from penstock.pipeline.known import schema_of, with_column, without
+from penstock.pipeline.reused import Selection
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column, DataFrame
 
 VALUE = "value"
@@ -87,13 +90,32 @@ def explain_json(dead_letters: DataFrame, schema: StructType | str) -> DataFrame
     """
     wanted = _struct(schema)
     parsed = _parse(dead_letters, wanted)
-    value = restored(fn.col(f"{_PARSED}.{VALUE}"), wanted)
-    reason = (
-        fn.when(fn.col(REASON) == WRONG_TYPE, fn.coalesce(_wrong_types(wanted), fn.col(REASON)))
-        .when(fn.col(REASON) == MISSING, fn.coalesce(_missing(value, wanted), fn.col(REASON)))
-        .otherwise(fn.col(REASON))
-    )
-    return without(with_column(parsed, REASON, reason, new=False), _TEXT, _PARSED)
+    return without(with_column(parsed, REASON, _explained(wanted), new=False), _TEXT, _PARSED)
+
+
+class JsonFaults:
+    """``explain_json`` for dead letters of these columns, batch by batch: what Spark is asked is made once."""
+
+    def __init__(self, schema: StructType | str, columns: Sequence[str]) -> None:
+        self._schema = schema
+        self._columns = list(columns)
+        self._steps = [
+            Selection(lambda: [fn.col("*"), _text().alias(_TEXT)]),
+            Selection(lambda: [fn.col("*"), _parsed(self._wanted).alias(_PARSED)]),
+            Selection(self._explained),
+        ]
+
+    def of(self, dead_letters: DataFrame) -> DataFrame:
+        """Those with reasons that name the fields."""
+        return reduce(lambda rows, step: step.of(rows), self._steps, dead_letters)
+
+    @property
+    def _wanted(self) -> StructType:
+        return _struct(self._schema)
+
+    def _explained(self) -> list[Column]:
+        reason = _explained(self._wanted).alias(REASON)
+        return [reason if name == REASON else fn.col(name) for name in self._columns]
 
 
 def split(decoded: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -121,6 +143,14 @@ def _struct(schema: StructType | str) -> StructType:
 
 def _parse(records: DataFrame, wanted: StructType) -> DataFrame:
     """Adds the data as text (null where it is not UTF-8) and as Spark's JSON reader sees it."""
+    return with_column(with_column(records, _TEXT, _text()), _PARSED, _parsed(wanted))
+
+
+def _text() -> Column:
+    return fn.try_validate_utf8(fn.col(_DATA).cast("string"))
+
+
+def _parsed(wanted: StructType) -> Column:
     # The object is parsed inside of another one: what follows it in the record, which from_json by itself would
     # not look at, then breaks the outer object, or hides its second field.
     outer = StructType(
@@ -131,8 +161,17 @@ def _parse(records: DataFrame, wanted: StructType) -> DataFrame:
         ]
     )
     wrapped = fn.concat(fn.lit(f'{{"{VALUE}":'), fn.col(_TEXT), fn.lit(f',"{_END}":true}}'))
-    text = fn.try_validate_utf8(fn.col(_DATA).cast("string"))
-    return with_column(with_column(records, _TEXT, text), _PARSED, fn.from_json(wrapped, outer, _JSON_OPTIONS))
+    return fn.from_json(wrapped, outer, _JSON_OPTIONS)
+
+
+def _explained(wanted: StructType) -> Column:
+    """The reason of a dead letter that was parsed again, with the names of fields."""
+    value = restored(fn.col(f"{_PARSED}.{VALUE}"), wanted)
+    return (
+        fn.when(fn.col(REASON) == WRONG_TYPE, fn.coalesce(_wrong_types(wanted), fn.col(REASON)))
+        .when(fn.col(REASON) == MISSING, fn.coalesce(_missing(value, wanted), fn.col(REASON)))
+        .otherwise(fn.col(REASON))
+    )
 
 
 def _reason(wanted: StructType) -> Column:

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
+
 from penstock.errors import OptionError
+from penstock.pipeline.jvm_errors import Py4JError
 from penstock.pipeline.known import check_classic
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
+
+_PART = "part-"
+"""How the names of files begin that Spark writes."""
+_NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+"""Nothing reads the empty file that says that a write is done."""
+_NO_CHECKSUMS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
+"""Hadoop's checksum files would stay behind when a file is renamed out of its folder."""
+_PLAIN = ("org.apache.hadoop.fs.LocalFileSystem", "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem")
+"""The classes for local files of Hadoop itself, and of the Hive that lies in Spark's distribution."""
 
 
 class HadoopFiles:
@@ -19,6 +35,11 @@ class HadoopFiles:
     Local files are handled without the checksum files that Hadoop keeps beside them: a move is then one rename.
     Raises OptionError in a Spark Connect session.
     """
+
+    mode = "overwrite"
+    """The mode in which Spark writes into a folder for files that are moved to their place afterwards."""
+    options: Mapping[str, str] = _NO_MARK
+    """What Hadoop is told for that, beside the options of the format."""
 
     def __init__(self, spark: SparkSession) -> None:
         check_classic("what moves files into a folder")
@@ -29,6 +50,10 @@ class HadoopFiles:
         """The full names of what matches in a folder; none when nothing does, or there is no folder."""
         path = self._hadoop.Path(re.sub(r"([\\{}\[\]*?])", r"\\\1", folder) + "/" + pattern)
         return [status.getPath().toString() for status in self._system(path).globStatus(path) or ()]
+
+    def parts(self, folder: str, depth: int) -> list[str]:
+        """The full names of the files that Spark wrote into a folder, in folders of so many columns."""
+        return self.glob(folder, "*=*/" * depth + _PART + "*")
 
     def names(self, folder: str) -> list[str]:
         """The names of all that is in a folder, sorted; none when it is empty, or there is no folder."""
@@ -41,6 +66,9 @@ class HadoopFiles:
         path = self._hadoop.Path(name)
         self._system(path).delete(path, True)
 
+    def make_ready(self, folder: str) -> None:
+        """Before Spark writes into a folder that is not there."""
+
     def move(self, file: str, folder: str, name: str) -> None:
         """Rename a file into a folder, which is made if it is not there.
 
@@ -49,17 +77,94 @@ class HadoopFiles:
         source, target = self._hadoop.Path(file), self._hadoop.Path(folder, name)
         system = self._system(target)
         system.mkdirs(self._hadoop.Path(folder))
-        try:
-            if system.getUri().getScheme() == "file":
-                # Hadoop would copy where the system cannot rename.
-                os.rename(source.toUri().getPath(), target.toUri().getPath())
-                return
-            refused = "" if system.rename(source, target) else "the file system refused it"
-        except OSError as error:
-            refused = error.strerror or type(error).__name__
-        if refused:
-            raise OptionError(f"staging: {file} cannot be renamed to {folder}/{name}: {refused}")
+        if system.getUri().getScheme() == "file":
+            # Hadoop would copy where the system cannot rename.
+            _rename(source.toUri().getPath(), target.toUri().getPath())
+        elif not system.rename(source, target):
+            raise OptionError(f"staging: {file} cannot be renamed to {folder}/{name}: the file system refused it")
 
     def _system(self, path: Any) -> Any:
         system = path.getFileSystem(self._conf)
         return system.getRawFileSystem() if system.getUri().getScheme() == "file" else system
+
+
+class LocalFiles(HadoopFiles):
+    """The same for folders of this machine: no call goes to the JVM for each file, and no program is started.
+
+    Without its native library Hadoop runs ``chmod`` for each file and each folder that it makes, at milliseconds each.
+    """
+
+    mode = "append"
+    options: Mapping[str, str] = _NO_MARK | _NO_CHECKSUMS
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__(spark)
+        umask: int = self._hadoop.permission.FsPermission.getUMask(self._conf).toShort()
+        self._folder_mode = 0o777 & ~umask
+        """As Hadoop makes them, whatever the process's own mask is."""
+
+    def local(self, path: str) -> str | None:
+        """The path of a folder from this machine's root; None where it lies elsewhere."""
+        if os.name != "posix":
+            return None
+        try:
+            found = self._hadoop.Path(path)
+            system = found.getFileSystem(self._conf)
+            is_plain = system.getClass().getName() in _PLAIN
+            return str(system.makeQualified(found).toUri().getPath()) if is_plain else None
+        except (Py4JError, PySparkException):  # no such file system, which is told where it is used
+            return None
+
+    def glob(self, folder: str, pattern: str) -> list[str]:
+        """As without this class."""
+        return [name.removeprefix("file:") for name in super().glob(folder, pattern)]
+
+    def parts(self, folder: str, depth: int) -> list[str]:
+        """As without this class."""
+        folders = [folder]
+        for _ in range(depth):
+            folders = [one.path for at in folders for one in os.scandir(at) if "=" in one.name]
+        return [one.path for at in folders for one in os.scandir(at) if one.name.startswith(_PART)]
+
+    def remove(self, name: str) -> None:
+        """As without this class."""
+        if os.path.isdir(name) and not os.path.islink(name):
+            shutil.rmtree(name)
+        else:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(name)
+
+    def make_ready(self, folder: str) -> None:
+        """Makes the folders that Hadoop would make for its tasks."""
+        self._make(f"{folder}/_temporary/0/_temporary")
+
+    def move(self, file: str, folder: str, name: str) -> None:
+        """As without this class."""
+        self._make(folder)
+        _rename(file, f"{folder}/{name}")
+
+    def _make(self, folder: str) -> None:
+        missing = []
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for one in reversed(missing):
+            with suppress(FileExistsError):  # another writer made it
+                os.mkdir(one)
+                os.chmod(one, self._folder_mode)
+
+
+def files_for(spark: SparkSession, *paths: str) -> tuple[HadoopFiles, list[str]]:
+    """What handles files in these folders, and how it calls them. Raises OptionError in a Spark Connect session."""
+    local = LocalFiles(spark)
+    found = [local.local(path) for path in paths]
+    there = [path for path in found if path is not None]
+    return (local, there) if len(there) == len(paths) else (HadoopFiles(spark), list(paths))
+
+
+def _rename(source: str, target: str) -> None:
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise OptionError(f"staging: {source} cannot be renamed to {target}: {why}") from error

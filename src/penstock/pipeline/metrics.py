@@ -144,6 +144,12 @@ class MetricsListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """Sets the gauges. Never raises: Spark would tell the other listeners nothing of it."""
         progress: Any = event.progress
+        self.show(progress)
+
+    def show(self, progress: Mapping[str, Any]) -> None:
+        """Sets the gauges by a progress, and never raises: for a program that reads the progresses itself. A listener
+        in Python costs some hundred questions to Spark's JVM for each.
+        """
         try:
             name = progress["name"] or str(progress["id"]).partition("-")[0]
             for metrics in stream_metrics(progress):

@@ -23,22 +23,23 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
-from penstock.pipeline.batch_run import batch_run, one_write
-from penstock.pipeline.hadoop_files import HadoopFiles
+from penstock.pipeline.batch_run import BatchRun, one_write, query_run
+from penstock.pipeline.hadoop_files import HadoopFiles, files_for
 from penstock.pipeline.known import check_classic
 from penstock.pipeline.places import identity_in
 from penstock.pipeline.positions import POSITION, sort_by_key
+from penstock.pipeline.reused import java_column, java_seq
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
 HOUR = "hour"
 """The column that the folder is partitioned by, ``yyyy-MM-dd-HH`` in UTC: text, as any reader finds it in the path."""
@@ -47,17 +48,37 @@ ARRIVAL = "approximate_arrival_timestamp"
 _CONTAINERS = ("parquet", "orc")
 """Formats whose compression is inside of the file: its name does not have to tell it."""
 
-_QUERY_ID = "sql.streaming.queryId"
 _WRITER = re.compile(r"[A-Za-z0-9_]{1,64}")
 _SUFFIX = re.compile(r"[^.]*(?:\.c\d+)?\.(.*)", re.DOTALL)
 """Of a file that Spark wrote: part-00000-UUID-c000.json, or part-00000-UUID.c000.json.gz in a partition."""
 _SECOND = "folder before in the same run: the second write would take the first one's files away"
 _ADAPTIVE = "spark.sql.adaptive.enabled"
+_LEFT_OUT = "spark.sql.adaptive.optimizer.excludedRules"
+_EMPTY = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+"""What takes a step with all that lies before it out of a plan, once it turns out that no row reaches it."""
 _SECONDS_PER_HOUR = 3600
 FILES_MAX = 4
 """So many files of a batch are few, however small they are."""
 _FIRST_FILE = "part-00000-"
 """How Spark's name of the first partition's file begins."""
+
+
+class _Place(NamedTuple):
+    """A folder, as one Spark's JVM knows it: what is asked once, and not for each batch."""
+
+    context: Any
+    """Of the Spark that was asked."""
+    files: HadoopFiles
+    folder: str
+    staging: str
+    """With no writer's name behind it."""
+    identity: str
+    options: Any
+    """Of Spark's writer, as a Java map."""
+    folders: Any
+    """The columns that folders are made of."""
+    hour: Any
+    """The column that is made where one of them is the hour."""
 
 
 class BatchFolder:
@@ -100,6 +121,7 @@ class BatchFolder:
         self._options = dict(options or {})
         self._writer = writer
         self._staging = (staging or f"{self._path}.staging").rstrip("/")
+        self._place: _Place | None = None
         self._finished: int | None = None
         """The batch that was finished last, by this object; None before the first and while one is under way."""
 
@@ -114,22 +136,38 @@ class BatchFolder:
             staged.put()
 
     @contextmanager
-    def staged(self, batch: DataFrame, batch_id: int, *, as_divided: bool = False) -> Iterator[StagedBatch]:
+    def staged(
+        self, batch: DataFrame, batch_id: int, *, as_divided: bool = False, columns: Collection[str] | None = None
+    ) -> Iterator[StagedBatch]:
         """The same in two steps: the batch's files are there, beside the folder, and come into it by ``put``.
 
         What is not put is written again by the next try. ``as_divided``: each partition of the batch becomes a file of
         each hour, and no row is sent to another task for it. That is left where ``key`` or other columns than the hour
-        say which rows lie together.
+        say which rows lie together. ``columns``: the batch's, if they are known.
         """
-        self.check(batch)
-        files = HadoopFiles(batch.sparkSession)
-        writer = self._writer or _query_of(batch)
-        staging = f"{self._staging}/{writer}"
+        names = self._needed_names(batch) if columns is None else set(columns)
+        self._check_names(names)
         direct = as_divided and self._takes_any_order
-        with self._once(batch, writer, batch_id):
-            self._begin(files, writer, batch_id)
-            self._stage(batch, staging, direct=direct)
-            yield StagedBatch(self, files, writer, batch_id, direct=direct)
+        run = query_run(batch)
+        place, writer = self._at(batch.sparkSession), self._writer or _writer_of(run)
+        with one_write(place.identity, writer, run, batch_id, why=_SECOND):
+            self._begin(place, writer, batch_id)
+            self._stage(batch, place, writer, makes_hour=self._makes_hour(names), direct=direct)
+            yield StagedBatch(self, place, writer, batch_id, direct=direct)
+
+    def _at(self, spark: SparkSession) -> _Place:
+        """Where this is. What Spark makes of the path stays, as long as it is the same Spark."""
+        if self._place is None or self._place.context is not spark.sparkContext:
+            identity = identity_in(spark, self._path)
+            files, (folder, staging) = files_for(spark, self._path, self._staging)
+            jvm: Any = spark._jvm
+            options = jvm.java.util.HashMap()
+            for name, value in {**files.options, **self._options}.items():
+                options.put(name, value)
+            folders = java_seq(spark, self._partition_by)
+            hour = java_column(hour_of(fn.col(self._time))) if HOUR in self._partition_by else None
+            self._place = _Place(spark.sparkContext, files, folder, staging, identity, options, folders, hour)
+        return self._place
 
     @property
     def _takes_any_order(self) -> bool:
@@ -138,80 +176,85 @@ class BatchFolder:
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
         """As ``write``, for a batch known to have no rows: without running it. Takes away what it had written."""
-        writer = self._writer or _query_of(batch)
-        with self._once(batch, writer, batch_id):
-            self._begin(HadoopFiles(batch.sparkSession), writer, batch_id)
+        run = query_run(batch)
+        place, writer = self._at(batch.sparkSession), self._writer or _writer_of(run)
+        with one_write(place.identity, writer, run, batch_id, why=_SECOND):
+            self._begin(place, writer, batch_id)
             self._finished = batch_id
 
     def check(self, batch: DataFrame) -> None:
         """Raises OptionError when a column that is needed is missing."""
-        if not self._key and not self._partition_by:
-            return  # a column's name is a question to the JVM
-        columns = set(batch.columns)
+        self._check_names(self._needed_names(batch))
+
+    def _needed_names(self, batch: DataFrame) -> set[str]:
+        """The columns of a batch; none where nothing hangs on them, since they are a question to the JVM."""
+        return set(batch.columns) if self._key or self._partition_by else set()
+
+    def _check_names(self, columns: set[str]) -> None:
         needed = {self._key, *POSITION[2:]} if self._key else set()
         needed |= {name for name in self._partition_by if name != HOUR or HOUR in columns}
-        needed |= {self._time} if HOUR in self._partition_by and HOUR not in columns else set()
+        needed |= {self._time} if self._makes_hour(columns) else set()
         faults = [f"the batch has no column {name}" for name in sorted(needed - columns)]
         if faults:
             raise OptionError(faults)
 
-    def _once(self, batch: DataFrame, writer: str, batch_id: int) -> AbstractContextManager[None]:
-        place = identity_in(batch.sparkSession, self._path)
-        return one_write(place, writer, batch_run(batch, batch_id), batch_id, why=_SECOND)
+    def _makes_hour(self, columns: Collection[str]) -> bool:
+        return HOUR in self._partition_by and HOUR not in columns
 
-    def _makes_hour(self, batch: DataFrame) -> bool:
-        return HOUR in self._partition_by and HOUR not in batch.columns
-
-    def _begin(self, files: HadoopFiles, writer: str, batch_id: int) -> None:
+    def _begin(self, place: _Place, writer: str, batch_id: int) -> None:
         follows, self._finished = self._finished, None
-        files.remove(f"{self._staging}/{writer}")
+        place.files.remove(f"{place.staging}/{writer}")
         if follows is None or batch_id != follows + 1:
-            self._sweep(files, writer, batch_id)
+            self._sweep(place, writer, batch_id)
 
-    def _sweep(self, files: HadoopFiles, writer: str, batch_id: int) -> None:
+    def _sweep(self, place: _Place, writer: str, batch_id: int) -> None:
         """Remove what this or a later batch of this writer left: it is written again now, or will be."""
-        for file in files.glob(self._path, f"{self._folders}batch-{_at_least(batch_id)}-{writer}-*.*"):
-            files.remove(file)
+        folders = "*=*/" * len(self._partition_by)
+        for file in place.files.glob(place.folder, f"{folders}batch-{_at_least(batch_id)}-{writer}-*.*"):
+            place.files.remove(file)
 
-    @property
-    def _folders(self) -> str:
-        return "*=*/" * len(self._partition_by)
-
-    def _stage(self, batch: DataFrame, staging: str, *, direct: bool) -> None:
-        rows = batch.withColumn(HOUR, hour_of(fn.col(self._time))) if self._makes_hour(batch) else batch
+    def _stage(self, batch: DataFrame, place: _Place, writer: str, *, makes_hour: bool, direct: bool) -> None:
+        rows: Any = batch._jdf
+        if makes_hour:
+            rows = rows.withColumn(HOUR, place.hour)
+        staging = f"{place.staging}/{writer}"
         if direct:
-            self._save(rows, staging)
+            self._save(rows, place, staging)
             return
-        with few_files(batch.sparkSession):
+        with few_files(batch.sparkSession), with_what_is_observed(batch.sparkSession):
+            spread: Any = DataFrame(rows, batch.sparkSession)
             if self._key:
-                rows = sort_by_key(rows, self._key, first=self._partition_by)
+                spread = sort_by_key(spread, self._key, first=self._partition_by)
             else:
-                rows = rows.hint("rebalance", *self._partition_by)
-            self._save(rows, staging)
+                spread = spread.hint("rebalance", *self._partition_by)
+            self._save(spread._jdf, place, staging)
 
-    def _save(self, rows: DataFrame, staging: str) -> None:
-        writing = rows.write.mode("overwrite").partitionBy(*self._partition_by)
-        writing.format(self._format).options(**self._options).save(staging)
+    def _save(self, rows: Any, place: _Place, staging: str) -> None:
+        place.files.make_ready(staging)
+        writing = rows.write().mode(place.files.mode).format(self._format).options(place.options)
+        if self._partition_by:
+            writing = writing.partitionBy(place.folders)
+        writing.save(staging)
 
     def _put(
-        self, files: HadoopFiles, writer: str, batch_id: int, *, without_first: bool = False, none: bool = False
+        self, place: _Place, writer: str, batch_id: int, *, without_first: bool = False, none: bool = False
     ) -> None:
-        staging = f"{self._staging}/{writer}"
+        staging = f"{place.staging}/{writer}"
         if not none:
-            self._move(files, staging, f"batch-{batch_id:09d}-{writer}", without_first=without_first)
-        files.remove(staging)
+            self._move(place, staging, f"batch-{batch_id:09d}-{writer}", without_first=without_first)
+        place.files.remove(staging)
         self._finished = batch_id
 
-    def _move(self, files: HadoopFiles, staging: str, name: str, *, without_first: bool) -> None:
+    def _move(self, place: _Place, staging: str, name: str, *, without_first: bool) -> None:
         depth = len(self._partition_by)
-        staged = files.glob(staging, f"{self._folders}part-*")
+        staged = place.files.parts(staging, depth)
         if without_first:  # Spark makes a file of the first partition also where that has no row
             staged = [file for file in staged if not file.split("/")[-1].startswith(_FIRST_FILE)]
         staged.sort(key=lambda file: file.split("/")[-depth - 1 :])
         for number, file in enumerate(staged):
             parts = file.split("/")
-            folder = "/".join([self._path, *parts[len(parts) - depth - 1 : -1]])
-            files.move(file, folder, f"{name}-{number:05d}{self._suffix(parts[-1])}")
+            folder = "/".join([place.folder, *parts[len(parts) - depth - 1 : -1]])
+            place.files.move(file, folder, f"{name}-{number:05d}{self._suffix(parts[-1])}")
 
     def _suffix(self, file: str) -> str:
         return f".{self._format}" if self._format in _CONTAINERS else _SUFFIX.sub(r".\1", file)
@@ -220,9 +263,9 @@ class BatchFolder:
 class StagedBatch:
     """A batch of a folder whose files are written beside it, and not in it yet."""
 
-    def __init__(self, folder: BatchFolder, files: HadoopFiles, writer: str, batch_id: int, *, direct: bool) -> None:
+    def __init__(self, folder: BatchFolder, place: _Place, writer: str, batch_id: int, *, direct: bool) -> None:
         self._folder = folder
-        self._files = files
+        self._place = place
         self._writer = writer
         self._batch_id = batch_id
         self.is_direct = direct
@@ -230,11 +273,11 @@ class StagedBatch:
 
     def put(self, *, first_is_empty: bool = False) -> None:
         """Move the files into the folder. ``first_is_empty``: the batch's first partition has no row for it."""
-        self._folder._put(self._files, self._writer, self._batch_id, without_first=self.is_direct and first_is_empty)
+        self._folder._put(self._place, self._writer, self._batch_id, without_first=self.is_direct and first_is_empty)
 
     def put_nothing(self) -> None:
         """Of a batch that turned out to have no row for the folder."""
-        self._folder._put(self._files, self._writer, self._batch_id, none=True)
+        self._folder._put(self._place, self._writer, self._batch_id, none=True)
 
 
 class ParquetFolder(BatchFolder):
@@ -254,11 +297,10 @@ class ParquetFolder(BatchFolder):
     ) -> None:
         super().__init__(path, partition_by=[HOUR], time=time, key=key, writer=writer, staging=staging)
 
-    def check(self, batch: DataFrame) -> None:
-        """Raises OptionError when a column that is needed is missing, or ``hour`` is among the columns."""
-        if HOUR in batch.columns:
+    def _check_names(self, columns: set[str]) -> None:
+        if HOUR in columns:
             raise OptionError(f"the batch has a column {HOUR}, which is what the folder is partitioned by: rename it")
-        super().check(batch)
+        super()._check_names(columns)
 
 
 def hour_of(time: Column) -> Column:
@@ -288,6 +330,28 @@ def few_files(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(_ADAPTIVE, before)
 
 
+@contextmanager
+def with_what_is_observed(spark: SparkSession) -> Iterator[None]:
+    """Let a write tell what was observed of its rows also where none of them is left behind a shuffle.
+
+    Spark's adaptive execution puts an empty relation in place of a plan then, and gives an observation of that plan an
+    empty row; before Spark 4.1 it gives none at all, and what waits for it waits for ever.
+    """
+    before = spark.conf.get(_LEFT_OUT, None)
+    names = [] if before is None else [name.strip() for name in before.split(",") if name.strip()]
+    if _EMPTY in names:
+        yield
+        return
+    spark.conf.set(_LEFT_OUT, ",".join([*names, _EMPTY]))
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_LEFT_OUT)
+        else:
+            spark.conf.set(_LEFT_OUT, before)
+
+
 def _at_least(batch_id: int) -> str:
     """The pattern of all numbers of nine digits that are not smaller: the file system sorts out the many others."""
     digits = f"{batch_id:09d}"
@@ -297,9 +361,8 @@ def _at_least(batch_id: int) -> str:
     return "{" + ",".join([digits, *larger]) + "}"
 
 
-def _query_of(batch: DataFrame) -> str:
+def _writer_of(run: BatchRun | None) -> str:
     """The first part of the id of the streaming query that runs this batch; it stays with the checkpoint directory."""
-    query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-    if not query_id:
+    if run is None:
         raise OptionError("write() was called outside of foreachBatch: name the writer, ParquetFolder(..., writer=...)")
-    return query_id.partition("-")[0]
+    return run.query_id.partition("-")[0]

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import boto3
 import pyarrow.dataset as ds
 
 from penstock.pipeline.job import ExitCode, JobFileError, load_job
@@ -80,6 +79,8 @@ class World:
     put_so_far: list[bytes] = field(default_factory=list)
 
     def put(self, *data: bytes) -> None:
+        import boto3  # the environments of other versions of PySpark lack it
+
         client = boto3.client("kinesis", endpoint_url=self.local.endpoint_url, region_name=self.local.region)
         records = [{"Data": one, "PartitionKey": f"key-{number % 7}"} for number, one in enumerate(data)]
         for at in range(0, len(records), 500):
@@ -89,6 +90,8 @@ class World:
         self.local.clock.advance(3.0)
 
     def delete_stream(self, name: str = "orders") -> None:
+        import boto3
+
         client = boto3.client("kinesis", endpoint_url=self.local.endpoint_url, region_name=self.local.region)
         client.delete_stream(StreamName=name)
         client.close()

@@ -7,7 +7,6 @@ import json
 import os
 import resource
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -107,7 +106,7 @@ def test_an_action_that_ends_without_metrics_tells_nothing() -> None:
             return 0
 
     watched = object.__new__(Watched)
-    watched._observation = SimpleNamespace(_jo=Empty())  # type: ignore[assignment]
+    watched._observation, watched._is_row = Empty(), True
     assert watched.told(once=True) is None
 
 

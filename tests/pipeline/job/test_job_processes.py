@@ -237,6 +237,24 @@ def test_the_same_file_under_spark_submit(scene: Scene) -> None:
     assert (scene.folder / "seen").read_text() == "3"
 
 
+def test_what_a_job_sets_where_nothing_is_said(scene: Scene) -> None:
+    """In this machine's threads, with a checkpoint directory on its disk."""
+    scene.put(20)
+    probe = "import pathlib\n\ndef write(batch, batch_id):\n    conf = batch.sparkSession.conf\n"
+    probe += "    names = ('spark.sql.shuffle.partitions', 'spark.sql.streaming.checkpointFileManagerClass')\n"
+    probe += "    found = [conf.get(name).rpartition('.')[2] for name in names]\n"
+    probe += "    pathlib.Path(__file__).with_name('seen').write_text(' '.join(found))\n"
+    (scene.folder / "probe_orders.py").write_text(probe)
+    spark = SPARK.replace('"spark.sql.shuffle.partitions" = 2\n', "").replace("local[2]", "local[3]")
+    unique = '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "1 hour"\n'
+    process = scene.start(HEAD + JSON + unique + '[[sinks]]\nfunction = "probe_orders:write"\n' + ONCE + spark)
+    _, errors = rest(process)
+    assert process.returncode == 0, errors
+    assert (scene.folder / "seen").read_text() == "3 FileSystemBasedCheckpointFileManager"
+    states = [path for path in (scene.folder / "checkpoint" / "state" / "0").iterdir() if path.name.isdigit()]
+    assert len(states) == 3
+
+
 SUBMIT_ARGS = (
     "--master local[2] --driver-memory 1g --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1"
     " --conf spark.driver.bindAddress=127.0.0.1 --conf spark.sql.shuffle.partitions=2 pyspark-shell"

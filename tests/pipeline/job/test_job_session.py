@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.pipeline.job.packages import packages_named
-from penstock.pipeline.job.session import _why_java_ended, java_version
+from penstock.pipeline.job.session import _why_java_ended, java_version, least_work
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 
 def java(folder: Path, says: str, status: int = 0) -> str:
@@ -61,3 +63,16 @@ def test_packages_are_found_wherever_they_are_named(tmp_path: Path, monkeypatch:
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS")
     (tmp_path / "spark-defaults.conf").unlink()
     assert packages_named({}) == []
+
+
+@pytest.mark.spark
+def test_a_checkpoint_on_a_disk_of_this_machine_is_written_without_programs(
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    name = "spark.sql.streaming.checkpointFileManagerClass"
+    request.addfinalizer(lambda: spark.conf.unset(name))
+    for elsewhere in ("nosuch://bucket/checkpoint", "hdfs://127.0.0.1:1/checkpoint"):
+        least_work(spark, elsewhere)
+        assert spark.conf.get(name, None) is None
+    least_work(spark, str(tmp_path / "checkpoint"))
+    assert str(spark.conf.get(name)).endswith("FileSystemBasedCheckpointFileManager")

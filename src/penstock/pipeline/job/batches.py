@@ -15,7 +15,7 @@ from pyspark.sql import functions as fn
 
 from penstock.errors import PenstockError
 from penstock.pipeline.batches import read_once
-from penstock.pipeline.decode import REASON, split
+from penstock.pipeline.decode import REASON, JsonFaults, split
 from penstock.pipeline.job import steps
 from penstock.pipeline.job.account import SecondPass
 from penstock.pipeline.job.one_pass import Watching, partitions_of
@@ -29,6 +29,7 @@ from penstock.pipeline.job.outcome import (
 )
 from penstock.pipeline.job.writing import FolderTarget, dead_letter_target, target_of
 from penstock.pipeline.parquet_folder import FILES_MAX
+from penstock.pipeline.reused import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +67,9 @@ class Batches:
         self._run_twice: dict[int, int] = {}
         """Batches that were run twice, and the rows that came of them."""
         self._watching = Watching()
+        self._good = Selection(lambda: steps.chosen(self._job), where=lambda: fn.col(REASON).isNull())
+        self._good_columns: list[str] = []
+        self._faults: JsonFaults | None = None
         self._kept_batches = 0
         """So many of the next ones are kept and not written in one pass."""
         self._rows_before = 0
@@ -154,13 +158,14 @@ class Batches:
         partitions = partitions_of(batch)
         watched = self._watching.of(batch, partitions)
         with self._step("transform", batch_id, ExitCode.TRANSFORM):
-            good = steps.transformed(watched.rows.where(fn.col(REASON).isNull()), self._job, self._file.folder)
+            good = self._good.of(watched.rows)
+            self._good_columns = self._good_columns or good.columns
         few = partitions is not None and partitions <= max(FILES_MAX, self._rows_before // ROWS_PER_FILE)
         with ExitStack() as open_:
             with self._sink_step(0, batch_id, staging=True):
-                staged = open_.enter_context(folder.staged(good, batch_id, as_divided=few))
+                staged = open_.enter_context(folder.staged(good, batch_id, as_divided=few, columns=self._good_columns))
             told = watched.told(once=staged.is_direct)
-            if told is None or (told.letters is None and self.dead_letters is not None):
+            if told is None or not (told.came or self.dead_letters is None):
                 raise _NotToldError("the dead letters did not come with the write")
             self._dead_letters[batch_id] = told.dead
             self._rows_before = told.rows
@@ -179,11 +184,15 @@ class Batches:
             if not dead or letters is None:
                 self.dead_letters.write_nothing(batch, batch_id)
                 return
-            explained = steps.explained(letters, self._job, self._file.folder)
-            write = (
-                self.dead_letters.write_few if isinstance(self.dead_letters, FolderTarget) else self.dead_letters.write
-            )
-            write(explained, batch_id)
+            if self._job.decode.format == "json":
+                if self._faults is None:
+                    self._faults = JsonFaults(steps.schema_text(self._job, self._file.folder), self._watching.names)
+                letters = self._faults.of(letters)
+            few = letters.coalesce(1)
+            if isinstance(self.dead_letters, FolderTarget):
+                self.dead_letters.write_few(few, batch_id, self._watching.names)
+            else:
+                self.dead_letters.write(few, batch_id)
 
     def _write_dead(self, rows: DataFrame, batch_id: int, dead: int) -> None:
         if self.dead_letters is None:

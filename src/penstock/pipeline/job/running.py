@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from contextlib import contextmanager, suppress
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from penstock.pipeline.job import steps
 from penstock.pipeline.job.account import Totals, batch_report, cut_ms, was_a_batch
@@ -46,13 +48,7 @@ def run_job(spark: SparkSession, job_file: JobFile, stopping: Stopping, show: Sh
         left = clear_unfinished_start(spark, job_file.job.checkpoint)
         if left:
             show.began_anew(job_file.job.checkpoint, left)
-        listener = MetricsListener(spark)
-        spark.streams.addListener(listener)
-        try:
-            return run.whole()
-        finally:
-            with suppress(Py4JError, OSError):  # Spark's Java may be gone
-                spark.streams.removeListener(listener)
+        return run.whole()
 
 
 @contextmanager
@@ -77,6 +73,8 @@ class _Run:
         self._stopping = stopping
         self._show = show
         self.batches = Batches(job_file, stopping, show.rows_out)
+        self._metrics = MetricsListener(spark)
+        """It is shown what is read here anyway, and listens to nothing."""
         self._totals = Totals()
         self._stream = str(self._job.source.get("streamName") or self._job.source.get("streamARN"))
         self._last_batch: int | None = None
@@ -165,7 +163,7 @@ class _Run:
             return
         self._seen = (newest["batchId"], newest["timestamp"])
         is_next = was_a_batch(newest) and newest["batchId"] - 1 == self._last_batch
-        for progress in [newest] if is_next else query.recentProgress:
+        for progress in [newest] if is_next else _since(query, self._last_batch):
             number = int(progress["batchId"])
             if was_a_batch(progress) and (self._last_batch is None or number > self._last_batch):
                 self._last_batch = number
@@ -173,6 +171,7 @@ class _Run:
                 dead_letters = self.batches.dead_letters_of(number)
                 second = self.batches.second_pass_of(number)
                 report = batch_report(progress, stream=self._stream, dead_letters=dead_letters, second=second)
+                self._metrics.show(progress)
                 self._totals.add(report)
                 self._show.batch(report)
 
@@ -194,6 +193,18 @@ class _Run:
             )
             return StepError(what, step="deduplicate", code=ExitCode.WRONG_JOB)
         return StepError(f"the query failed: {what}", step="query", code=ExitCode.FAILED)
+
+
+def _since(query: StreamingQuery, last_batch: int | None) -> list[Any]:
+    """The progresses behind a batch, oldest first. Spark keeps a hundred, and each is a long text."""
+    kept: Any = query._jsq.recentProgress()
+    found: list[Any] = []
+    for number in range(len(kept) - 1, -1, -1):
+        progress = StreamingQueryProgress.fromJson(json.loads(kept[number].json()))
+        if last_batch is not None and progress["batchId"] <= last_batch:
+            break
+        found.append(progress)
+    return found[::-1]
 
 
 def _in_a_batch(status: dict[str, Any]) -> bool:

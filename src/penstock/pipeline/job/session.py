@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
+from penstock.pipeline.hadoop_files import LocalFiles
 from penstock.pipeline.job.functions import file_to_send
 from penstock.pipeline.job.options import as_options
 from penstock.pipeline.job.outcome import ExitCode, StepError, message_of
@@ -31,7 +32,18 @@ _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _IN_THREADS = re.compile(r"local(\[.*\])?")
 JAVA_MIN = 17
 JAVA_TIMEOUT_S = 30.0
-_LOCAL = {"spark.ui.showConsoleProgress": "false"}
+_LOCAL = {
+    "spark.ui.showConsoleProgress": "false",
+    # PySpark would tell the JVM for each call from which line of Python it comes, at several questions each; the line
+    # stands in what a job's message leaves out.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+_CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
+_BY_FILE_SYSTEM = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
+)
+"""Since Spark 4.1, and before."""
 
 
 def submitted() -> bool:
@@ -73,9 +85,20 @@ def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
         raise StepError(_told(job_file, error), step="spark", code=ExitCode.NOT_READY) from error
     if log_level is not None:
         spark.sparkContext.setLogLevel(log_level)
-    _few_partitions(spark)
+    least_work(spark, job.checkpoint)
     _send_modules(spark, job_file)
     return spark
+
+
+def in_threads(spark: SparkSession) -> bool:
+    """True where driver and executors are threads of one process."""
+    return _IN_THREADS.fullmatch(spark.sparkContext.master or "") is not None
+
+
+def least_work(spark: SparkSession, checkpoint: str) -> None:
+    """Settings by which a batch costs less and promises the same, where the job and Spark's own files say nothing."""
+    _few_partitions(spark)
+    _few_programs(spark, checkpoint)
 
 
 def _few_partitions(spark: SparkSession) -> None:
@@ -83,8 +106,20 @@ def _few_partitions(spark: SparkSession) -> None:
     state to load and to store, in every batch. A checkpoint directory keeps the number that it began with.
     """
     context = spark.sparkContext
-    if _IN_THREADS.fullmatch(context.master or "") and not context.getConf().contains(_SHUFFLE_PARTITIONS):
+    if in_threads(spark) and not context.getConf().contains(_SHUFFLE_PARTITIONS):
         spark.conf.set(_SHUFFLE_PARTITIONS, str(context.defaultParallelism))
+
+
+def _few_programs(spark: SparkSession, checkpoint: str) -> None:
+    """A checkpoint directory on this machine's disks is written through Hadoop's older interface. With the newer one
+    each file of it takes eight runs of ``readlink`` beside the two of ``chmod``, and a batch with a state writes four
+    files and more. Both write beside the file, look whether it is there, and rename; elsewhere Spark's choice stays.
+    """
+    if spark.sparkContext.getConf().contains(_CHECKPOINT_FILES) or LocalFiles(spark).local(checkpoint) is None:
+        return
+    there = [name for name in _BY_FILE_SYSTEM if type(getattr(spark._jvm, name)).__name__ == "JavaClass"]
+    if there:
+        spark.conf.set(_CHECKPOINT_FILES, there[0])
 
 
 def _has_master(settings: dict[str, str]) -> bool:

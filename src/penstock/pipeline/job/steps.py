@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from penstock.pipeline.job.model import Job
 
@@ -99,12 +99,17 @@ def without_repeats(rows: DataFrame, job: Job) -> DataFrame:
     return deduplicate(rows, asked.keys, within=asked.within, time=asked.time, exact=asked.exact)
 
 
+def chosen(job: Job) -> list[Column]:
+    """What the sinks get without a transform."""
+    value = VALUE if job.decode.format in ("text", "bytes") else f"{VALUE}.*"
+    return [fn.col(name) for name in (value, *KEPT)]
+
+
 def transformed(good: DataFrame, job: Job, folder: Path) -> DataFrame:
     """What the sinks get: by the transform, or else the fields of the value and the row's position."""
     transform = job.transform
     if transform is None:
-        values = [VALUE] if job.decode.format in ("text", "bytes") else [f"{VALUE}.*"]
-        return good.select(*values, *KEPT)
+        return good.select(*chosen(job))
     if transform.function is not None:
         function: Callable[[DataFrame], Any] = load_function(transform.function, folder)
         made = function(good)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, redirect_stdout
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -120,14 +120,16 @@ class FolderTarget(_Queried):
         """Write the batch in place of what an earlier run of it wrote."""
         self._folder.write(self._rows(batch), batch_id)
 
-    def write_few(self, batch: DataFrame, batch_id: int) -> None:
-        """As ``write``, for a batch of one partition."""
-        with self.staged(batch, batch_id, as_divided=True) as staged:
+    def write_few(self, batch: DataFrame, batch_id: int, columns: Collection[str]) -> None:
+        """As ``write``, for a batch of one partition and these columns."""
+        with self.staged(batch, batch_id, as_divided=True, columns=columns) as staged:
             staged.put()
 
-    def staged(self, batch: DataFrame, batch_id: int, *, as_divided: bool) -> AbstractContextManager[StagedBatch]:
-        """Write a batch beside the folder; it comes into it by ``put``."""
-        return self._folder.staged(self._rows(batch), batch_id, as_divided=as_divided)
+    def staged(
+        self, batch: DataFrame, batch_id: int, *, as_divided: bool, columns: Collection[str] | None = None
+    ) -> AbstractContextManager[StagedBatch]:
+        """Write a batch beside the folder; it comes into it by ``put``. ``columns``: the batch's, if known."""
+        return self._folder.staged(self._rows(batch), batch_id, as_divided=as_divided, columns=columns)
 
     @property
     def has_query(self) -> bool:
