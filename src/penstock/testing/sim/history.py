@@ -62,7 +62,7 @@ class History:
         self.done_again = 0
         """Deliveries of what a program had settled before."""
         self.handed_twice = 0
-        """Deliveries of what another tenure had handed out before."""
+        """Deliveries of what another tenure had handed out before, unless its program put that off."""
         self.tenures = 0
         self.told: Counter[str] = Counter()
         """Kinds of events that the workers told."""
@@ -237,7 +237,8 @@ class History:
             if before is not None:
                 self.duplicates += 1
                 self.done_again += one[0] in story.handled  # a program may put off a duplicate that came all the same
-                self.handed_twice += before != token
+                self.handed_twice += before != token and one not in story.put_off
+            story.put_off.discard(one)
             story.delivered[one] = token
 
     def _check_tenure(self, story: ShardStory, who: str, shard_id: str, token: int) -> None:
@@ -295,6 +296,13 @@ class History:
         self.note("settled", who, shard_id, token, positions[0] if positions else None, len(positions), counts)
         if counts:
             self.shards[shard_id].settle(positions, parts)
+
+    def put_off(
+        self, who: str, shard_id: str, token: int, positions: list[Position], parts: Sequence[int] | None
+    ) -> None:
+        """A process asks for these again: they may come from the next owner as well."""
+        self.note("put off", who, shard_id, token, positions[0], len(positions))
+        self.shards[shard_id].put_off.update(zip(positions, parts or [0] * len(positions), strict=True))
 
     def handed_out(self, shard_id: str, token: int, last: Position) -> list[Position]:
         """What a tenure has handed out, up to and with a position."""

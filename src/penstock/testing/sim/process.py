@@ -98,6 +98,12 @@ def recorded_batches(process: Process) -> type[Batch[Any]]:
         def ack(self, *indices: int) -> bool:
             return tell(self, _positions(self, indices), super().ack(*indices), _parts(self, indices))
 
+        def nack(self, *indices: int, delay_s: float = 0.0) -> bool:
+            if process.alive:
+                positions, parts = _positions(self, indices), _parts(self, indices)
+                process.history.put_off(process.name, process.key_of(self), self.token, positions, parts)
+            return super().nack(*indices, delay_s=delay_s)
+
         def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
             places = self._delivery.places
             left = range(len(places)) if indices is None else indices

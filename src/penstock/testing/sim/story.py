@@ -53,6 +53,8 @@ class ShardStory:
     """Parts that are not settled, of records that are split."""
     delivered: dict[tuple[Position, int], int] = field(default_factory=dict)
     """A part (0 where records are not split) with the token of the last delivery."""
+    put_off: set[tuple[Position, int]] = field(default_factory=set)
+    """The parts (0 where records are not split) that a program asked to be handed out again, and that were not yet."""
     prefix: int = 0
     """How many of the first positions are settled."""
     token: int = 0
