@@ -35,14 +35,14 @@ class NotAskedToEndError(RuntimeError):
 
 def awaited(work: Coroutine[Any, Any, T], *, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Task[T]:
     """A task whose error goes to the code that makes it."""
-    return (loop or asyncio.get_running_loop()).create_task(work)
+    return _task(work, loop)
 
 
 def spawn(
     work: Coroutine[Any, Any, T], heard: Heard, *, loop: asyncio.AbstractEventLoop | None = None
 ) -> asyncio.Task[T]:
     """A task of its own; ``heard`` is called with what ended it, if that was neither its end nor its cancelling."""
-    task = (loop or asyncio.get_running_loop()).create_task(work)
+    task = _task(work, loop)
     _running.add(task)
     task.add_done_callback(partial(_over, heard))
     return task
@@ -51,6 +51,14 @@ def spawn(
 def forget(loop: asyncio.AbstractEventLoop) -> None:
     """Let go of the tasks of a loop that stopped for good before they ended."""
     _running.difference_update([task for task in _running if task.get_loop() is loop])
+
+
+def _task(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None) -> asyncio.Task[T]:
+    try:
+        return (loop or asyncio.get_running_loop()).create_task(work)
+    except RuntimeError:  # no loop runs any more: the caller hears that, and the work was not forgotten
+        work.close()
+        raise
 
 
 def failure_of(task: asyncio.Future[Any]) -> BaseException | None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.tasks import spawn
 from penstock.testing import DeadlockError, RealInputOutputError, VirtualLoop, VirtualTime
+from penstock.testing.sim.loop import drop
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 
 def run(main: Any) -> Any:
@@ -154,6 +160,29 @@ def test_a_loop_stands_still_while_time_goes_on(suspended: bool, clock_s: float,
     assert task.done()
     assert found[1][0] == (2.0 if suspended else 10.0)
     loop.close()
+
+
+def test_what_a_dropped_task_begins_as_it_ends_is_dropped_without_a_word() -> None:
+    shared = VirtualTime()
+    loop = VirtualLoop(shared)
+    heard: list[BaseException] = []
+    made: list[Coroutine[Any, Any, None]] = []
+
+    async def never() -> None:
+        heard.append(AssertionError("it has begun"))
+
+    async def work(on: asyncio.AbstractEventLoop | None) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            made.append(never())
+            spawn(made[-1], heard.append, loop=on)  # without a loop: where none runs any more
+
+    tasks = [spawn(work(None), heard.append, loop=loop), spawn(work(loop), heard.append, loop=loop)]
+    shared.run(until_s=1)
+    drop(loop, tasks)
+    assert [inspect.getcoroutinestate(one) for one in made] == [inspect.CORO_CLOSED] * 2
+    assert not heard
 
 
 def test_what_is_due_together_happens_in_the_order_in_which_it_was_asked_for() -> None:

@@ -392,9 +392,13 @@ class VirtualLoop(NoOutside):
 
 def drop(loop: VirtualLoop, tasks: list[asyncio.Task[Any]]) -> None:
     """Forget a loop that stopped for good, and its unfinished tasks, without a word."""
-    for task in tasks:
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        _close(task.get_coro())
+    dropped: set[asyncio.Task[Any]] = set()
+    while tasks:
+        for task in tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            _close(task.get_coro())
+        dropped.update(tasks)
+        tasks = [task for task in asyncio.all_tasks(loop) if task not in dropped]  # made by what was closed
     forget(loop)
     loop.close()
 
