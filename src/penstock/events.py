@@ -269,12 +269,16 @@ class FetchingHeld(msgspec.Struct, frozen=True, gc=False):
 
 
 class HandoverWaits(msgspec.Struct, frozen=True, gc=False):
-    """A shard is to be handed over, and waits for what is out. What is not settled by then comes again elsewhere."""
+    """A shard is to be handed over, and waits for what is out. What is not settled by then comes again elsewhere. The
+    time that this process needs to come to a callback does not count as waiting for it.
+    """
 
     stream: str
     shard_id: str
     waits_for: str
-    """Handlers, ``on_shards_revoked``, dead letters or a pending checkpoint."""
+    """Handlers, dead letters, a pending checkpoint, or a callback that runs: ``on_shards_revoked``, or the one that is
+    awaited before it.
+    """
     records: int
     """How many records handlers have."""
     position: Position | None

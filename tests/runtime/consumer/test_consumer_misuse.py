@@ -25,6 +25,8 @@ from penstock import (
     collect,
     events,
 )
+from penstock.runtime.home import Apart
+from penstock.runtime.shard.shard_reader import ShardReader
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis
@@ -192,6 +194,64 @@ async def test_what_a_handover_waits_for_is_told(
         going_on.set()
         batch.ack()
         await closing
+
+
+async def test_a_callback_that_is_awaited_before_the_one_of_the_handover_is_named(
+    local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.runtime.shard.shard_reader.DRAIN_TOLD_AFTER_S", 0.01)
+    heard: list[Any] = []
+    came, going_on = asyncio.Event(), asyncio.Event()
+
+    async def hang(shards: Any) -> None:
+        came.set()
+        await going_on.wait()
+
+    async def went(shards: Any) -> None:
+        pass
+
+    async with consumer_of(
+        local, MemoryLeaseTable(), on_event=heard.append, on_shards_assigned=hang, on_shards_revoked=went
+    ) as consumer:
+        await came.wait()
+        closing = asyncio.create_task(consumer.close())
+        await until(lambda: any(isinstance(event, events.HandoverWaits) for event in heard))
+        going_on.set()
+        await closing
+    assert [event.waits_for for event in heard if isinstance(event, events.HandoverWaits)] == ["on_shards_assigned"]
+
+
+async def test_the_way_to_a_callback_is_not_told_as_waiting_for_it(
+    local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop with many shards to let go was late, and each shard was said to wait for the program."""
+    monkeypatch.setattr("penstock.runtime.shard.shard_reader.DRAIN_TOLD_AFTER_S", 0.01)
+    heard: list[Any] = []
+    went: list[Any] = []
+    looks = 0
+    real_look, real_outside = ShardReader._tell_drain, Apart.outside
+
+    def look(self: Any, end_s: float) -> None:
+        nonlocal looks
+        looks += 1
+        real_look(self, end_s)
+
+    async def late(self: Any, work: Any) -> object:
+        before = looks
+        await until(lambda: looks >= before + 3)
+        return await real_outside(self, work)
+
+    async def goes(shards: Any) -> None:
+        went.append(shards)
+
+    async with consumer_of(local, MemoryLeaseTable(), on_event=heard.append, on_shards_revoked=goes) as consumer:
+        await until(lambda: consumer.statistics().shards)
+        monkeypatch.setattr(ShardReader, "_tell_drain", look)
+        monkeypatch.setattr(Apart, "outside", late)
+        await consumer.close()
+    assert went
+    assert looks >= 3
+    assert not [event for event in heard if isinstance(event, events.HandoverWaits)]
 
 
 async def test_a_handler_that_hangs_at_the_end_is_told(

@@ -7,9 +7,11 @@ in one call.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -95,6 +97,7 @@ class Lifecycle:
         self._queue: deque[tuple[Told, AssignedShard, asyncio.Future[None]]] = deque()
         self._telling: asyncio.Task[None] | None = None
         self._here: dict[ShardReader, AssignedShard] = {}
+        self._called: tuple[str, float] | None = None  # which callback runs on the user's loop, since when
 
     def follow(self, reader: ShardReader, begin: Callable[[ShardReader], None]) -> None:
         """A shard is held from now on: tell so, then ``begin``."""
@@ -104,6 +107,7 @@ class Lifecycle:
             begin(reader)
             return
         reader.before_leaving = lambda: self._revoked(reader)
+        reader.calling = self.calling
         reader.on_resume = lambda: self._kept(reader)
         reader.on_fence = lambda fallen: self._fenced(reader, fallen)
         if self._callbacks.on_shards_ended is not None:
@@ -112,6 +116,11 @@ class Lifecycle:
         self._here[reader] = shard
         told = self._tell(self._callbacks.on_shards_assigned, shard)
         told.add_done_callback(lambda _: begin(reader))
+
+    def calling(self) -> tuple[str, float] | None:
+        """The name of the callback that is running, and for how long it has been; None: none is."""
+        called = self._called
+        return None if called is None else (called[0], time.monotonic() - called[1])
 
     async def close(self, grace_s: float) -> None:
         """Wait until all is told, for so long; what takes longer is cancelled."""
@@ -168,7 +177,7 @@ class Lifecycle:
                 while self._queue and self._queue[0][0] is callback:
                     group.append(self._queue.popleft())
                 try:
-                    await self.home.outside(partial(callback, [shard for _, shard, _ in group]))
+                    await self.home.outside(partial(self._call, callback, [shard for _, shard, _ in group]))
                 except asyncio.CancelledError as error:
                     if is_cancelled():
                         raise
@@ -182,6 +191,20 @@ class Lifecycle:
             self._telling = None
             _answer([*group, *self._queue])
             self._queue.clear()
+
+    async def _call(self, callback: Told, shards: list[AssignedShard]) -> None:
+        """On the user's loop."""
+        name = next((one for one in NAMES if getattr(self._callbacks, one) is callback), NAMES[0])
+        self._called = name, time.monotonic()
+        try:
+            answer = callback(shards)
+            if isawaitable(answer):
+                await answer
+        finally:
+            self._called = None
+
+
+NAMES = ("on_shards_revoked", "on_shards_assigned", "on_shards_ended", "on_shards_lost")
 
 
 def _answer(told: Iterable[tuple[Told, AssignedShard, asyncio.Future[None]]]) -> None:

@@ -79,6 +79,11 @@ class ReaderHooks:
         """Called when a shard that was about to go stays."""
         self.before_leaving: Callable[[], Awaitable[object]] | None = None
         """Awaited before the shard is handed over, within the drain's deadline: checkpoints may still be put then."""
+        self.calling: Callable[[], tuple[str, float] | None] | None = None
+        """The name of the program's function that is being called before that, and for how long it has run, in seconds.
+        None: it is not called yet, or has returned, so what is waited for is this process. Without the hook the waiting
+        counts as the program's.
+        """
         self.before_end: Callable[[], Awaitable[None]] | None = None
         """Awaited when all records of a shard that has ended are settled, before it is stored as ended."""
         self.on_over: Callable[[ShardReader], None] | None = None

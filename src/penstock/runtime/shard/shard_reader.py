@@ -86,6 +86,7 @@ class ShardReader(ReaderHooks):
         self._on_ending = on_ending
         self._over = asyncio.Event()
         self._is_revoking = False
+        self._drain_told: asyncio.TimerHandle | None = None
         self._is_touched = False
         self._stirred = asyncio.Event()
         self.breath = Breath()
@@ -382,7 +383,7 @@ class ShardReader(ReaderHooks):
         """
         self.ledger.draining = self.ledger.filling = True
         end_s = self._loop.time() + deadline_s
-        telling = self._loop.call_later(DRAIN_TOLD_AFTER_S, lambda: self._tell_drain(end_s - self._loop.time()))
+        self._tell_drain_in(DRAIN_TOLD_AFTER_S, end_s)
         try:
             if self.before_leaving is not None:
                 self._is_revoking = True
@@ -394,14 +395,25 @@ class ShardReader(ReaderHooks):
                 # Nothing tells when a task or a thread ends that was expected to ask again.
                 await self._pause(min(wait_s, GAPS_LOOK_S) if self.ledger.has_gaps else wait_s)
         finally:
-            telling.cancel()
+            if self._drain_told is not None:
+                self._drain_told.cancel()
         return self._is_drained
 
-    def _tell_drain(self, left_s: float) -> None:
+    def _tell_drain_in(self, seconds: float, end_s: float) -> None:
+        self._drain_told = self._loop.call_later(seconds, self._tell_drain, end_s)
+
+    def _tell_drain(self, end_s: float) -> None:
         """Say what a drain waits for, when it lasts."""
-        ledger = self.ledger
+        ledger, left_s = self.ledger, end_s - self._loop.time()
         if self._is_revoking:
-            waits_for = "on_shards_revoked"
+            waits_for, for_s = "on_shards_revoked", DRAIN_TOLD_AFTER_S
+            if self.calling is not None:
+                # A loop with a thousand shards to let go takes seconds to come to the call, and back from it. That is
+                # not the program's.
+                waits_for, for_s = self.calling() or (waits_for, 0.0)
+            if for_s < DRAIN_TOLD_AFTER_S:
+                self._tell_drain_in(DRAIN_TOLD_AFTER_S - for_s, end_s)
+                return
         elif self._is_drained:
             return
         elif ledger.out:
