@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import dis
+import queue
 import sys
 import threading
 from collections import Counter
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 ROOT = str(Path(penstock.__file__).parent)
-THREADS = (threading.__file__, concurrent.futures._base.__file__)
-"""Python's own events, conditions and futures."""
-CHECKED = ("CALL", "RESUME", "JUMP_BACKWARD")
-"""After these instructions the interpreter runs signal handlers."""
+THREADS = (threading.__file__, concurrent.futures._base.__file__, queue.__file__)
+"""Python's own events, conditions, futures and queues."""
+ENTRY = -1
+"""Stands for the instruction before the first one of a frame that was entered, or resumed."""
 
 
-_AFTER: dict[CodeType, set[int]] = {}
+_MOMENTS: dict[CodeType, dict[int, set[int]]] = {}
 
 
 class InterruptedByTestError(Exception):
@@ -49,7 +50,9 @@ class InterruptedAt:
         self.kind = kind
         self.moments = 0
         self.reached = ""
-        """Where it has raised."""
+        """Where it has raised, or called."""
+        self.calls: Callable[[], object] | None = None
+        """What is called then, as a signal handler would be that does not raise."""
 
     def run(self, work: Callable[[], Any]) -> Any:
         before = sys.gettrace()
@@ -63,27 +66,49 @@ class InterruptedAt:
         if not frame.f_code.co_filename.startswith(self.within):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._look
+        moments, last = _moments_of(frame.f_code), ENTRY
 
-    def _look(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "opcode" and not self.reached and frame.f_lasti in self._moments(frame.f_code):
-            self.moments += 1
-            if self.moments > self.at:
-                self.reached = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
+        def look(frame: FrameType, event: str, arg: Any) -> Any:
+            nonlocal last
+            if event == "opcode":
+                before, last = last, frame.f_lasti
+                if not self.reached and before in moments.get(last, ()):
+                    self._moment(frame)
+            return look
+
+        return look
+
+    def _moment(self, frame: FrameType) -> None:
+        self.moments += 1
+        if self.moments > self.at:
+            self.reached = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
+            if self.calls is None:
                 raise self.kind(self.reached)
-        return self._look
+            self.calls()
 
-    def _moments(self, code: CodeType) -> set[int]:
-        """The instructions of a function that stand behind one at which the interpreter looks for signals."""
-        found = _AFTER.get(code)
-        if found is None:
-            instructions = list(dis.get_instructions(code))
-            found = _AFTER[code] = {
-                later.offset
-                for earlier, later in pairwise(instructions)
-                if earlier.opname.startswith(CHECKED) and not later.opname.startswith("CACHE")
-            }
+
+def _moments_of(code: CodeType) -> dict[int, set[int]]:
+    """Instructions before which the interpreter looks for signals, and those that it comes from when it does: behind a
+    call and at the beginning of a function, and where a loop jumps back.
+
+    It must be no other one. An exception that is raised between two instructions where none can be (where a handler of
+    exceptions begins) leaves the interpreter's stack in disorder: it crashes, then or later.
+    """
+    if (found := _MOMENTS.get(code)) is not None:
         return found
+    found = _MOMENTS[code] = {}
+    instructions = list(dis.get_instructions(code))
+    for number, (one, later) in enumerate(pairwise(instructions)):
+        comes_from = {one.offset}
+        if number and instructions[number - 1].opname in ("EXTENDED_ARG", "PRECALL"):
+            comes_from.add(instructions[number - 1].offset)  # both may be one step
+        if one.opname == "JUMP_BACKWARD":
+            found.setdefault(one.argval, set()).update(comes_from)
+        elif one.opname == "RESUME" and (one.arg or 0) & 3 < 2:  # not where an await goes on
+            found.setdefault(later.offset, set()).update(comes_from, (ENTRY,))
+        elif one.opname in ("CALL", "CALL_KW", "CALL_FUNCTION_EX"):
+            found.setdefault(later.offset, set()).update(comes_from)
+    return found
 
 
 class MemorySink:

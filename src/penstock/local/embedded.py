@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from penstock.local.environment import environment
 from penstock.local.server import LocalServer
 from penstock.local.settings import LocalSettings
+from penstock.runtime.reply import Reply
 from penstock.tasks import logged, thread
 
 if TYPE_CHECKING:
@@ -36,6 +37,61 @@ def settings_of(values: dict[str, Any]) -> LocalSettings:
     return msgspec.convert(plain, LocalSettings)
 
 
+class _Life:
+    """The service's thread, from a start to its stop.
+
+    Ctrl-C may come at any moment of the thread that starts, asks and stops: nothing that the service's loop waits for
+    may stay locked by it, as Python's own events and futures may.
+    """
+
+    def __init__(self, settings: LocalSettings) -> None:
+        self.listens = Reply[None]()
+        self.fault: BaseException | None = None
+        self.server: LocalServer | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._settings = settings
+        self._stopping: asyncio.Event
+        self._has_begun = self._is_to_end = False
+        self._over = Reply[None]()
+
+    def begin(self) -> None:
+        """Begin to serve."""
+        thread(self._run, "penstock-local", logged("the local Kinesis has ended"))
+
+    def end(self, timeout_s: float | None) -> None:
+        """Stop, also where it has hardly begun, and wait for that."""
+        self._is_to_end = True
+        if self.loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self.loop.call_soon_threadsafe(self._stopping.set)
+        if self._has_begun:  # else it looks for itself, if its thread ever runs
+            with contextlib.suppress(TimeoutError):
+                self._over.result(timeout_s)
+
+    def _run(self) -> None:
+        self._has_begun = True
+        try:
+            asyncio.run(self._serve())
+        except BaseException as fault:
+            self.fault = fault
+            self.listens.set_exception(fault)
+        finally:
+            self._over.set_result(None)
+
+    async def _serve(self) -> None:
+        self._stopping = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        if self._is_to_end:
+            return
+        self.server = server = LocalServer(self._settings)
+        try:
+            await server.start()
+            self.listens.set_result(None)
+            await self._stopping.wait()
+        finally:
+            await server.stop()
+
+
 class LocalKinesis:
     """A local Kinesis in a thread of this process, with its own event loop.
 
@@ -50,12 +106,7 @@ class LocalKinesis:
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings_of(settings)
-        self._ready = threading.Event()
-        self._fault: BaseException | None = None
-        self._server: LocalServer | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
-        self._thread: threading.Thread | None = None
+        self._life: _Life | None = None
 
     @staticmethod
     def spawn(*, cpu: int | None = None, **settings: Any) -> SpawnedKinesis:
@@ -68,28 +119,29 @@ class LocalKinesis:
 
     def start(self) -> LocalKinesis:
         """Serve. Returns when it listens; raises what kept it from that (OSError: the port is taken)."""
-        if self._thread is not None:
+        if self._life is not None:
             raise RuntimeError("this local Kinesis is running already")
-        self._ready.clear()
-        self._thread = thread(self._run, "penstock-local", logged("the local Kinesis has ended"))
-        if not self._ready.wait(START_TIMEOUT_S):
-            raise TimeoutError(f"the local Kinesis did not start within {START_TIMEOUT_S:.0f} s")
-        if self._fault is not None:
-            self._thread.join()
-            self._thread = None
-            raise self._fault
+        life = self._life = _Life(self.settings)
+        try:
+            life.begin()
+            life.listens.result(START_TIMEOUT_S)
+        except BaseException as fault:  # also what a signal handler raises
+            self._life = None
+            life.end(CALL_TIMEOUT_S)
+            if isinstance(fault, TimeoutError) and not life.listens.done():
+                raise TimeoutError(f"the local Kinesis did not start within {START_TIMEOUT_S:.0f} s") from None
+            raise
         return self
 
     def stop(self) -> None:
         """Close all connections and end the thread; raises what went wrong in it. Data without a folder is gone."""
-        thread, self._thread = self._thread, None
-        if thread is None or self._loop is None or self._stopping is None:
+        life = self._life
+        if life is None:
             return
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        thread.join()
-        fault, self._fault = self._fault, None
-        if fault is not None:
-            raise fault
+        life.end(None)
+        self._life = None
+        if life.fault is not None:
+            raise life.fault
 
     def __enter__(self) -> LocalKinesis:
         return self.start()
@@ -160,34 +212,21 @@ class LocalKinesis:
         return environment(self.endpoint_url, self.region, self.ca_file)
 
     def _running(self) -> LocalServer:
-        if self._server is None or self._thread is None:
+        if self._life is None or self._life.server is None:
             raise RuntimeError("this local Kinesis is not running: use it in a with statement, or start() it")
-        return self._server
+        return self._life.server
 
     def _on_loop(self, function: Callable[[], T]) -> T:
-        async def call() -> T:
-            return function()
-
         self._running()
-        assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(CALL_TIMEOUT_S)
+        assert self._life is not None
+        assert self._life.loop is not None
+        reply = Reply[T]()
 
-    def _run(self) -> None:
-        self._fault = None
-        try:
-            asyncio.run(self._serve())
-        except BaseException as fault:
-            self._fault = fault
-        finally:
-            self._ready.set()
+        def call() -> None:
+            try:
+                reply.set_result(function())
+            except BaseException as error:
+                reply.set_exception(error)
 
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        server = self._server = LocalServer(self.settings)
-        try:
-            await server.start()
-            self._ready.set()
-            await self._stopping.wait()
-        finally:
-            await server.stop()
+        self._life.loop.call_soon_threadsafe(call)
+        return reply.result(CALL_TIMEOUT_S)

@@ -7,7 +7,6 @@ is kept while it is counted, and written to one place after the other. Either wa
 
 from __future__ import annotations
 
-import threading
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -62,7 +61,8 @@ class Batches:
         self._file = job_file
         self._job = job_file.job
         self._stopping = stopping
-        self._busy = threading.Event()
+        self.busy = False
+        """True while a batch is written. Any thread may ask."""
         self._dead_letters: dict[int, int] = {}
         self._run_twice: dict[int, int] = {}
         """Batches that were run twice, and the rows that came of them."""
@@ -80,11 +80,6 @@ class Batches:
         """True once a batch was not begun because of the end."""
         self.targets = [target_of(sink, job_file.folder, out) for sink in self._job.sinks]
         self.dead_letters = None if self._job.dead_letters is None else dead_letter_target(self._job.dead_letters)
-
-    @property
-    def busy(self) -> bool:
-        """True while a batch is written."""
-        return self._busy.is_set()
 
     def dead_letters_of(self, batch_id: int) -> int:
         """How many a batch had; told once, when the batch is committed."""
@@ -104,14 +99,14 @@ class Batches:
         if self._stopping.asked:
             self.refused = True
             raise StoppedError("the run is to end")
-        self._busy.set()
+        self.busy = True
         try:
             self._write(batch, batch_id)
         except StepError as error:
             self.failure = error
             raise
         finally:
-            self._busy.clear()
+            self.busy = False
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         if self._job.decode.format == "bytes" and len(self.targets) == 1 and self._one_folder() is None:

@@ -19,24 +19,23 @@ class Stopping:
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         """The signal that asked, if one did."""
-        self._asked = threading.Event()
-        self._at_once = threading.Event()
+        self._times_asked = 0
 
     @property
     def asked(self) -> bool:
         """Finish the batch, start no other."""
-        return self._asked.is_set()
+        return self._times_asked > 0
 
     @property
     def at_once(self) -> bool:
         """Leave the batch: the next start does it again."""
-        return self._at_once.is_set()
+        return self._times_asked > 1
 
     def ask(self) -> None:
         """Ask; asked twice, it ends at once."""
-        if self._asked.is_set():
-            self._at_once.set()
-        self._asked.set()
+        # One statement that calls nothing: a signal may come while another one's handler runs. Python's own events have
+        # a lock, for which the second handler would wait for ever, as the first one goes on only after it.
+        self._times_asked += 1
 
     @contextmanager
     def listening(self) -> Iterator[None]:
