@@ -12,6 +12,7 @@ that out. asyncio takes such an end for no failure, and what the task was for wo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from functools import partial
@@ -139,6 +140,69 @@ class Shared(Generic[T]):
     def _failed(self, error: BaseException) -> None:
         if not self._waiting:
             self._heard(error)
+
+
+async def on_loop(there: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine on the loop of another thread, and wait for what it returns or raises. Where this is cancelled,
+    so is that. Raises RuntimeError where that loop is closed.
+
+    Nothing is locked between the two. Python's `run_coroutine_threadsafe` has a future with a lock: a signal handler
+    that raises on one loop just then leaves it taken, and the other loop would wait for it for ever.
+    """
+    errand = _Errand(there, work)
+    there.call_soon_threadsafe(errand.begin)
+    try:
+        return await errand.told
+    except asyncio.CancelledError:
+        errand.leave()
+        raise
+
+
+class _Errand(Generic[T]):
+    def __init__(self, there: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._there = there
+        self._here = asyncio.get_running_loop()
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._has_left = False
+        self.told: asyncio.Future[T] = self._here.create_future()
+
+    def begin(self) -> None:
+        """Called there."""
+        if self._has_left:
+            return
+        try:
+            self._task = awaited(self._work(), loop=self._there)
+            self._task.add_done_callback(self._over)
+        except BaseException as error:  # it could not begin, or a signal handler raised
+            self._tell(self.told.set_exception, error)
+            raise
+
+    def leave(self) -> None:
+        """Called here: nothing waits for it any more."""
+        self._has_left = True
+        with contextlib.suppress(RuntimeError):  # that loop is closed
+            self._there.call_soon_threadsafe(self._give_up)
+
+    def _give_up(self) -> None:
+        if self._task is not None:
+            drop(self._task)
+
+    def _over(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self._tell(self.told.cancel)
+        elif (error := task.exception()) is not None:
+            self._tell(self.told.set_exception, error)
+        else:
+            self._tell(self.told.set_result, task.result())
+
+    def _tell(self, tell: Callable[..., object], *what: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # that loop is closed, and nothing waits on it
+            self._here.call_soon_threadsafe(self._unless_told, tell, *what)
+
+    def _unless_told(self, tell: Callable[..., object], *what: Any) -> None:
+        if not self.told.done():
+            tell(*what)
 
 
 def thread(work: Callable[[], object], name: str, heard: Heard, *, daemon: bool = True) -> threading.Thread:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from interrupting import ROOT, THREADS, InterruptedAt
 from penstock.runtime import home
 from penstock.runtime.home import Apart, Here, Signal
 
@@ -93,6 +96,45 @@ async def test_a_function_of_the_users_runs_on_the_users_loop_and_its_answer_and
     assert await apart.run(lambda: apart.outside(threading.get_ident)) == threading.get_ident()
     with pytest.raises(LookupError, match="of the user's"):
         await apart.run(lambda: apart.outside(fails))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::RuntimeWarning")
+def test_what_waits_for_work_apart_is_interrupted_at_any_moment() -> None:
+    """By a signal handler that raises on the main thread, in the middle of Python's own code for threads as well: the
+    loop apart goes on.
+    """
+    at, reached = 0, "-"
+
+    async def main(at: int) -> str:
+        made = Apart("tests-home")
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: None)  # it tells of what the handler raised
+        interruption = InterruptedAt(at, within=(f"{ROOT}/runtime/home.py", f"{ROOT}/tasks.py", *THREADS))
+
+        async def work() -> None:
+            await made.run(thread)
+            await made.run(lambda: made.outside(thread))
+
+        waiting = asyncio.create_task(work())
+        sys.settrace(interruption._enter)
+        try:
+            while not waiting.done() and not interruption.reached:
+                await asyncio.sleep(0)
+        finally:
+            sys.settrace(None)
+        for _ in range(3):
+            assert made._thread.run(thread(), PATIENCE_S) == made._thread._thread.ident, interruption.reached
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+        if not waiting.cancelled() and not interruption.reached:
+            waiting.result()
+        await made.close()
+        return interruption.reached
+
+    while reached:
+        reached = asyncio.run(main(at))
+        at += 1
+    gc.collect()  # a coroutine that was made, and not begun before the signal came, warns: here, not later
+    assert at > 20
 
 
 async def test_events_that_wait_for_a_users_loop_that_is_blocked_are_bounded(

@@ -19,6 +19,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from penstock.runtime.loop_thread import LoopThread
+from penstock.tasks import on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -230,7 +231,7 @@ class Apart:
         """See `Home`."""
         if self._thread.is_current():
             return await work()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._thread.loop))
+        return await on_loop(self._thread.loop, work)
 
     async def outside(self, work: Callable[[], object]) -> object:
         """See `Home`. Raises RuntimeError when that loop is closed."""
@@ -239,13 +240,7 @@ class Apart:
             found = work()
             return await found if isawaitable(found) else found
 
-        calling = call()
-        try:
-            future = asyncio.run_coroutine_threadsafe(calling, self._user)
-        except RuntimeError:
-            calling.close()
-            raise
-        return await asyncio.wrap_future(future)
+        return await on_loop(self._user, call)
 
     def signal(self) -> Signal:
         """See `Home`."""

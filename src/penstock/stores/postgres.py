@@ -26,6 +26,7 @@ from penstock.errors import (
     UnavailableError,
 )
 from penstock.stores.sql import POSTGRES, Statement, Statements, lease_attributes, worker_attributes
+from penstock.tasks import on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -200,7 +201,7 @@ class PostgresLeaseTable:
             if loop is running:
                 await one.close()
             elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(one.close(), loop))
+                await on_loop(loop, one.close)
 
     async def leave_loop(self) -> None:
         """Close the connections of the running loop alone."""
