@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import pickle
 import subprocess
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from scenes import Row, Scene, range_of, rows_of, whole
 
+from interrupting import ROOT, THREADS, InterruptedAt
 from penstock.aws.settings import WireSettings
 from penstock.core.aggregation import encode_aggregate
 from penstock.errors import AccessDeniedError, DataLossError, NotFoundError, StalledError, ThrottledError
@@ -488,3 +491,27 @@ def test_pace_of_a_shard() -> None:
     pace.note_answer(20.0, 100)
     pace.note_answer(20.1, 100)
     assert pace.wait_s(20.1) == pytest.approx(0.3)
+
+
+# --- signal handlers that raise -----------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300, method="thread")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::RuntimeWarning")
+def test_a_task_that_is_interrupted_at_any_moment_leaves_the_connection_to_the_next_one(local: LocalKinesis) -> None:
+    """Ctrl-C raises in Spark's Python processes, which are kept for further tasks."""
+    scene = Scene(local)
+    scene.put(0, *numbered(20))
+    chain = (whole(0, scene.log(0)),)
+    assert len(scene.read(chain)) == 20  # the connection is there
+    at, reached = 0, "-"
+    within = (*THREADS, f"{ROOT}/spark/reading.py", f"{ROOT}/runtime/loop_thread.py", f"{ROOT}/runtime/reply.py")
+    while reached:
+        interruption = InterruptedAt(at, KeyboardInterrupt, within=within)
+        with contextlib.suppress(KeyboardInterrupt):
+            interruption.run(lambda: scene.read(chain))
+        reached = interruption.reached
+        assert len(scene.read(chain)) == 20, reached
+        at += 1
+    assert at > 30
+    gc.collect()  # a coroutine that was made, and not begun before the signal came, warns: here, not later

@@ -29,12 +29,15 @@ CLOSE_TIMEOUT_S = 10.0
 """How long `LoopThread.close` waits for cancelled work to end."""
 
 
-class _Asked(Generic[T]):
+class Asked(Generic[T]):
     """Work for the loop that a thread asked for, and what comes of it."""
 
-    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, told: Callable[[], object] | None = None
+    ) -> None:
         self._work = work
         self._loop = loop
+        self._told = told
         self._task: asyncio.Task[T] | None = None
         self._is_cancelled = False
         self.reply = Reply[T]()
@@ -43,7 +46,7 @@ class _Asked(Generic[T]):
         """Do it. Called on the loop."""
         if self._is_cancelled:
             self._work.close()
-            self.reply.set_exception(asyncio.CancelledError())
+            self._reply_with(asyncio.CancelledError())
             return
         self._task = awaited(self._work, loop=self._loop)
         self._task.add_done_callback(self._over)
@@ -61,11 +64,18 @@ class _Asked(Generic[T]):
 
     def _over(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
-            self.reply.set_exception(asyncio.CancelledError())
+            self._reply_with(asyncio.CancelledError())
         elif (error := task.exception()) is not None:
-            self.reply.set_exception(error)
+            self._reply_with(error)
         else:
             self.reply.set_result(task.result())
+            if self._told is not None:
+                self._told()
+
+    def _reply_with(self, error: BaseException) -> None:
+        self.reply.set_exception(error)
+        if self._told is not None:
+            self._told()
 
 
 class LoopThread:
@@ -108,6 +118,19 @@ class LoopThread:
         if self.is_current():
             work.close()
             raise RuntimeError("run() was called on the loop's own thread: it would wait for itself")
+        asked = self.ask(work)
+        try:
+            return asked.reply.result(timeout_s)
+        except asyncio.CancelledError:
+            raise RuntimeError("the loop thread was closed while this ran") from self._failure
+        except BaseException:
+            asked.cancel()
+            raise
+
+    def ask(self, work: Coroutine[Any, Any, T], told: Callable[[], object] | None = None) -> Asked[T]:
+        """Run ``work`` on the loop, and do not wait: ``told`` is called there once there is a reply. (The futures of
+        Python's `run_coroutine_threadsafe` do not bear a signal handler that raises: see `Reply`.)
+        """
         if os.getpid() != self._process:
             work.close()
             raise RuntimeError("the loop thread stayed in the process that this one was forked off: make one here")
@@ -118,17 +141,11 @@ class LoopThread:
                 raise RuntimeError("the loop thread is closed") from self._failure
             asks = CALLER.set(threading.current_thread())  # the loop's task begins with a copy of this context
             try:
-                asked = _Asked(work, self._loop)
+                asked = Asked(work, self._loop, told)
                 self._loop.call_soon_threadsafe(asked.begin)
             finally:
                 CALLER.reset(asks)
-        try:
-            return asked.reply.result(timeout_s)
-        except asyncio.CancelledError:
-            raise RuntimeError("the loop thread was closed while this ran") from self._failure
-        except BaseException:
-            asked.cancel()
-            raise
+        return asked
 
     def close(self) -> None:
         """Cancel what still runs, end the thread, close the loop. May be called again."""

@@ -32,12 +32,12 @@ from penstock.spark.fetching import Fetcher
 from penstock.spark.rows import Batcher, OutsideTally, RowMaker, Rows
 
 if TYPE_CHECKING:
-    import concurrent.futures
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
     from penstock.aws.kinesis import KinesisClient, WireRecord
+    from penstock.runtime.loop_thread import Asked, LoopThread
     from penstock.spark.connections import Connection
     from penstock.spark.fetching import Answer
     from penstock.spark.ranges import Chain, ShardPartition
@@ -84,8 +84,8 @@ class _ChainReader:
     def __init__(self, chain: Chain, partition: ShardPartition, client: KinesisClient, tally: OutsideTally) -> None:
         self.cursor: RangeCursor | None = None
         """Of the range that is being fetched; None: all ranges are."""
-        self.future: concurrent.futures.Future[Answer] | None = None
-        """The call under way."""
+        self.call: Asked[Answer] | None = None
+        """The one under way."""
         self.held_bytes = 0
         """Answers whose records are not yet given as rows."""
         self.finished = False
@@ -104,21 +104,23 @@ class _ChainReader:
     @property
     def may_fetch(self) -> bool:
         """True when there is a call to make and none is under way."""
-        return self.cursor is not None and self.future is None
+        return self.cursor is not None and self.call is None
 
-    def fetch(self, loop: asyncio.AbstractEventLoop, limit: int) -> concurrent.futures.Future[Answer]:
+    def fetch(self, thread: LoopThread, limit: int, answered: Callable[[_ChainReader], object]) -> None:
         """Make the next call."""
         assert self.cursor is not None
-        self.future = asyncio.run_coroutine_threadsafe(self._fetcher.fetch(self.cursor, limit), loop)
-        return self.future
+        self.call = thread.ask(self._fetcher.fetch(self.cursor, limit), partial(answered, self))
 
     def accept(self) -> tuple[int, int]:
         """Take in the answer that came: (its bytes, its records). Raises what the call raised."""
-        cursor, future = self.cursor, self.future
+        cursor, call = self.cursor, self.call
         assert cursor is not None
-        assert future is not None
-        self.future = None
-        answer = future.result()
+        assert call is not None
+        self.call = None
+        try:
+            answer = call.reply.result()
+        except asyncio.CancelledError:
+            raise RuntimeError("the connection was closed while a task read from it") from None
         if answer.body is None:
             cursor.shard_is_gone()
             self._next_range()
@@ -184,7 +186,9 @@ class _Reading:
         self._held_bytes_max = settings.prefetch_bytes_max
         share = settings.prefetch_bytes_max // (chains_at_once + 1)
         self._page_bytes = min(max(share, PAGE_BYTES_MIN), ANSWER_BYTES_MAX)
-        self._answered: queue.Queue[_ChainReader] = queue.Queue(maxsize=chains_at_once)  # a call per chain
+        # No more than a call per chain. Python's other queues stay locked where a signal handler raises in them, as
+        # Ctrl-C does in Spark's Python processes, and the loop, which serves the next task too, would wait for ever.
+        self._answered: queue.SimpleQueue[_ChainReader] = queue.SimpleQueue()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         batcher = Batcher(self._partition.stream.short, self._partition.settings)
@@ -206,8 +210,8 @@ class _Reading:
     def close(self) -> None:
         """Drop the calls that are under way (the task was ended early, or failed)."""
         for chain in self._window:
-            if chain.future is not None:
-                chain.future.cancel()
+            if chain.call is not None:
+                chain.call.cancel()
 
     def _next_chain(self) -> _ChainReader:
         return _ChainReader(self._waiting.popleft(), self._partition, self._connection.client, self._tally)
@@ -242,15 +246,11 @@ class _Reading:
         if record_bytes is not None:
             limit = min(max(int(self._page_bytes / record_bytes), 1), LIMIT_MAX)
             expected = min(int(limit * record_bytes), ANSWER_BYTES_MAX)
-        held = sum(chain.held_bytes + expected * (chain.future is not None) for chain in self._window)
+        held = sum(chain.held_bytes + expected * (chain.call is not None) for chain in self._window)
         for chain in self._window[slot:] + self._window[:slot]:
             if not chain.may_fetch:
                 continue
             fits = held + expected <= self._held_bytes_max and chain.held_bytes < self._page_bytes
             if fits or (chain is self._window[slot] and not chain.held_bytes):
                 held += expected
-                future = chain.fetch(self._connection.thread.loop, limit)
-                future.add_done_callback(partial(self._answer_came, chain))
-
-    def _answer_came(self, chain: _ChainReader, _: concurrent.futures.Future[Answer]) -> None:
-        self._answered.put_nowait(chain)
+                chain.fetch(self._connection.thread, limit, self._answered.put)
