@@ -20,12 +20,12 @@ and their next calls made, as far as ``prefetch_bytes_max`` allows.
 from __future__ import annotations
 
 import asyncio
-import queue
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.aws.kinesis import decode_get_records
+from penstock.runtime.reply import Reply
 from penstock.spark.connections import connection_for
 from penstock.spark.cursor import RangeCursor
 from penstock.spark.fetching import Fetcher
@@ -186,9 +186,10 @@ class _Reading:
         self._held_bytes_max = settings.prefetch_bytes_max
         share = settings.prefetch_bytes_max // (chains_at_once + 1)
         self._page_bytes = min(max(share, PAGE_BYTES_MIN), ANSWER_BYTES_MAX)
-        # No more than a call per chain. Python's other queues stay locked where a signal handler raises in them, as
-        # Ctrl-C does in Spark's Python processes, and the loop, which serves the next task too, would wait for ever.
-        self._answered: queue.SimpleQueue[_ChainReader] = queue.SimpleQueue()
+        # No queue: Python's stay locked where a signal handler raises in them, as Ctrl-C does in Spark's Python
+        # processes, and the loop, which serves the next task too, would wait for ever.
+        self._answered: deque[_ChainReader] = deque(maxlen=chains_at_once)  # a call per chain
+        self._came = Reply[None]()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         batcher = Batcher(self._partition.stream.short, self._partition.settings)
@@ -235,7 +236,11 @@ class _Reading:
 
     def _answered_one(self) -> None:
         """Wait for an answer, of whichever chain, and take it in."""
-        answer_bytes, records = self._answered.get().accept()
+        while not self._answered:
+            self._came = came = Reply[None]()
+            if not self._answered:  # what was there before may have told the one before
+                came.result()
+        answer_bytes, records = self._answered.popleft().accept()
         if records:
             self._connection.note_record_bytes(self._stream, answer_bytes, records)
 
@@ -253,4 +258,9 @@ class _Reading:
             fits = held + expected <= self._held_bytes_max and chain.held_bytes < self._page_bytes
             if fits or (chain is self._window[slot] and not chain.held_bytes):
                 held += expected
-                chain.fetch(self._connection.thread, limit, self._answered.put)
+                chain.fetch(self._connection.thread, limit, self._answer_came)
+
+    def _answer_came(self, chain: _ChainReader) -> None:
+        """Called on the loop."""
+        self._answered.append(chain)
+        self._came.set_result(None)
