@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import dis
+import gc
 import queue
 import sys
 import threading
@@ -21,7 +23,7 @@ from penstock.model import Shard
 from put_entries import Answer, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import CodeType, FrameType
 
 ROOT = str(Path(penstock.__file__).parent)
@@ -55,12 +57,25 @@ class InterruptedAt:
         """What is called then, as a signal handler would be that does not raise."""
 
     def run(self, work: Callable[[], Any]) -> Any:
-        before = sys.gettrace()
+        with self.listening():
+            return work()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Functions that are called meanwhile are interrupted.
+
+        Nothing is collected meanwhile: Python 3.11 may do so just when it calls a trace function. Where a finalizer is
+        interrupted there, that function is freed and called all the same, and the interpreter crashes, then or later.
+        """
+        before, collects = sys.gettrace(), gc.isenabled()
+        gc.disable()
         sys.settrace(self._enter)
         try:
-            return work()
+            yield
         finally:
             sys.settrace(before)
+            if collects:
+                gc.enable()
 
     def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
         if not frame.f_code.co_filename.startswith(self.within):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -115,12 +114,9 @@ def test_what_waits_for_work_apart_is_interrupted_at_any_moment() -> None:
             await made.run(lambda: made.outside(thread))
 
         waiting = asyncio.create_task(work())
-        sys.settrace(interruption._enter)
-        try:
+        with interruption.listening():
             while not waiting.done() and not interruption.reached:
                 await asyncio.sleep(0)
-        finally:
-            sys.settrace(None)
         for _ in range(3):
             assert made._thread.run(thread(), PATIENCE_S) == made._thread._thread.ident, interruption.reached
         waiting.cancel()
