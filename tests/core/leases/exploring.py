@@ -26,25 +26,34 @@ def explore(
     """``steps(world)`` are what may happen next, with their names; ``check`` raises BrokenRuleError. Worlds are
     hashable. Raises BrokenRuleError for the first world that breaks a rule.
     """
-    came_from: dict[Any, tuple[Any, str] | None] = {first: None}
+    came_from: dict[Any, Any] = {first: None}
     queue = deque([first])
     while queue:
         world = queue.popleft()
         counts.states += 1
+        step = ""
         try:
-            for step, after in steps(world):
+            for name, after in steps(world):
+                step = name
                 counts.moves += 1
                 if after not in came_from:
                     check(after)
-                    came_from[after] = (world, step)
+                    came_from[after] = world
                     queue.append(after)
         except BrokenRuleError as broken:
-            raise BrokenRuleError(f"{broken}; after {_path(came_from, world)}") from None
+            path = [_step(steps, *pair) for pair in _pairs(came_from, world)]
+            raise BrokenRuleError(f"{broken}; after {', '.join(path)}; at or behind: {step}") from None
 
 
-def _path(came_from: dict[Any, tuple[Any, str] | None], world: Any) -> str:
-    path: list[str] = []
-    while (found := came_from[world]) is not None:
-        world, step = found
-        path.append(step)
-    return ", ".join(reversed(path))
+def _pairs(came_from: dict[Any, Any], world: Any) -> list[tuple[Any, Any]]:
+    """Each world on the way, and the next one."""
+    pairs = []
+    while (before := came_from[world]) is not None:
+        pairs.append((before, world))
+        world = before
+    return pairs[::-1]
+
+
+def _step(steps: Callable[[Any], Iterable[tuple[str, Any]]], before: Any, after: Any) -> str:
+    """The step between two worlds is looked for again: a search that kept all of them would need twice the memory."""
+    return next(step for step, to in steps(before) if to == after)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from exploring import BrokenRuleError, explore
-from lease_search import Search, Table, Worker, _dead, _is_honoured
+from lease_search import Search, Table, Worker, _is_honoured, _without_tenure
 from leasing import at
 
 from penstock.core.leases import Checkpoint, LeaseRow
@@ -60,8 +60,8 @@ class Row(Search):
         return self._later(worker)
 
     def dead(self, worker: int) -> int:
-        """Its process has died."""
-        return self._workers(_dead(self.worker(worker)))
+        """Its process has died. It comes back as if it were the same one, which takes its lease without waiting."""
+        return self._workers(_without_tenure(self.worker(worker)))
 
     def useful(self, worker: int, table: int, owns: bool) -> int:
         """Without what can have no effect any more."""

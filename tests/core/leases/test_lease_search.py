@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from exploring import BrokenRuleError
-from lease_search import Bounds, Search
+from lease_search import FORMER, Bounds, Search
 from member_search import MemberSearch
 
 from penstock.core.assignment import views
 from penstock.core.leases import Kind, LeaseRow, writes
 from penstock.core.leases import steps as machine
-from penstock.core.leases.row import CHECKPOINT, PROCESS
+from penstock.core.leases.row import CHECKPOINT, COUNTER, PROCESS
 from penstock.core.leases.tenure import Alive, Began, State, Tenure
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 THREE = Bounds(workers=3, counter=2, position=0, faults=1, ends=0)
 TWO = Bounds(workers=2, counter=3, position=1, faults=1, ends=1)
 TWINS = Bounds(workers=2, counter=3, position=1, faults=1, ends=1, twins=True)
-DELETED = Bounds(workers=2, counter=4, position=1, faults=1, ends=1, deletes=1)
+DELETED = Bounds(workers=2, counter=3, position=0, faults=1, ends=0, deletes=1)
+MADE_ANEW = Bounds(workers=2, counter=2, position=0, faults=0, ends=1, deletes=1, births=1)
+SETTLED = Bounds(workers=2, counter=3, position=1, faults=0, ends=1, deletes=1)
 ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
 
 
@@ -34,6 +36,13 @@ ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
         ASKED,
         Bounds(workers=3, counter=3, position=0, faults=0, ends=0),
         TWINS,
+        DELETED,
+        MADE_ANEW,
+        pytest.param(SETTLED, marks=pytest.mark.slow),
+        pytest.param(replace(DELETED, position=1), marks=pytest.mark.slow),
+        pytest.param(replace(DELETED, twins=True), marks=pytest.mark.slow),
+        pytest.param(replace(SETTLED, births=1), marks=pytest.mark.slow),
+        pytest.param(replace(DELETED, births=1), marks=pytest.mark.slow),
         pytest.param(Bounds(workers=3, counter=2, position=0, faults=1, ends=0, twins=True), marks=pytest.mark.slow),
         pytest.param(Bounds(workers=2, counter=3, position=1, faults=2, ends=1), marks=pytest.mark.slow),
         pytest.param(Bounds(workers=2, counter=3, position=0, faults=1, ends=1, asks=1), marks=pytest.mark.slow),
@@ -44,6 +53,13 @@ ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
         "2-workers-and-a-leader",
         "3-workers-3-tenures",
         "2-processes-of-one-name",
+        "2-workers-and-a-hand",
+        "2-workers-and-a-row-that-is-made-anew",
+        "2-workers-that-settle-and-a-hand",
+        "2-workers-that-settle-a-fault-and-a-hand",
+        "2-processes-of-one-name-and-a-hand",
+        "2-workers-that-settle-and-a-row-that-is-made-anew",
+        "2-workers-a-fault-and-a-row-that-is-made-anew",
         "3-processes-of-one-name",
         "2-workers-2-faults",
         "2-workers-a-leader-and-a-fault",
@@ -57,7 +73,10 @@ def test_no_two_tenures_no_checkpoint_back_none_past_the_fence_no_fence_lifted_b
     with capsys.disabled():
         print(f"\n  {bounds}: {found.states:,} states, {found.moves:,} moves")
     assert found.states > 100_000, "the search does not get anywhere"
-    assert found.tokens == set(range(1, bounds.counter + 1)), "not every tenure began that could"
+    began = set(range(1, bounds.counter + 1))
+    if bounds.births:
+        began |= {FORMER + token for token in began}
+    assert found.tokens == began, "not every tenure began that could"
     expected = {"Began", "Fenced", "Lifted", "Lost", "NotTaken", "Send"}
     expected |= {"Ended"} if bounds.ends else set()
     expected |= {"Stored"} if bounds.position else set()
@@ -129,7 +148,9 @@ def a_write_that_was_answered_with_an_error_was_not_made(patch: pytest.MonkeyPat
 
 def a_lease_that_was_received_counts_from_now(patch: pytest.MonkeyPatch) -> None:
     real = machine.receive
-    patch.setattr(machine, "receive", lambda row, me, times, now_s, unmoved_s: real(row, me, times, now_s, now_s))
+    patch.setattr(
+        machine, "receive", lambda row, me, times, now_s, seen_s, *more: real(row, me, times, now_s, now_s, *more)
+    )
 
 
 def a_giver_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
@@ -223,20 +244,60 @@ def a_lost_checkpoint_is_not_thought_of(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writes, "_PROGRESS", frozenset())
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (a_lost_write_is_not_thought_of, "a row that is written anew has an old counter"),
-        (a_lost_checkpoint_is_not_thought_of, "a checkpoint went back"),
-    ],
-    ids=["a_lost_write_is_not_thought_of", "a_lost_checkpoint_is_not_thought_of"],
-)
+def a_restoring_owner_is_the_only_one(patch: pytest.MonkeyPatch) -> None:
+    real = machine._restore
+
+    def careless(tenure: Any, refused: Any, row: Any, now_s: float) -> Any:
+        after, commands = real(tenure, refused, row, now_s)
+        return replace(after, quiet_until_s=tenure.quiet_until_s), commands
+
+    patch.setattr(machine, "_restore", careless)
+
+
+def a_restoring_owner_gives_up_and_begins_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tenure, "over_s", property(lambda tenure: tenure.base_s + tenure.times.unconfirmed_max_s))
+
+
+def a_take_of_a_deleted_row_makes_it(patch: pytest.MonkeyPatch) -> None:
+    real = machine._refused
+
+    def careless(tenure: Tenure, sent: Any, row: Any, now_s: float) -> Any:
+        if tenure.token == 0 and row is None:
+            return machine._restore(tenure, replace(sent, repeated=True), row, now_s)
+        return real(tenure, sent, row, now_s)
+
+    patch.setattr(machine, "_refused", careless)
+
+
+def a_restored_row_goes_on_with_the_new_ones_counter(patch: pytest.MonkeyPatch) -> None:
+    real = writes.restore
+
+    def careless(known: LeaseRow, found: LeaseRow | None, lost: Any = None) -> Any:
+        write = real(known, found, lost)
+        if found is None:
+            return write
+        return replace(write, changes=tuple({**dict(write.changes), COUNTER: found.counter + 1}.items()))
+
+    patch.setattr(writes, "restore", careless)
+
+
+HANDS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, Bounds]] = [
+    (a_lost_write_is_not_thought_of, "a row that is written anew has an old counter", DELETED),
+    (a_lost_checkpoint_is_not_thought_of, "a checkpoint went back", replace(DELETED, position=1)),
+    (a_restoring_owner_is_the_only_one, "two tenures", DELETED),
+    (a_restoring_owner_gives_up_and_begins_again, "two tenures", DELETED),
+    (a_take_of_a_deleted_row_makes_it, "two tenures", DELETED),
+    (a_restored_row_goes_on_with_the_new_ones_counter, "has an old counter", MADE_ANEW),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message", "bounds"), HANDS, ids=[spoil.__name__ for spoil, *_ in HANDS])
 def test_a_rule_of_deleted_rows_that_is_taken_away_is_missed(
-    monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None], message: str
+    monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None], message: str, bounds: Bounds
 ) -> None:
     spoil(monkeypatch)
     with pytest.raises(BrokenRuleError, match=message):
-        Search(DELETED).run()
+        Search(bounds).run()
 
 
 # --- workers whose own rows stand still -----------------------------------------------------------

@@ -392,6 +392,33 @@ def test_a_fenced_owner_restores_the_row_and_delivers_a_failover_time_later() ->
     assert driver.now_s >= restored_s + F
 
 
+def test_an_owner_that_waits_after_it_restored_the_row_is_not_given_up_before() -> None:
+    """The worker would find its own name in the row, and begin at once, while the other one may deliver."""
+    driver = held()
+    sent_s = driver.now_s
+    driver.tell(Tick(), after_s=TIMES.renew_interval_s)
+    driver.cell.row = None
+    driver.answer(after_s=1.5 * F - TIMES.renew_interval_s)
+    quiet_until_s = driver.now_s + F
+    driver.lose_answer(apply=True)
+    driver.tell(Tick(), after_s=sent_s + TIMES.unconfirmed_max_s - driver.now_s)
+    assert driver.tenure.state is State.FENCED
+    driver.lose_answer(apply=False)
+    driver.tell(Tick(), after_s=quiet_until_s - driver.now_s)
+    assert driver.said[-1] == Lost(Loss.UNCONFIRMED, None)
+
+
+def test_a_take_whose_answer_was_lost_is_not_taken_when_its_row_was_deleted() -> None:
+    """It may be another worker's row by now that was deleted: only an owner restores it."""
+    driver = Driver()
+    driver.lose_answer(apply=True)
+    driver.cell.row = None
+    driver.tell(Tick(), after_s=TIMES.retry_s)
+    assert driver.answer() == [NotTaken(None)]
+    assert driver.tenure.state is State.OVER
+    assert driver.waiting == []
+
+
 @pytest.mark.parametrize("to", [None, "w2"])
 def test_what_may_have_gone_before_its_row_was_deleted_is_kept_for_a_failover_time(to: str | None) -> None:
     driver = held()

@@ -169,7 +169,7 @@ def _work(tenure: Tenure, now_s: float) -> Result:
 
 
 def _tick(tenure: Tenure, given: Tick, now_s: float) -> Result:
-    if now_s < tenure.base_s + tenure.times.unconfirmed_max_s:
+    if now_s < tenure.over_s:
         return _work(tenure, now_s)
     if tenure.token == 0:
         return _over(tenure, NotTaken(None))

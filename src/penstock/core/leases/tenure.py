@@ -297,11 +297,18 @@ class Tenure:
         return self.alive_s + self.times.failover_s - self.times.margin_s
 
     @property
+    def over_s(self) -> float:
+        """When the tenure is over for want of a confirmed write. Not while another worker may deliver, of whose tenure
+        no row tells: this worker would find its own name in the row that it restored, and begin at once.
+        """
+        return max(self.base_s + self.times.unconfirmed_max_s, self.quiet_until_s)
+
+    @property
     def wake_at_s(self) -> float | None:
         """When the next `Tick` is due; None when nothing is waited for."""
         if self.state is State.OVER:
             return None
-        times = [self.base_s + self.times.unconfirmed_max_s]
+        times = [self.over_s]
         if self.state is State.HELD:
             times.append(self.fence_s)
         if self.sent is None:
