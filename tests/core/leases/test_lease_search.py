@@ -281,6 +281,13 @@ def a_restored_row_goes_on_with_the_new_ones_counter(patch: pytest.MonkeyPatch) 
     patch.setattr(writes, "restore", careless)
 
 
+def another_process_that_restored_the_row_is_oneself(patch: pytest.MonkeyPatch) -> None:
+    def careless(row: LeaseRow, known: LeaseRow) -> bool:
+        return row.counter == known.counter and row.actual_owner == known.actual_owner
+
+    patch.setattr(machine, "_is_of_same_owner", careless)
+
+
 HANDS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, Bounds]] = [
     (a_lost_write_is_not_thought_of, "a row that is written anew has an old counter", DELETED),
     (a_lost_checkpoint_is_not_thought_of, "a checkpoint went back", replace(DELETED, position=1)),
@@ -288,6 +295,7 @@ HANDS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, Bounds]] = [
     (a_restoring_owner_gives_up_and_begins_again, "two tenures", DELETED),
     (a_take_of_a_deleted_row_makes_it, "two tenures", DELETED),
     (a_restored_row_goes_on_with_the_new_ones_counter, "has an old counter", MADE_ANEW),
+    (another_process_that_restored_the_row_is_oneself, "two tenures", replace(DELETED, twins=True)),
 ]
 
 

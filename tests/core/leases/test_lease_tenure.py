@@ -408,6 +408,16 @@ def test_an_owner_that_waits_after_it_restored_the_row_is_not_given_up_before() 
     assert driver.said[-1] == Lost(Loss.UNCONFIRMED, None)
 
 
+def test_a_row_that_another_process_of_the_name_restored_with_the_same_counter_is_its_own() -> None:
+    driver = held()
+    driver.others(process="p1/w1")
+    driver.tenure = replace(driver.tenure, row=driver.row)
+    driver.others(process="p2/w1")
+    driver.tell(Tick(), after_s=TIMES.renew_interval_s)
+    assert driver.answer() == [Lost(Loss.TAKEN, driver.row)]
+    assert driver.waiting == []
+
+
 def test_a_take_whose_answer_was_lost_is_not_taken_when_its_row_was_deleted() -> None:
     """It may be another worker's row by now that was deleted: only an owner restores it."""
     driver = Driver()

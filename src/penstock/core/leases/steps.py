@@ -224,7 +224,7 @@ def _refused(tenure: Tenure, sent: Sent, row: LeaseRow | None, now_s: float) -> 
         lifts = sent.first_lifts and sent.write.kind is not Kind.TAKE
         return _confirmed(tenure, sent, row, sent.first_s, lifts, now_s)
     known = tenure.row
-    if row is not None and row.counter == known.counter and row.actual_owner == known.actual_owner:
+    if row is not None and _is_of_same_owner(row, known):
         if sent.write.allowed_on(row.attributes()):  # refused for nothing that can be seen
             return replace(tenure, sent=replace(sent, doubtful=True)), ()
         # A handoff was asked for meanwhile, which a look may have shown before. The write is made anew for it.
@@ -240,6 +240,14 @@ def _refused(tenure: Tenure, sent: Sent, row: LeaseRow | None, now_s: float) -> 
     if tenure.state is State.ENDING and sent.repeated and row is not None and _is_stored(tenure.wish, row):
         return _over(tenure, Ended(row))  # given, and written over by the next owner
     return _over(tenure, Lost(Loss.GONE if row is None else Loss.TAKEN, row))
+
+
+def _is_of_same_owner(row: LeaseRow, known: LeaseRow) -> bool:
+    """True where at most a handoff was asked for. Another process of the owner's name may have restored the row, with
+    the same counter.
+    """
+    same = row.counter == known.counter and row.actual_owner == known.actual_owner
+    return same and row.process == known.process
 
 
 def _restore(tenure: Tenure, refused: Sent, row: LeaseRow | None, now_s: float) -> Result:
@@ -311,7 +319,7 @@ def _saw(tenure: Tenure, given: Saw, now_s: float) -> Result:
             return tenure, ()
         return _over(tenure, Lost(Loss.TAKEN, row))
     # An older look may show the time before the handoff was asked for.
-    if row.counter == known.counter and known.handoff_to is None and row.checkpoint_owner == tenure.worker:
+    if _is_of_same_owner(row, known) and known.handoff_to is None and row.checkpoint_owner == tenure.worker:
         return replace(tenure, row=row), _asked(tenure, row)
     return tenure, ()
 
