@@ -27,10 +27,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 UNIQUE = '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "1 hour"\n'
 LIVE = '[trigger]\nevery = "0 seconds"\n'
 JOB = HEAD + JSON + UNIQUE + SINK + LIVE + SPARK
-ROCKS = (
+HDFS = (
     '"spark.sql.streaming.stateStore.providerClass" = '
-    '"org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"\n'
+    '"org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"\n'
 )
+ROCKS_WITHOUT_CHANGES = '"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled" = "false"\n'
 KILLING = """\
 import os, pathlib, signal
 
@@ -78,12 +79,14 @@ def assert_exact_after_another_start(scene: Scene, text: str, folder: Path) -> N
         ("checkpoint/.metadata.*.tmp", ""),
         ("checkpoint/offsets/.0.*.tmp", ""),
         ("checkpoint/state/0/*/.1.*.tmp", ""),
-        ("checkpoint/state/0/*/.1.*.tmp", ROCKS),
+        ("checkpoint/state/0/*/.1.*.tmp", ROCKS_WITHOUT_CHANGES),
+        ("checkpoint/state/0/*/.1.*.tmp", HDFS),
         ("checkpoint/commits/.0.*.tmp", ""),
         ("lake/orders.staging/*", ""),
         ("checkpoint/offsets/.[1-9]*.tmp", ""),
         ("checkpoint/state/0/*/.[2-9]*.tmp", ""),
-        ("checkpoint/state/0/*/.[2-9]*.tmp", ROCKS),
+        ("checkpoint/state/0/*/.[2-9]*.tmp", ROCKS_WITHOUT_CHANGES),
+        ("checkpoint/state/0/*/.[2-9]*.tmp", HDFS),
         ("checkpoint/commits/.[1-9]*.tmp", ""),
     ],
 )

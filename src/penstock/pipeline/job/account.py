@@ -22,6 +22,27 @@ class SecondPass(NamedTuple):
     """Behind a shuffle: what came before it was run once."""
 
 
+class StateReport(msgspec.Struct, frozen=True):
+    """What a batch did to the state of its de-duplication, and how large that is. The seconds are sums over tasks."""
+
+    store: str
+    """``rocksdb`` or ``hdfs``, which holds it in the heap of Spark's Java."""
+    rows: int
+    """In the state: one for each key; with ``exact`` 128 at most, each of many keys."""
+    bytes: int
+    """In memory, as the store tells."""
+    added: int
+    """Rows that were written."""
+    removed: int
+    """Rows whose time was over."""
+    rows_per_s: float
+    """Added and removed, for each second of the batch."""
+    remove_s: float
+    """Looking for rows whose time is over: Spark looks at each row of the state, in each batch."""
+    commit_s: float
+    """Storing what has changed."""
+
+
 class BatchReport(msgspec.Struct, frozen=True):
     """One batch that was written and committed."""
 
@@ -46,6 +67,8 @@ class BatchReport(msgspec.Struct, frozen=True):
     """KPL aggregates with user records outside of their shard's hash range."""
     possible_losses: int
     """Losses passed over since the checkpoint directory was made."""
+    state: StateReport | None = None
+    """None for a job without one."""
 
 
 class Totals(msgspec.Struct):
@@ -62,6 +85,8 @@ class Totals(msgspec.Struct):
     possible_losses: int = 0
     """Since the checkpoint directory was made."""
     lag_s: dict[str, float] = {}
+    state: StateReport | None = None
+    """Of the last batch."""
 
     def add(self, batch: BatchReport) -> None:
         """Count a batch."""
@@ -75,6 +100,7 @@ class Totals(msgspec.Struct):
         self.aggregates_outside += batch.aggregates_outside
         self.possible_losses = batch.possible_losses
         self.lag_s = batch.lag_s
+        self.state = batch.state
 
 
 def was_a_batch(progress: Mapping[str, Any]) -> bool:
@@ -115,6 +141,30 @@ def batch_report(
         shards=0 if metrics is None else metrics.shards,
         aggregates_outside=0 if metrics is None else (metrics.aggregates_outside or 0) // seen,
         possible_losses=0 if metrics is None else metrics.possible_losses,
+        state=state_report(progress, seconds, state),
+    )
+
+
+def state_report(progress: Mapping[str, Any], seconds: float, counted: int = 1) -> StateReport | None:
+    """Spark's numbers of the state. ``counted``: how often each is counted; ``seconds``: the batch's."""
+    operators = progress["stateOperators"]
+    if not operators:
+        return None
+
+    def total(name: str) -> int:
+        return sum(int(operator.get(name) or 0) for operator in operators) // counted
+
+    added, removed = total("numRowsUpdated"), total("numRowsRemoved")
+    in_rocks = any(name.startswith("rocksdb") for operator in operators for name in operator.get("customMetrics", {}))
+    return StateReport(
+        store="rocksdb" if in_rocks else "hdfs",
+        rows=total("numRowsTotal"),
+        bytes=total("memoryUsedBytes"),
+        added=added,
+        removed=removed,
+        rows_per_s=round((added + removed) / seconds, 1) if seconds else 0.0,
+        remove_s=total("allRemovalsTimeMs") / 1000,
+        commit_s=total("commitTimeMs") / 1000,
     )
 
 

@@ -25,7 +25,9 @@ from penstock.pipeline.job.outcome import (
     failed_before_writing,
     message_of,
     source_failed,
+    state_cannot_be_read,
 )
+from penstock.pipeline.job.state import told_unread
 from penstock.pipeline.job.writing import FolderTarget, dead_letter_target, target_of
 from penstock.pipeline.parquet_folder import FILES_MAX
 from penstock.pipeline.reused import Selection
@@ -233,14 +235,17 @@ class Batches:
         try:
             yield
         except Exception as error:
+            what = self._file.secrets.hide(message_of(error))
             if source_failed(error):
                 step, code = "source", ExitCode.SOURCE
+            elif state_cannot_be_read(error):
+                step, code = "state", ExitCode.FAILED
+                what = told_unread(self._job.checkpoint, what)
             elif staging and failed_before_writing(error):
                 step, code = "source", ExitCode.FAILED
             elif code is ExitCode.SINK and self._job.transform is not None and by_the_data(error):
                 # Spark runs a transform when its rows are written.
                 step, code = "transform", ExitCode.TRANSFORM
-            what = self._file.secrets.hide(message_of(error))
             raise StepError(
                 f"{step} failed in batch {batch_id}: {what}", step=step, code=code, batch_id=batch_id
             ) from error

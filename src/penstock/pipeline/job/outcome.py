@@ -57,6 +57,7 @@ _SOURCE_SAYS = re.compile(
     rf"PYTHON_DATA_SOURCE_ERROR|PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR|penstock\.spark\.reading|{READING} "
 )
 _OTHER_STATE = re.compile(r"STREAMING_STATEFUL_OPERATOR_NOT_MATCH|STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
+_NO_STATE = re.compile(r"CANNOT_LOAD_STATE_STORE|STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY")
 _STACK = re.compile(r"\n\s+at [^\n]*")
 _STATE = re.compile(r"STATE_STORE|StateStore|RocksDB")
 _JOB_FAILED = re.compile(r"Job aborted due to stage failure|_LEGACY_ERROR_TEMP_\d+\] Job \d+ cancelled")
@@ -84,6 +85,11 @@ def source_failed(error: BaseException) -> bool:
 def state_is_of_another_kind(error: BaseException) -> bool:
     """True when the checkpoint directory has the state of another way to de-duplicate than the query's."""
     return _OTHER_STATE.search(_whole(error)) is not None
+
+
+def state_cannot_be_read(error: BaseException) -> bool:
+    """True when the checkpoint directory's state is not there or cannot be read, wherever Spark noticed it."""
+    return _NO_STATE.search(_whole(error)) is not None
 
 
 def by_the_data(error: BaseException) -> bool:

@@ -15,8 +15,16 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from penstock.pipeline.job import steps
 from penstock.pipeline.job.account import Totals, batch_report, cut_ms, was_a_batch
 from penstock.pipeline.job.batches import Batches
-from penstock.pipeline.job.outcome import ExitCode, StepError, message_of, source_failed, state_is_of_another_kind
+from penstock.pipeline.job.outcome import (
+    ExitCode,
+    StepError,
+    message_of,
+    source_failed,
+    state_cannot_be_read,
+    state_is_of_another_kind,
+)
 from penstock.pipeline.job.rehearsal import rehearse
+from penstock.pipeline.job.state import told_unread
 from penstock.pipeline.job.unfinished import clear_unfinished_start
 from penstock.pipeline.metrics import MetricsListener
 from penstock.spark.source import ADMISSION
@@ -184,6 +192,9 @@ class _Run:
         what = self._file.secrets.hide(message_of(error))
         if source_failed(error):
             return StepError(f"source failed: {what}", step="source", code=ExitCode.SOURCE)
+        if state_cannot_be_read(error):
+            told = told_unread(self._job.checkpoint, what)
+            return StepError(f"state failed: {told}", step="state", code=ExitCode.FAILED)
         if state_is_of_another_kind(error):
             what = (
                 "the checkpoint directory has the state of another de-duplication: one with or without exact, by other "

@@ -18,6 +18,7 @@ from penstock.pipeline.job.functions import file_to_send
 from penstock.pipeline.job.options import as_options
 from penstock.pipeline.job.outcome import ExitCode, StepError, message_of
 from penstock.pipeline.job.packages import packages_named
+from penstock.pipeline.job.state import set_state_store
 from penstock.pipeline.job.tables import with_tables
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
     if log_level is not None:
         spark.sparkContext.setLogLevel(log_level)
     least_work(spark, job.checkpoint)
+    set_state_store(spark, job)
     _send_modules(spark, job_file)
     return spark
 

@@ -10,7 +10,7 @@ import msgspec
 from penstock import shown
 
 if TYPE_CHECKING:
-    from penstock.pipeline.job.account import BatchReport, Totals
+    from penstock.pipeline.job.account import BatchReport, StateReport, Totals
     from penstock.pipeline.job.delivery import Delivery
     from penstock.pipeline.job.files import JobFile
     from penstock.pipeline.job.outcome import ExitCode
@@ -60,6 +60,7 @@ class Show:
             f"lag {lag}, {report.dead_letters:,} dead letters, {report.repeats:,} repeats, {report.late:,} late"
             + (f", {report.aggregates_outside:,} aggregates outside" if report.aggregates_outside else "")
             + (f", {report.possible_losses:,} possible losses" if report.possible_losses else "")
+            + (f", state {_state(report.state)}" if report.state is not None else "")
         )
 
     def stopping(self, why: str) -> None:
@@ -84,6 +85,7 @@ class Show:
             ("late", f"{totals.late:,}"),
             *([("outside", f"{totals.aggregates_outside:,} aggregates")] if totals.aggregates_outside else []),
             *([("losses", f"{totals.possible_losses:,} possible")] if totals.possible_losses else []),
+            *([("state", _state(totals.state))] if totals.state is not None else []),
             *((f"lag of {stream}", f"{lag:,.1f} s") for stream, lag in totals.lag_s.items()),
         ):
             lines.append(f"  {label:<14} {value}")
@@ -102,3 +104,8 @@ class Show:
     def _text(self, text: str) -> None:
         if not self.as_json:
             print(shown.lines(text), file=self._out, flush=True)
+
+
+def _state(state: StateReport) -> str:
+    rows, mib = f"{state.rows:,} rows", f"{state.bytes / 2**20:,.0f} MiB"
+    return f"{rows} in {mib} of memory ({state.rows_per_s:,.0f}/s, commit {state.commit_s:,.1f} s)"
