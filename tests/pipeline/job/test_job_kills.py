@@ -52,7 +52,8 @@ def killed_at(scene: Scene, process: subprocess.Popen[str], folder: Path, patter
     """
     deadline_s = time.monotonic() + WAIT_S
     put_s = time.monotonic()
-    while not any(folder.glob(pattern)):
+    whole = names_of_the_whole(pattern)
+    while not any(folder.glob(pattern)) and not any(list(folder.glob(name)) for name in whole):
         assert time.monotonic() < deadline_s, f"{pattern} never came"
         assert process.poll() is None, process.communicate()
         if time.monotonic() - put_s > PUT_EVERY_S:
@@ -61,6 +62,14 @@ def killed_at(scene: Scene, process: subprocess.Popen[str], folder: Path, patter
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     return any(folder.glob(pattern))
+
+
+def names_of_the_whole(pattern: str) -> tuple[str, ...]:
+    """What a file is called once it is whole, where there is only one that comes: it may never be seen before."""
+    if not pattern.endswith(".*.tmp") or "[" in pattern:
+        return ()
+    name = pattern.removesuffix(".*.tmp").replace("/.", "/")
+    return name, f"{name}.*"
 
 
 def assert_exact_after_another_start(scene: Scene, text: str, folder: Path) -> None:

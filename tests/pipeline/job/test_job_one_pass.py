@@ -28,6 +28,11 @@ PARQUET = '[[sinks]]\nformat = "parquet"\npath = "{folder}/orders"\n'
 UNIQUE = '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "1 hour"\n'
 
 
+def slow(value: str) -> Any:
+    """The same once more with another setting: not in each run."""
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
 @pytest.fixture
 def world(spark: SparkSession, tmp_path: Path) -> Iterator[World]:
     with LocalKinesis(streams={"orders": 2}) as local:
@@ -68,7 +73,7 @@ def test_good_rows_and_dead_letters_come_from_one_reading(world: World, unique: 
     assert len(world.rows("dead", "reason")) == 2
 
 
-@pytest.mark.parametrize("unique", [UNIQUE, UNIQUE + "exact = true\n", ""])
+@pytest.mark.parametrize("unique", [UNIQUE, slow(UNIQUE + "exact = true\n"), slow("")])
 def test_dead_letters_that_are_too_long_for_the_driver_are_read_once_more(world: World, unique: str) -> None:
     long = b"x" * (LETTER_BYTES_MAX + 1)
     data = [*(order(number) for number in range(10)), *([order(3)] if unique else []), long, b"short"]
@@ -110,7 +115,7 @@ def test_an_action_that_ends_without_metrics_tells_nothing() -> None:
     assert watched.told(once=True) is None
 
 
-@pytest.mark.parametrize("partitions", ["2", "8"])
+@pytest.mark.parametrize("partitions", ["2", slow("8")])
 def test_a_batch_of_repeats_alone_writes_nothing(world: World, spark: SparkSession, partitions: str) -> None:
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", partitions)
@@ -185,7 +190,7 @@ def test_a_disk_that_is_full_while_the_good_rows_are_written_is_the_sinks_failur
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux limits another process's files")
-@pytest.mark.parametrize("unique", [UNIQUE, ""])
+@pytest.mark.parametrize("unique", [UNIQUE, slow("")])
 def test_a_disk_that_fills_up_while_rows_are_written(world: World, unique: str) -> None:
     """The write stops in the middle: behind a state, and in the stage that reads."""
     plain = '[sinks.options]\ncompression = "none"\n'

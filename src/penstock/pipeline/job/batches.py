@@ -111,11 +111,11 @@ class Batches:
             self.busy = False
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
-        if self._job.decode.format == "bytes" and len(self.targets) == 1 and self._one_folder() is None:
+        folder = self._one_folder()
+        if self._job.decode.format == "bytes" and len(self.targets) == 1 and folder is None:
             # Nothing is set apart and there is one output: the stream is read once also without keeping the batch.
             self._write_good(batch, batch_id)
             return
-        folder = self._one_folder()
         if folder is not None and not self._kept_batches:
             try:
                 self._write_in_one_pass(batch, batch_id, folder)
