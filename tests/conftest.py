@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,6 +44,10 @@ def pytest_configure() -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # also without activating it
 
 
+_PIPELINES = Path(__file__).with_name("pipeline")
+SPARK_GROUPS = ("spark", "spark-pipeline")
+
+
 class _Unheard(logging.Handler):
     """Errors of tasks and futures that nothing has looked at, as asyncio finds out when they are collected."""
 
@@ -69,12 +74,15 @@ def _no_task_dies_unheard() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Spark, and keep it in one process: a second JVM costs more than it saves."""
+    """Mark what needs Spark, and keep it in two processes of about the same length: further JVMs cost more than they
+    save.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
         if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            of_pipelines = _PIPELINES in item.path.parents
+            item.add_marker(pytest.mark.xdist_group(SPARK_GROUPS[of_pipelines]))
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +95,8 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
     if request.config.getoption("loadgroup", False):  # pytest-xdist has put the group behind the name by now
         users = [item.nodeid for item in request.session.items if item.get_closest_marker("spark")]
-        assert all(name.endswith("@spark") for name in users), "tests that use Spark are spread over processes"
+        spread = [name for name in users if name.rpartition("@")[2] not in SPARK_GROUPS]
+        assert spread == [], "tests that use Spark are spread over processes"
     session = (
         SparkSession.builder.master("local[2]")
         .appName("penstock-tests")
