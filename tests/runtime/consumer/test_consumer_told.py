@@ -18,8 +18,8 @@ from faulty_tables import FaultyTable
 from penstock import LeaseTableOptions, MemoryLeaseTable, OptionError
 from penstock.core.leases import LeaseRow, Outcome, Write
 from penstock.core.leases.membership import WorkerRow
-from penstock.errors import AccessDeniedError, NotFoundError
-from penstock.events import BatchFailed, LeaseTableFailed, WorkerIdShared
+from penstock.errors import AccessDeniedError, NotFoundError, TransportError
+from penstock.events import BatchFailed, LeaseTableFailed, TaskFailed, WorkerIdShared
 from penstock.testing import Fault
 
 if TYPE_CHECKING:
@@ -77,6 +77,59 @@ async def test_a_lease_table_that_does_not_answer_is_told_and_afterwards_all_goe
         wanted = put(kinesis, range(5))
         got = await read(consumer, len(wanted))
     assert got == wanted
+
+
+async def test_a_consumer_that_starts_while_its_table_is_away_waits_for_it(local: LocalKinesis, kinesis: Any) -> None:
+    events: list[Any] = []
+    table = FaultyTable(MemoryLeaseTable())
+    table.is_cut = True
+    wanted = put(kinesis, range(5))
+    async with consumer_of(local, table, on_event=events.append) as consumer:
+        await until(lambda: len([event for event in of(events, LeaseTableFailed) if event.call == "ensure"]) > 1)
+        table.is_cut = False
+        assert await read(consumer, len(wanted)) == wanted
+
+
+async def test_a_consumer_ends_at_once_though_its_table_was_never_there(local: LocalKinesis) -> None:
+    events: list[Any] = []
+    table = FaultyTable(MemoryLeaseTable())
+    table.is_cut = True
+    async with consumer_of(local, table, on_event=events.append, drain_deadline_s=600.0):
+        await until(lambda: of(events, LeaseTableFailed))
+        table.is_cut = False
+
+
+class AwayAtFirst:
+    """A place for dead letters that cannot be reached the first times."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.kept: list[Any] = []
+
+    async def start(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise TransportError("no connection to the stream of dead letters")
+
+    async def write(self, letter: Any) -> None:
+        self.kept.append(letter)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_place_for_dead_letters_that_is_away_at_the_start_is_waited_for_and_told(
+    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[Any] = []
+    letters = AwayAtFirst(failures=2)
+    monkeypatch.setattr("penstock.runtime.consumer.consumer.open_letters", lambda *_: letters)
+    wanted = put(kinesis, range(5))
+    async with consumer_of(local, MemoryLeaseTable(), on_event=events.append) as consumer:
+        assert await read(consumer, len(wanted)) == wanted
+    told = of(events, TaskFailed)
+    assert [event.error_type for event in told] == ["TransportError"] * 2
+    assert {event.work for event in told} == {"opening the place for dead letters"}
 
 
 async def test_a_close_waits_for_a_table_that_does_not_answer_as_long_as_it_is_told(local: LocalKinesis) -> None:

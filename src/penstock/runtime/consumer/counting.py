@@ -124,8 +124,7 @@ class CountedTable:
 
     async def ensure(self) -> None:
         """Counted."""
-        self._calls["ensure"] += 1
-        await self._table.ensure()
+        await self._read("ensure", self._table.ensure())
 
     async def create(self, row: LeaseRow) -> Outcome:
         """Counted."""

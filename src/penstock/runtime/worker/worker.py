@@ -187,38 +187,11 @@ class Worker:
 
         An error that ends the reading of a shard comes here too, once all other shards are handed over.
         """
-        await self._table.ensure()
-        anew = await self._shards.claim_stream(
-            begins_anew=self.settings.other_stream_begins_anew, failover_s=self.settings.failover_s
-        )
-        for stream, count in anew.items():
-            self._on_event(LeasesBegunAnew(self._table.name, stream, count))
-        announcing = self._spawn(self._presence.run())
-        announcing.add_done_callback(lambda _: self._look_now.set())
         try:
-            if self._letters is not None:
-                await self._letters.start()
-            while self._presence.alive_s is None and not self._presence.leaving:
-                if announcing.done():
-                    await announcing  # a worker that the others cannot see must hold no lease
-                await wait_set(self._look_now, 0.01)
-            while not self._stopped.is_set():
-                if announcing.done():
-                    await announcing
-                self._look_now.clear()
-                try:
-                    waits = await self._round()
-                except PenstockError as error:
-                    if not error.retryable:
-                        raise
-                    waits = False
-                    # As a whole: the table cannot be reached. Leases are kept by their own writes meanwhile.
-                    await asyncio.sleep(self.settings.times.retry_s)
-                interval_s = self.settings.wait_interval_s if waits else self.settings.look_interval_s
-                await wait_set(self._look_now, interval_s)
+            if await self._begun():
+                await self._share()
         finally:
             self._over.set()
-            announcing.cancel()
             for task in list(self._tasks):
                 task.cancel()
             if self._tasks:
@@ -231,6 +204,74 @@ class Worker:
                     await self._leave()
         if self._failure is not None:
             raise self._failure
+
+    async def _begun(self) -> bool:
+        """See that tables and streams are there and fit each other. False: this worker is to leave before they were.
+
+        What cannot be reached is tried again, here as in each later round: a table that is away for a while must not
+        end the workers that start meanwhile.
+        """
+        begins_anew, retry_s = self.settings.other_stream_begins_anew, self.settings.times.retry_s
+        while not self._presence.leaving:
+            self._look_now.clear()
+            try:
+                await self._table.ensure()
+                anew = await self._shards.claim_stream(begins_anew=begins_anew, failover_s=self.settings.failover_s)
+            except PenstockError as error:
+                if not error.retryable:
+                    raise
+            else:
+                for stream, count in anew.items():
+                    self._on_event(LeasesBegunAnew(self._table.name, stream, count))
+                return await self._letters_begun()
+            await wait_set(self._look_now, retry_s)
+        return False
+
+    async def _letters_begun(self) -> bool:
+        """See that dead letters can be written. False: this worker is to leave before they could."""
+        if self._letters is None:
+            return True
+        tell = told(
+            self._on_event,
+            (", ".join(part.name for part in self._parts.values()), None),
+            "opening the place for dead letters",
+            "it is tried again; no shard is read before that",
+        )
+        while not self._presence.leaving:
+            self._look_now.clear()
+            try:
+                await self._letters.start()
+            except PenstockError as error:
+                if not error.retryable:
+                    raise
+                tell(error)
+            else:
+                return True
+            await wait_set(self._look_now, self.settings.times.retry_s)
+        return False
+
+    async def _share(self) -> None:
+        """Look and act, round after round, until nothing is held any more by a worker that leaves."""
+        announcing = self._spawn(self._presence.run())
+        announcing.add_done_callback(lambda _: self._look_now.set())
+        while self._presence.alive_s is None and not self._presence.leaving:
+            if announcing.done():
+                await announcing  # a worker that the others cannot see must hold no lease
+            await wait_set(self._look_now, 0.01)
+        while not self._stopped.is_set():
+            if announcing.done():
+                await announcing
+            self._look_now.clear()
+            try:
+                waits = await self._round()
+            except PenstockError as error:
+                if not error.retryable:
+                    raise
+                waits = False
+                # As a whole: the table cannot be reached. Leases are kept by their own writes meanwhile.
+                await asyncio.sleep(self.settings.times.retry_s)
+            interval_s = self.settings.wait_interval_s if waits else self.settings.look_interval_s
+            await wait_set(self._look_now, interval_s)
 
     async def stop(self) -> None:
         """Hand over everything, and leave: `run` ends when nothing is held any more."""
