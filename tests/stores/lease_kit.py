@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.aws.settings import Credentials
-from penstock.core.leases import Checkpoint, Done, LeaseRow, Outcome
-from penstock.model import HASH_KEY_MAX, Position
+from penstock.core.leases import Done, LeaseRow, Outcome
+from stored_kit import FULL, at
 
 if TYPE_CHECKING:
     from penstock.ports import LeaseTable
 
+__all__ = ["CREDENTIALS", "at", "done", "full_row", "made"]
+
 CREDENTIALS = Credentials("AKIAIOSFODNN7EXAMPLE", "secret")
-SEQUENCE = 49680422878816985956712234883511993830675535596124897330
-
-
-def at(offset: int, sub: int = 0) -> Checkpoint:
-    """A checkpoint at a real sequence number, and ``offset`` behind it."""
-    return Checkpoint.at(Position(SEQUENCE + offset, sub))
 
 
 def full_row(key: str = "shardId-000000000003") -> LeaseRow:
-    """A row with every attribute that a lease can have."""
-    return LeaseRow(
-        key=key,
-        counter=7,
-        checkpoint=at(0, 4),
-        owner="w2",
-        checkpoint_owner="w1",
-        pending=at(5, 1),
-        pending_state=b"\x00state\xff",
-        switches=2,
-        parents=frozenset({"shardId-000000000001", "shardId-000000000002"}),
-        children=frozenset({"shardId-000000000005"}),
-        first_hash_key=0,
-        last_hash_key=HASH_KEY_MAX,
-        stream="123456789012:orders:1700000000",
-        shard_id="shardId-000000000003",
-        throughput_kib_s=6.750849,
-        entity="LEASE",
-    )
+    """A row with every attribute that a lease of version 0.1 can have."""
+    return replace(FULL, key=key)
 
 
 def done(outcome: Outcome) -> LeaseRow:

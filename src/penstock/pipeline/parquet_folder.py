@@ -236,16 +236,12 @@ class BatchFolder:
             writing = writing.partitionBy(place.folders)
         writing.save(staging)
 
-    def _put(
-        self, place: _Place, writer: str, batch_id: int, *, without_first: bool = False, none: bool = False
-    ) -> None:
-        staging = f"{place.staging}/{writer}"
-        if not none:
-            self._move(place, staging, f"batch-{batch_id:09d}-{writer}", without_first=without_first)
-        place.files.remove(staging)
+    def _finish(self, place: _Place, writer: str, batch_id: int) -> None:
+        place.files.remove(f"{place.staging}/{writer}")
         self._finished = batch_id
 
-    def _move(self, place: _Place, staging: str, name: str, *, without_first: bool) -> None:
+    def _move(self, place: _Place, writer: str, batch_id: int, *, without_first: bool) -> None:
+        staging, name = f"{place.staging}/{writer}", f"batch-{batch_id:09d}-{writer}"
         depth = len(self._partition_by)
         staged = place.files.parts(staging, depth)
         if without_first:  # Spark makes a file of the first partition also where that has no row
@@ -273,11 +269,13 @@ class StagedBatch:
 
     def put(self, *, first_is_empty: bool = False) -> None:
         """Move the files into the folder. ``first_is_empty``: the batch's first partition has no row for it."""
-        self._folder._put(self._place, self._writer, self._batch_id, without_first=self.is_direct and first_is_empty)
+        without_first = self.is_direct and first_is_empty
+        self._folder._move(self._place, self._writer, self._batch_id, without_first=without_first)
+        self._folder._finish(self._place, self._writer, self._batch_id)
 
     def put_nothing(self) -> None:
         """Of a batch that turned out to have no row for the folder."""
-        self._folder._put(self._place, self._writer, self._batch_id, none=True)
+        self._folder._finish(self._place, self._writer, self._batch_id)
 
 
 class ParquetFolder(BatchFolder):
