@@ -201,20 +201,27 @@ def cpu_of_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
-def cpu_of_tree_s(pid: int) -> float:
-    """CPU seconds of a process and its living descendants, with those of children that they have waited
-    for.
-    """
-    total, waiting = 0.0, [pid]
+def tree_of(pid: int) -> list[int]:
+    """A process and its living descendants."""
+    found, waiting = [], [pid]
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             children.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
     while waiting:
-        parent = waiting.pop()
-        waiting += children.get(parent, [])
+        found.append(waiting.pop())
+        waiting += children.get(found[-1], [])
+    return found
+
+
+def cpu_of_tree_s(pid: int) -> float:
+    """CPU seconds of a process and its living descendants, with those of children that they have waited
+    for.
+    """
+    total = 0.0
+    for one in tree_of(pid):
         with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
             total += sum(int(text) for text in fields[11:15]) / CLOCK_TICKS
     return total
 

@@ -16,6 +16,9 @@ no shard's limit counts: ``format("penstock")`` with aggregation beside ``foreac
 ``latency_p99_s``: a steady 2,000 rows/s of JSON through the job file with a trigger of 1 s; from the put to the first
 look that finds the row's Parquet file in its folder. ``latency_p99_s_continuous``: the same without a trigger interval.
 
+``state_10m``: rows/s of ``penstock run`` with ten million keys in the state of the de-duplication beside an empty one;
+``state_10m_memory``: the most that all its processes had in memory meanwhile. Not in a session, and long.
+
 ``first_batch_s``: from the start of ``penstock run``, in a process of its own, to the first Parquet file in its folder.
 """
 
@@ -43,6 +46,7 @@ from bench import _pipelines
 from bench._form import Case, aside, cpu_of_s, judge, measure, options, report, say, wanted
 from bench._pipelines import BotoPartition, Scene
 from bench._producing import Programs
+from bench._state import state_10m
 from bench.canned import CannedServer
 from bench.spark import session
 from bench.wire import BUSY_MAX, set_environment
@@ -472,6 +476,8 @@ def results(asked: Any) -> list[Result]:
                 say(f"{name}: {found[-1].ours:,.4g} {found[-1].unit}, ratio {found[-1].ratio}")
     if wanted("first_batch_s", asked):
         found.append(first_batch())
+    if wanted("state_10m", asked):
+        found += state_10m(new_folder)
     if wanted("cluster_kill_recovery_s", asked):
         found.append(cluster())
     return found

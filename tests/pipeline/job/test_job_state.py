@@ -168,6 +168,28 @@ def test_a_state_that_is_damaged_stops_the_job_and_goes_on_when_it_is_put_back(
     assert world.rows("dead", "data") == [(b"no json",)]
 
 
+@pytest.mark.parametrize("in_rocks", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_state_that_cannot_be_stored_leaves_the_batch_to_the_next_start(world: World, in_rocks: bool) -> None:
+    if in_rocks:
+        as_the_runner(world, JOB)
+    world.put(*map(order, range(10)))
+    assert world.run(JOB).code is ExitCode.DONE
+    newest = changes_of(world.folder)[-1]
+    in_the_way = newest.with_stem(str(int(newest.stem) + 1)) / "a file in a folder where a file should be"
+    in_the_way.mkdir(parents=True)
+    world.put(*map(order, range(20)), b"no json")
+    ended = world.run(JOB)
+    assert (ended.code, ended.of("error")[0]["step"]) == (ExitCode.FAILED, "state")
+    assert f"the state of the de-duplication, in {world.folder}/checkpoint/state, cannot be stored" in ended.message
+    assert world.rows("orders", "order_id") == ids(*range(10))
+    assert world.rows("dead", "data") == []
+    shutil.rmtree(in_the_way.parent)
+    ended = world.run(JOB)
+    assert (ended.errors, ended.summary["repeats"], ended.summary["dead_letters"]) == ("", 10, 1)
+    assert world.rows("orders", "order_id") == ids(*range(20))
+    assert world.rows("dead", "data") == [(b"no json",)]
+
+
 def test_a_copy_of_a_state_that_is_damaged_is_passed_over_where_the_changes_are_there(world: World) -> None:
     """Spark does so from 4.1 on; before, the job stops, as where a change is lost."""
     as_the_runner(world, JOB)

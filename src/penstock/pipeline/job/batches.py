@@ -26,8 +26,9 @@ from penstock.pipeline.job.outcome import (
     message_of,
     source_failed,
     state_cannot_be_read,
+    state_cannot_be_stored,
 )
-from penstock.pipeline.job.state import told_unread
+from penstock.pipeline.job.state import told_not_stored, told_unread
 from penstock.pipeline.job.writing import FolderTarget, dead_letter_target, target_of
 from penstock.pipeline.parquet_folder import FILES_MAX
 from penstock.pipeline.reused import Selection
@@ -241,6 +242,9 @@ class Batches:
             elif state_cannot_be_read(error):
                 step, code = "state", ExitCode.FAILED
                 what = told_unread(self._job.checkpoint, what)
+            elif state_cannot_be_stored(error):
+                step, code = "state", ExitCode.FAILED
+                what = told_not_stored(self._job.checkpoint, what)
             elif staging and failed_before_writing(error):
                 step, code = "source", ExitCode.FAILED
             elif code is ExitCode.SINK and self._job.transform is not None and by_the_data(error):

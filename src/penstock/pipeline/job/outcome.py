@@ -58,6 +58,7 @@ _SOURCE_SAYS = re.compile(
 )
 _OTHER_STATE = re.compile(r"STREAMING_STATEFUL_OPERATOR_NOT_MATCH|STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
 _NO_STATE = re.compile(r"CANNOT_LOAD_STATE_STORE|STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY")
+_STATE_NOT_STORED = re.compile(r"CANNOT_WRITE_STATE_STORE")
 _STACK = re.compile(r"\n\s+at [^\n]*")
 _STATE = re.compile(r"STATE_STORE|StateStore|RocksDB")
 _JOB_FAILED = re.compile(r"Job aborted due to stage failure|_LEGACY_ERROR_TEMP_\d+\] Job \d+ cancelled")
@@ -90,6 +91,11 @@ def state_is_of_another_kind(error: BaseException) -> bool:
 def state_cannot_be_read(error: BaseException) -> bool:
     """True when the checkpoint directory's state is not there or cannot be read, wherever Spark noticed it."""
     return _NO_STATE.search(_whole(error)) is not None
+
+
+def state_cannot_be_stored(error: BaseException) -> bool:
+    """True when what a batch changed of the state could not be written to the checkpoint directory."""
+    return _STATE_NOT_STORED.search(_whole(error)) is not None
 
 
 def by_the_data(error: BaseException) -> bool:

@@ -45,6 +45,14 @@ def set_state_store(spark: SparkSession, job: Job) -> None:
             spark.conf.set(name, value)
 
 
+def told_not_stored(checkpoint: str, what: str) -> str:
+    """What is said of a state that cannot be written. ``what``: how Spark found out."""
+    return (
+        f"the state of the de-duplication, in {checkpoint}/state, cannot be stored: {what}. The disk may be full, or "
+        "its storage out of reach. Nothing of this batch is in place: the next start does it again"
+    )
+
+
 def told_unread(checkpoint: str, what: str) -> str:
     """What is said of a state that cannot be read. ``what``: how Spark found out."""
     return (

@@ -1,0 +1,181 @@
+"""What a state of ten million keys costs a job: rows/s beside an empty one, and the memory of all its processes.
+
+``penstock run`` reads a stream of as many orders, so the state is filled by the job itself, in large batches. Then
+rounds begin, in turn: some batches of new orders by the job with all these keys, and the same orders by a job with a
+new checkpoint directory. In each the first batch, in which a process warms up and loads its state, does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench import _pipelines
+from bench._form import cpu_of_tree_s, judge, say, tree_of
+from penstock.aws.kinesis import KinesisClient, PutEntry
+from penstock.aws.wire import Wire, WireSettings
+from penstock.local.embedded import LocalKinesis
+from penstock.model import StreamName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench._form import Result
+    from penstock.local.spawned import SpawnedKinesis
+
+STREAM = "orders-of-the-week"
+SHARDS = 4
+KEYS = int(os.environ.get("BENCH_STATE_KEYS", "10000000"))
+ROUNDS = int(os.environ.get("BENCH_STATE_ROUNDS", "3"))
+FILL_BATCH_RECORDS = 1_000_000
+BATCH_RECORDS = 400_000
+ROUND_RECORDS = 3 * BATCH_RECORDS
+WRITTEN_PER_S = 3_000
+"""Records per second of the service's time."""
+WITHIN_S = 6 * 3_600
+"""No key leaves the state: the service's time is this machine's and more, so a shorter window depends on its speed."""
+GIB_MAX = 3.0
+LOOK_S = 0.5
+RUN_S_MAX = 3_000.0
+
+SPARK = """
+[spark]
+"spark.master" = "local[2]"
+"spark.driver.host" = "127.0.0.1"
+"spark.driver.bindAddress" = "127.0.0.1"
+"spark.driver.memory" = "1g"
+"""
+
+
+class Run(NamedTuple):
+    """One run of the job, to the end of the stream."""
+
+    batches: list[dict[str, Any]]
+    bytes_max: int
+    """Of all its processes at one moment, what they share counted once."""
+    cpu_s: float
+    """Of all its processes, start and end included."""
+
+    @property
+    def rows_per_s(self) -> float:
+        """Of the batches behind the first; 0 where there is none."""
+        read = [(batch["rows"], batch["seconds"]) for batch in self.batches if batch["rows"]]
+        return _pipelines.steady(read) if len(read) > 1 else 0.0
+
+
+class Memory:
+    """The most that a process and its descendants had in memory at one look."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.bytes_max = 0
+        self.cpu_s = 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            self.bytes_max = max(self.bytes_max, sum(map(resident_bytes, tree_of(self._pid))))
+            self.cpu_s = max(self.cpu_s, cpu_of_tree_s(self._pid))
+
+
+def resident_bytes(pid: int) -> int:
+    """Of one process, its part of what it shares; 0 when it has ended."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+async def put(local: SpawnedKinesis, first: int, count: int) -> None:
+    """New orders, at an even pace of the service's time."""
+    async with Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url)) as wire:
+        client = KinesisClient(wire)
+        for begin in range(first, first + count, 500):
+            numbers = range(begin, min(begin + 500, first + count))
+            datas = [json.dumps(_pipelines.order(number)).encode() for number in numbers]
+            entries = [PutEntry(data, f"key-{number % 1000:04d}", None) for number, data in enumerate(datas)]
+            answer = await client.put_records(StreamName(STREAM), entries)
+            assert answer.failed_record_count == 0
+            local.clock.advance(len(numbers) / WRITTEN_PER_S)
+    local.clock.advance(10)
+
+
+def run(local: SpawnedKinesis, folder: Path, *, batch_records: int, **starting: str) -> Run:
+    """``penstock run`` of the job file, in processes of its own."""
+    source = {"streamName": STREAM, "region": local.region, "endpointUrl": local.endpoint_url}
+    options = {**source, **starting, "maxRecordsPerTrigger": str(batch_records)}
+    text = _pipelines.job_text_of(options, folder, "available_now = true").replace(
+        f'within = "{_pipelines.WITHIN}"', f'within = "{WITHIN_S} seconds"'
+    )
+    path = folder / "job.toml"
+    path.write_text(text + SPARK, encoding="utf-8")
+    program = "import sys; from penstock.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "run", str(path), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | local.environment())
+    try:
+        with Memory(process.pid) as memory:
+            out, _ = process.communicate(timeout=RUN_S_MAX)
+    finally:
+        process.kill()
+    events = [json.loads(line) for line in out.decode().splitlines()]
+    if process.returncode != 0:
+        raise RuntimeError(f"the job ended with {process.returncode}: {events[-1:]}")
+    batches = [event for event in events if event["event"] == "batch"]
+    return Run(batches, memory.bytes_max, memory.cpu_s)
+
+
+def told(name: str, one: Run) -> None:
+    """A line for the reader: the state, and what each batch took."""
+    state = one.batches[-1]["state"]
+    seconds = ", ".join(f"{batch['seconds']:.1f}" for batch in one.batches)
+    removals = ", ".join(f"{batch['state']['remove_s']:.1f}" for batch in one.batches)
+    say(
+        f"state_10m {name}: {one.rows_per_s:,.0f} rows/s; {state['rows']:,} rows in the state ({state['store']}, "
+        f"{state['bytes'] / 2**20:,.0f} MiB); {one.bytes_max / 2**30:.2f} GiB in all; {one.cpu_s:.0f} s of CPU; "
+        f"seconds of each batch: {seconds}; of them looking for what is over, in both tasks: {removals}"
+    )
+
+
+def state_10m(new_folder: Callable[[], contextlib.AbstractContextManager[Path]]) -> list[Result]:
+    """Rows/s beside an empty state, and the most memory of the job with all keys."""
+    full: list[Run] = []
+    empty: list[Run] = []
+    with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local, new_folder() as folder:
+        os.environ |= local.environment()
+        asyncio.run(put(local, 0, KEYS))
+        filled = run(local, folder, batch_records=FILL_BATCH_RECORDS, startingPosition="TRIM_HORIZON")
+        told("fill", filled)
+        for number in range(ROUNDS):
+            from_s = local.clock.now()
+            asyncio.run(put(local, KEYS + number * ROUND_RECORDS, ROUND_RECORDS))
+            full.append(run(local, folder, batch_records=BATCH_RECORDS, startingPosition="TRIM_HORIZON"))
+            told("full", full[-1])
+            with new_folder() as other:
+                at = {"startingPosition": "AT_TIMESTAMP", "startingTimestamp": str(from_s)}
+                empty.append(run(local, other, batch_records=BATCH_RECORDS, **at))
+                told("empty", empty[-1])
+            assert full[-1].batches[-1]["state"]["rows"] >= KEYS * 0.97
+            assert sum(batch["rows"] for batch in empty[-1].batches) == ROUND_RECORDS
+    speeds = [one.rows_per_s for one in full], [one.rows_per_s for one in empty]
+    most_gib = max(one.bytes_max for one in [filled, *full]) / 2**30
+    return [
+        judge("state_10m", *speeds, unit="rows/s", goal=0.7, sense="at_least", peer_name="an empty state"),
+        judge("state_10m_memory", [most_gib], unit="GiB", goal=GIB_MAX, sense="at_most"),
+    ]
