@@ -20,7 +20,7 @@ from penstock.core.aggregation import open_aggregate
 from penstock.core.hashkeys import HASH_KEY_MAX, even_ranges
 from penstock.core.sequence import shard_id_of
 from penstock.model import Shard
-from put_entries import Answer, Entry
+from tests.put_entries import Answer, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

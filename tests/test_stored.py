@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-import stored_kit
 from penstock.aws.attribute_values import plain_item
 from penstock.core.leases import Checkpoint, lease_row
 from penstock.core.leases.membership import worker_row
@@ -17,7 +16,8 @@ from penstock.pipeline import delta_sink, exact_repeats, iceberg_sink
 from penstock.spark.lease_marks import checkpoint_of, noted
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.stamps import open_sealed
-from stored_kit import (
+from tests import stored_kit
+from tests.stored_kit import (
     ARN,
     BATCHES,
     CREATED_S,

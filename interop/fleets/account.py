@@ -8,12 +8,12 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from writing import KEYS
+from interop.fleets.writing import KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from processes import WorkerProcess
+    from interop.fleets.processes import WorkerProcess
 
 
 @dataclass

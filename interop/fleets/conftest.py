@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.stores import dynamodb_local_server
+
+from interop.fleets.journey import Journey
+from interop.fleets.processes import KCL_2, KCL_3, Services, kcl_command, services
+from interop.fleets.results import table
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(ROOT / "tests" / "stores")]
-
-import dynamodb_local_server  # noqa: E402
-from journey import Journey  # noqa: E402
-from processes import KCL_2, KCL_3, Services, kcl_command, services  # noqa: E402
-from results import table  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

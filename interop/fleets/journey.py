@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import botocore.config
-from account import Account, Move, as_rows
-from processes import KCL_2, KCL_3, OURS, Services, WorkerProcess, now_ms, start_kcl, start_ours
-from watching import TableWatch
-from writing import Writer, merge_last, open_shards, split_first
+
+from interop.fleets.account import Account, Move, as_rows
+from interop.fleets.processes import KCL_2, KCL_3, OURS, Services, WorkerProcess, now_ms, start_kcl, start_ours
+from interop.fleets.watching import TableWatch
+from interop.fleets.writing import Writer, merge_last, open_shards, split_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import dynamodb_local_server
+from tests.stores import dynamodb_local_server
 
 from penstock.local import SpawnedKinesis
 from penstock.local.settings import LocalSettings

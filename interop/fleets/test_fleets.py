@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from journey import BY_COUNT
-from processes import KCL_2, KCL_3
+
+from interop.fleets.journey import BY_COUNT
+from interop.fleets.processes import KCL_2, KCL_3
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from journey import Journey
+    from interop.fleets.journey import Journey
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 

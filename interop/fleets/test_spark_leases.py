@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 import uuid
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from journey import KCL_3_SETTINGS, KCL_SETTINGS
-from processes import KCL_2, KCL_3, Services, start_kcl
+from tests.spark.lease_query import Query
+from tests.spark.querying import Stream
 
+from interop.fleets.journey import KCL_3_SETTINGS, KCL_SETTINGS
+from interop.fleets.processes import KCL_2, KCL_3, Services, start_kcl
 from penstock.aws.kinesis import PutEntry
 from penstock.model import StreamName
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "spark"))
-
-from lease_query import Query
-from querying import Stream
 
 DEADLINE_S = 150.0
 KCL_FAILOVER_S = 5.0

@@ -6,8 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from processes import now_ms
-
+from interop.fleets.processes import now_ms
 from penstock.core.leases.checkpoint import Checkpoint
 
 LOOK_INTERVAL_S = 0.1

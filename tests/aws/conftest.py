@@ -9,7 +9,8 @@ import ssl
 from typing import TYPE_CHECKING
 
 import pytest
-from aws_servers import ScriptedServer
+
+from tests.aws.aws_servers import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

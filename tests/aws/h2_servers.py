@@ -11,7 +11,6 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING
 
-from aws_servers import Received, Reply, ok
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
@@ -19,6 +18,8 @@ from h2.events import DataReceived, PingReceived, RequestReceived, StreamEnded, 
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
+
+from tests.aws.aws_servers import Received, Reply, ok
 
 if TYPE_CHECKING:
     import ssl

@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from aws_servers import ScriptedServer
-from h2_servers import H2Server
-
 from penstock.aws.settings import WireSettings
 from penstock.aws.transport import HttpTransport
+from tests.aws.aws_servers import ScriptedServer
+from tests.aws.h2_servers import H2Server
 
 if TYPE_CHECKING:
     import ssl

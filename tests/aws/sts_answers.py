@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
-from aws_servers import Reply
-
 from penstock.aws.settings import Credentials
+from tests.aws.aws_servers import Reply
 
 EXPIRY = dt.datetime(2099, 1, 1, tzinfo=dt.UTC)
 ASSUMED = Credentials("ASIAEXAMPLE", "assumed-secret", "assumed/token+with=signs==", EXPIRY.timestamp())

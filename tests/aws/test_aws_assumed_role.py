@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 import pytest
-from aws_servers import Received, Reply, ScriptedServer, fault, ok
-from sts_answers import ASSUMED, sts_answer, sts_error
 
 from penstock.aws.assumed_role import parse_credentials
 from penstock.aws.assumed_role import sts_error as error_of
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.wire import NEVER, Wire
 from penstock.errors import AccessDeniedError, CredentialsError, ThrottledError, TransportError
+from tests.aws.aws_servers import Received, Reply, ScriptedServer, fault, ok
+from tests.aws.sts_answers import ASSUMED, sts_answer, sts_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_servers import Received, Reply, ScriptedServer, fault, ok
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +27,7 @@ from penstock.errors import (
     TransportError,
     UnavailableError,
 )
+from tests.aws.aws_servers import Received, Reply, ScriptedServer, fault, ok
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

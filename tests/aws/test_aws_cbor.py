@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import cbor2
 import pytest
-from aws_servers import Received, Reply, ScriptedServer, fault, ok
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from penstock.errors import (
 )
 from penstock.model import StreamName
 from penstock.testing import LocalKinesis
+from tests.aws.aws_servers import Received, Reply, ScriptedServer, fault, ok
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -14,15 +14,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_servers import Reply, ScriptedServer, ok
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
-from h2_servers import Asked, H2Server, Peer
-from http_kit import HTTP2, LARGE, TunnelProxy, post, transport
 
 from penstock.aws.settings import WireSettings
 from penstock.aws.transport import StaleConnectionError
 from penstock.errors import OptionError, TransportError
+from tests.aws.aws_servers import Reply, ScriptedServer, ok
+from tests.aws.h2_servers import Asked, H2Server, Peer
+from tests.aws.http_kit import HTTP2, LARGE, TunnelProxy, post, transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable

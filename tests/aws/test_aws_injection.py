@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from http_kit import VERSIONS, server_of, transport
 
 from penstock.aws.endpoints import resolve_endpoint, resolve_region
 from penstock.aws.sdk import Sdk
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.wire import Wire
 from penstock.errors import CredentialsError, OptionError
+from tests.aws.http_kit import VERSIONS, server_of, transport
 
 if TYPE_CHECKING:
     from pathlib import Path

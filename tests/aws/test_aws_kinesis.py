@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import botocore.serialize
 import botocore.session
 import pytest
-from aws_servers import ScriptedServer, ok
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.wire import NEVER, Wire
 from penstock.errors import OptionError, TransportError
 from penstock.model import Shard, StreamName
+from tests.aws.aws_servers import ScriptedServer, ok
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -9,7 +9,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_servers import Received, Reply, ScriptedServer, ok
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +30,7 @@ from penstock.errors import OptionError, PenstockError, TransportError
 from penstock.events import ReadFailed
 from penstock.model import HASH_KEY_MAX, IteratorAt, StreamName
 from penstock.runtime.feeds.polling import PollingFeed
+from tests.aws.aws_servers import Received, Reply, ScriptedServer, ok
 
 if TYPE_CHECKING:
     from collections.abc import Callable

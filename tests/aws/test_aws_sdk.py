@@ -11,14 +11,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_servers import Reply, ScriptedServer
-from sts_answers import ASSUMED, sts_answer
 
 from penstock.aws.endpoints import resolve_region
 from penstock.aws.sdk import Sdk, environment_credentials
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.wire import NEVER, Wire
 from penstock.errors import CredentialsError, OptionError, PenstockError
+from tests.aws.aws_servers import Reply, ScriptedServer
+from tests.aws.sts_answers import ASSUMED, sts_answer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,16 +10,16 @@ import botocore.auth
 import botocore.awsrequest
 import botocore.credentials
 import pytest
-from http_kit import VERSIONS, server_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.signing import KEYS_MAX, Signer, amz_date
 from penstock.aws.wire import Wire
+from tests.aws.http_kit import VERSIONS, server_of
 
 if TYPE_CHECKING:
-    from aws_servers import Received
+    from tests.aws.aws_servers import Received
 
 words = st.text(st.sampled_from("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789"), min_size=1, max_size=20)
 values = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40)

@@ -7,11 +7,11 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
-from aws_servers import Received, Reply, ScriptedServer, ok
-from http_kit import LARGE, post, transport
 
 from penstock.aws.transport import StaleConnectionError, proxy_for
 from penstock.errors import OptionError, TransportError
+from tests.aws.aws_servers import Received, Reply, ScriptedServer, ok
+from tests.aws.http_kit import LARGE, post, transport
 
 if TYPE_CHECKING:
     from pathlib import Path

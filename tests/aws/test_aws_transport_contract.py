@@ -8,20 +8,19 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_servers import Reply, ScriptedServer, ok
-from http_kit import LARGE, VERSIONS, TunnelProxy, post, server_of, transport
 
 from penstock.aws.transport import StaleConnectionError
 from penstock.errors import TransportError
+from tests.aws.aws_servers import Reply, ScriptedServer, ok
+from tests.aws.http_kit import LARGE, VERSIONS, TunnelProxy, post, server_of, transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from h2_servers import H2Server
-
     from penstock.aws.http.connection import Connection
     from penstock.aws.http.multiplexed import MultiplexedConnection
+    from tests.aws.h2_servers import H2Server
 
     AnyServer = ScriptedServer | H2Server
 

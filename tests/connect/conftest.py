@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from connect_server import ConnectServer, client_python, run_client
 
 from penstock.testing import LocalKinesis
+from tests.connect.connect_server import ConnectServer, client_python, run_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

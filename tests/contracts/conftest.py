@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
-from contract_stream import Stream
-from deviations import DEVIATIONS
-from emulators import EMULATORS, UnavailableError, running
 
 from penstock.local.embedded import LocalKinesis
+from tests.contracts.contract_stream import Stream
+from tests.contracts.deviations import DEVIATIONS
+from tests.contracts.emulators import EMULATORS, UnavailableError, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

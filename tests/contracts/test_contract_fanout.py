@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from contract_stream import Stream
+    from tests.contracts.contract_stream import Stream
 
 FIRST = "shardId-000000000000"
 CBOR = "application/x-amz-cbor-1.1"

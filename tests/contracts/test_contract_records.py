@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from contract_stream import Stream
+    from tests.contracts.contract_stream import Stream
 
 FIRST = "shardId-000000000000"
 

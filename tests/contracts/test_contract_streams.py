@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from contract_stream import Stream
+    from tests.contracts.contract_stream import Stream
 
 FIRST = "shardId-000000000000"
 

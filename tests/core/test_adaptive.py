@@ -6,9 +6,9 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shard_simulator import BYTES_PER_S, MeteredLimit, Simulation, WindowLimit, Writer
 
 from penstock.core.adaptive import BURST_S, GROWTH_PER_S, KEPT, PORTION_S, SHARE_MIN, WAIT_MAX_S, AdaptiveRate
+from tests.core.shard_simulator import BYTES_PER_S, MeteredLimit, Simulation, WindowLimit, Writer
 
 MIB = 1_048_576
 

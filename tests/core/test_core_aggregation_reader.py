@@ -8,7 +8,6 @@ from aws_kinesis_agg import deaggregator
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
-from kpl_schema import AggregatedRecord
 
 from penstock.core.aggregation import (
     MAGIC,
@@ -22,6 +21,7 @@ from penstock.core.aggregation import (
 )
 from penstock.core.aggregation.format import varint
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
+from tests.core.kpl_schema import AggregatedRecord
 
 keys = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256)
 hash_keys = st.none() | st.integers(0, HASH_KEY_MAX)

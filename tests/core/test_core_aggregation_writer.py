@@ -6,7 +6,6 @@ import pytest
 from aws_kinesis_agg import aggregator as aws_aggregator
 from hypothesis import given
 from hypothesis import strategies as st
-from kpl_schema import AggregatedRecord
 
 from penstock.core.aggregation import (
     CONTAINER_PARTITION_KEY,
@@ -19,6 +18,7 @@ from penstock.core.aggregation import (
 )
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
 from penstock.errors import AggregateError
+from tests.core.kpl_schema import AggregatedRecord
 
 keys = st.sampled_from(["a", "b", "order-17", "ü", "k" * 127, "k" * 128, "é" * 64, "\U0001f41f" * 256]) | st.text(
     st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256

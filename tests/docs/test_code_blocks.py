@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 import pytest
-from doc_pages import all_blocks
+
+from tests.docs.doc_pages import all_blocks
 
 BLOCKS = [pytest.param(block.text, id=block.name) for block in all_blocks("python")]
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import botocore.session
 import pytest
 import yaml
-from doc_pages import DOCS, blocks, rows, section
 
 from penstock import (
     Batch,
@@ -42,6 +41,7 @@ from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.telemetry.log import LINES
 from penstock.testing import LocalKinesis
+from tests.docs.doc_pages import DOCS, blocks, rows, section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

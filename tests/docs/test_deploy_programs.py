@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import botocore.session
 import pyarrow.dataset as ds
 import pytest
-from doc_pages import DOCS, blocks
-from test_producer_pages import user_records
 
 from penstock.testing import LocalKinesis
 from penstock.wiring import WireSettings
+from tests.docs.doc_pages import DOCS, blocks
+from tests.docs.test_producer_pages import user_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

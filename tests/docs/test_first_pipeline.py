@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from doc_pages import DOCS, blocks
-from terminals import Terminal, masked, until
+
+from tests.docs.doc_pages import DOCS, blocks
+from tests.docs.terminals import Terminal, masked, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,10 +7,10 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
-from doc_pages import DOCS, ROOT, blocks, rows, section
 
 from penstock.pipeline.job.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, FOLDER_FORMATS, KNOWN_FORMATS, deliveries
 from penstock.pipeline.job.model import DeadLetters, Job, Sink
+from tests.docs.doc_pages import DOCS, ROOT, blocks, rows, section
 
 if TYPE_CHECKING:
     from pathlib import Path

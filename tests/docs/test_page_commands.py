@@ -24,10 +24,10 @@ import typer
 import yaml
 from botocore import xform_name
 from botocore.validate import ParamValidator
-from doc_pages import DOCS, ROOT, Block, all_blocks, blocks, prose, rows, section
 
 from penstock.cli.app import app
 from penstock.pipeline.job.outcome import ExitCode
+from tests.docs.doc_pages import DOCS, ROOT, Block, all_blocks, blocks, prose, rows, section
 
 DEPLOY = sorted((DOCS / "guides" / "deploy").glob("*.md"))
 COMMANDS = [(block, command) for block in all_blocks("console") for command in block.commands]

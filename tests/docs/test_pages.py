@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from doc_pages import DOCS, PAGES, ROOT, Block, all_blocks, blocks, prose
 
 from penstock.pipeline.job import load_job
 from penstock.pipeline.job.model import Job
 from penstock.pipeline.job.outcome import ExitCode
+from tests.docs.doc_pages import DOCS, PAGES, ROOT, Block, all_blocks, blocks, prose
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import botocore.session
 import pytest
-from doc_pages import DOCS, rows, section
 
 from penstock.pipeline.job import ExitCode, load_job
 from penstock.pipeline.job.running import run_job
 from penstock.pipeline.job.showing import Show
 from penstock.pipeline.job.stopping import Stopping
 from penstock.testing import LocalKinesis
+from tests.docs.doc_pages import DOCS, rows, section
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,11 +18,11 @@ import boto3
 import pyarrow.dataset as ds
 import pyspark
 import pytest
-from doc_pages import DOCS, ROOT, blocks, rows, section
 from packaging.requirements import Requirement
-from terminals import Terminal, until
 
 from penstock.testing import LocalKinesis
+from tests.docs.doc_pages import DOCS, ROOT, blocks, rows, section
+from tests.docs.terminals import Terminal, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-# Behind all others: there is a conftest.py too.
-sys.path += [
-    str(Path(__file__).resolve().parents[at] / folder) for at, folder in ((2, "interop/fleets"), (1, "stores"))
-]
-
-from account import Account, Move
-from watching import TableWatch
-from writing import KEYS
+from interop.fleets.account import Account, Move
+from interop.fleets.watching import TableWatch
+from interop.fleets.writing import KEYS
 
 
 class Worker:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from aggregate_shapes import UserRecords, containers, shapes
 
 from penstock.core.aggregation import Container, UserRecord, encode_aggregate, open_aggregate
 from penstock.core.hashkeys import HASH_KEY_MAX, even_ranges, hash_key
+from tests.interop.aggregate_shapes import UserRecords, containers, shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,14 +8,14 @@ import base64
 from hashlib import md5
 
 import pytest
-from aggregate_shapes import UserRecords, containers, shapes
 from aws_kinesis_agg import deaggregator
 from hypothesis import given
 from hypothesis import strategies as st
-from kpl_schema import AggregatedRecord
 
 from penstock.core.aggregation import MAGIC, Container, encode_aggregate, open_aggregate
 from penstock.core.hashkeys import HASH_KEY_MAX
+from tests.core.kpl_schema import AggregatedRecord
+from tests.interop.aggregate_shapes import UserRecords, containers, shapes
 
 SHAPES = shapes()
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from kclpy_kit import PROGRAMS, STREAM, Journal
 
 from penstock.local import LocalKinesis
+from tests.kclpy.kclpy_kit import PROGRAMS, STREAM, Journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

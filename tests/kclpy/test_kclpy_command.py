@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kclpy_kit import DEADLINE_S, PROGRAMS, SHARD_ID, put, until
 
 from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.cli import main
+from tests.kclpy.kclpy_kit import DEADLINE_S, PROGRAMS, SHARD_ID, put, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kclpy_kit import Journal
-
     from penstock.core.leases import LeaseRow
     from penstock.local import LocalKinesis
+    from tests.kclpy.kclpy_kit import Journal
 
 COMMAND = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())", "kclpy"]
 PROPERTIES = """\

@@ -8,9 +8,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kclpy_kit import STREAM, Journal, running
 
 from penstock.stores.memory import MemoryLeaseTable
+from tests.kclpy.kclpy_kit import STREAM, Journal, running
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

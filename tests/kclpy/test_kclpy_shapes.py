@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kclpy_kit import SHARD_ID, STREAM, Journal, put, running
 
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.leases import writes
 from penstock.stores.memory import MemoryLeaseTable
+from tests.kclpy.kclpy_kit import SHARD_ID, STREAM, Journal, put, running
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

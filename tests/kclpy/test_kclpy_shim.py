@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kclpy_kit import SHARD_ID, put, running
 
 from penstock.kclpy.shim import dispatch, kcl, messages, v2, v3
 from penstock.stores.memory import MemoryLeaseTable
+from tests.kclpy.kclpy_kit import SHARD_ID, put, running
 
 if TYPE_CHECKING:
-    from kclpy_kit import Journal
-
     from penstock.local import LocalKinesis
+    from tests.kclpy.kclpy_kit import Journal
 
 IMPORTS = """
 from penstock.kclpy import shim

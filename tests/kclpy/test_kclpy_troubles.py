@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kclpy_kit import DEADLINE_S, SHARD_ID, STREAM, Journal, put, running
 
 from penstock.core.leases import writes
 from penstock.events import BatchFailed, RecordsSkipped
@@ -14,6 +13,7 @@ from penstock.kclpy.faults import ProcessorGoneError
 from penstock.kclpy.processor_process import ProcessorProcess
 from penstock.kclpy.session import OnError, SessionSettings, ShardSession
 from penstock.stores.memory import MemoryLeaseTable
+from tests.kclpy.kclpy_kit import DEADLINE_S, SHARD_ID, STREAM, Journal, put, running
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -236,7 +236,7 @@ async def test_a_silent_shard_may_call_a_processor_without_records(
 
 
 async def test_a_script_is_run_as_the_program_that_it_is(local: LocalKinesis, kinesis: Any, journal: Journal) -> None:
-    from kclpy_kit import PROGRAMS
+    from tests.kclpy.kclpy_kit import PROGRAMS
 
     numbers = put(kinesis, "0", "1")
     table = MemoryLeaseTable()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botoclient import client_of
 
 from penstock.local.embedded import LocalKinesis
+from tests.local.botoclient import client_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

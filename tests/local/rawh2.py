@@ -16,7 +16,8 @@ from h2.config import H2Configuration
 from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
-from rawhttp import SIGNED, TIMEOUT_S
+
+from tests.local.rawhttp import SIGNED, TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from botoclient import client_of
-from rawhttp import Wire, call_bytes, request_bytes
 
 from penstock.local.control import Control
 from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.local.http import Request
 from penstock.local.spawned import ControlError, SpawnedKinesis
+from tests.local.botoclient import client_of
+from tests.local.rawhttp import Wire, call_bytes, request_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from interrupting import ROOT, THREADS, InterruptedAt
 from penstock.local.embedded import LocalKinesis
+from tests.interrupting import ROOT, THREADS, InterruptedAt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import cbor2
 import pytest
 from botocore.exceptions import ClientError
-from rawhttp import SIGNED, Wire, call_bytes, request_bytes
 
 from penstock.local.faults import Fault
 from penstock.local.model.stream import even_ranges
+from tests.local.rawhttp import SIGNED, Wire, call_bytes, request_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,12 +6,12 @@ import json
 
 import cbor2
 import pytest
-from rawhttp import SIGNED
 
 from penstock.local.answers import Answers, http_date
 from penstock.local.cbor import decode
 from penstock.local.gate import Gate, looks_signed
 from penstock.local.http import Request
+from tests.local.rawhttp import SIGNED
 
 JSON = "application/x-amz-json-1.1"
 CBOR = "application/x-amz-cbor-1.1"

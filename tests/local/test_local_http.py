@@ -9,8 +9,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from rawhttp import Wire, request_bytes
-from serving import BODY_BYTES_MAX, plain, serving, streamed
 
 from penstock.local.http import (
     PIPELINED_REQUESTS_MAX,
@@ -20,6 +18,8 @@ from penstock.local.http import (
     Ending,
     Request,
 )
+from tests.local.rawhttp import Wire, request_bytes
+from tests.local.serving import BODY_BYTES_MAX, plain, serving, streamed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -17,13 +17,13 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.eventstream import EventStreamBuffer
 from hyperframe.frame import SettingsFrame
-from rawh2 import ClosedError, ResetError, Wire2
-from rawhttp import TIMEOUT_S, Wire, call_bytes
 
 from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault, How
 from penstock.local.model.stream import even_ranges
 from penstock.local.negotiation import PREFACE
+from tests.local.rawh2 import ClosedError, ResetError, Wire2
+from tests.local.rawhttp import TIMEOUT_S, Wire, call_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

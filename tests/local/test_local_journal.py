@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botoclient import client_of
 from botocore.exceptions import BotoCoreError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rawhttp import Wire, call_bytes
 
 from penstock.local.clock import VirtualClock
 from penstock.local.embedded import LocalKinesis
 from penstock.local.journal import FORMAT, WASTE_BYTES_MIN, Journal, JournalError
 from penstock.local.model import KinesisModel
+from tests.local.botoclient import client_of
+from tests.local.rawhttp import Wire, call_bytes
 
 FIRST = "shardId-000000000000"
 

@@ -9,14 +9,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botoclient import client_of
 from botocore.exceptions import ClientError, ConnectionClosedError
-from rawhttp import Wire, call_bytes, request_bytes
 
 from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.local.http import Request
 from penstock.local.neighbours import operation_of, service_of
+from tests.local.botoclient import client_of
+from tests.local.rawhttp import Wire, call_bytes, request_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,11 +7,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botoclient import client_of
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from penstock.local import LocalKinesis
+from tests.local.botoclient import client_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

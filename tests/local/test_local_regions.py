@@ -7,12 +7,12 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botoclient import client_of
-from rawhttp import Wire, call_bytes, request_bytes
 
 from penstock.local import LocalKinesis
 from penstock.local.journal import WASTE_BYTES_MIN
 from penstock.local.regions import REGIONS_MAX
+from tests.local.botoclient import client_of
+from tests.local.rawhttp import Wire, call_bytes, request_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

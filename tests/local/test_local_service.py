@@ -16,11 +16,11 @@ import boto3
 import cbor2
 import pytest
 from botocore.exceptions import ClientError
-from rawhttp import SIGNED, Wire, call_bytes, request_bytes
 
 from penstock.local.embedded import LocalKinesis
 from penstock.local.server import LocalServer
 from penstock.local.settings import LocalSettings
+from tests.local.rawhttp import SIGNED, Wire, call_bytes, request_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

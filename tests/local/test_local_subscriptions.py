@@ -10,10 +10,10 @@ import pytest
 from botocore.eventstream import EventStreamBuffer
 from botocore.exceptions import ClientError, EventStreamError
 from botocore.exceptions import ConnectionClosedError as BotoClosed
-from rawhttp import SIGNED, Wire, request_bytes
 from urllib3.exceptions import ProtocolError
 
 from penstock.local.faults import Fault
+from tests.local.rawhttp import SIGNED, Wire, request_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

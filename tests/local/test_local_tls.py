@@ -9,11 +9,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from botoclient import client_of
 
 from penstock.local.embedded import LocalKinesis
 from penstock.local.spawned import SpawnedKinesis
 from penstock.local.tls import make_certificate
+from tests.local.botoclient import client_of
 
 
 def test_boto3_trusts_the_certificate_that_was_made() -> None:

@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 import pytest
-from model_kit import START_S, World, shard_id
 
 from penstock.local.model import Limits, ModelError, Subscription
+from tests.local.model_kit import START_S, World, shard_id
 
 EVENT = "SubscribeToShardEvent"
 IN_USE = "Another active subscription exists for this consumer: 000000000000:s:shardId-000000000000:c"

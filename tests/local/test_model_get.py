@@ -6,7 +6,8 @@ import base64
 import re
 
 import pytest
-from model_kit import START_S, World, shard_id
+
+from tests.local.model_kit import START_S, World, shard_id
 
 MIB = 1024 * 1024
 BOTH_OR_NONE = (

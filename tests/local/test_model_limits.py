@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_kit import World
 
 from penstock.local.model import Limits
 from penstock.local.model.limits import METERS_MAX, Meter, Meters
+from tests.local.model_kit import World
 
 MIB = 1024 * 1024
 RATE = "Rate exceeded for shard shardId-000000000000 in stream s under account 000000000000."

@@ -11,10 +11,10 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from model_kit import HASH_KEYS, World
 
 from penstock.local.model import KinesisModel
 from penstock.local.model.limits import PAGE_SPAN_S
+from tests.local.model_kit import HASH_KEYS, World
 
 RETENTION_S = 24 * 3_600
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_kit import HASH_KEYS, World, b64, shard_id
 
 from penstock.local.model import ModelError
+from tests.local.model_kit import HASH_KEYS, World, b64, shard_id
 
 MIB = 1024 * 1024
 KEY_CHARS = st.characters(exclude_categories=["Cs"])

@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_kit import HASH_KEYS, World, shard_id
 
 from penstock.local.model.scaling import Piece, scale
 from penstock.local.model.stream import even_ranges
+from tests.local.model_kit import HASH_KEYS, World, shard_id
 
 UNIFORM = {"StreamName": "s", "ScalingType": "UNIFORM_SCALING"}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from model_kit import START_S, World, shard_id
+
+from tests.local.model_kit import START_S, World, shard_id
 
 HOUR = 3_600.0
 

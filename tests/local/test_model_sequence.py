@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_kit import START_S, World
 
 from penstock.local.model import sequence
+from tests.local.model_kit import START_S, World
 
 KCL_EXAMPLE = 49587497311274533994574834252742144236107130636007899138
 """From the KCL's tests: a number of shard 0 in layout version 2."""

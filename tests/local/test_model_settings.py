@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from model_kit import START_S, World
+
+from tests.local.model_kit import START_S, World
 
 ACCOUNT = "000000000000"
 

@@ -6,11 +6,11 @@ import base64
 import json
 
 import pytest
-from model_kit import START_S, World
 
 from penstock.local import LocalKinesis
 from penstock.local.model import Limits
 from penstock.local.model.limits import PAGE_SPAN_S
+from tests.local.model_kit import START_S, World
 
 HOUR = 3_600
 MINUTE = 60

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from model_kit import START_S, World, shard_id
 
 from penstock.local.model import Limits
+from tests.local.model_kit import START_S, World, shard_id
 
 HOUR = 3_600.0
 ACCOUNT = "000000000000"

@@ -7,11 +7,11 @@ from typing import Any
 import botocore.session
 import pytest
 from botocore.model import ListShape, MapShape, Shape, StringShape, StructureShape
-from model_kit import World
 
 from penstock.local.model import ModelError, schema
 from penstock.local.model.schema import Blob, Flag, Items, Members, Pairs, Rule, Text, Time, Whole
 from penstock.local.model.validation import check
+from tests.local.model_kit import World
 
 SERVICE = botocore.session.Session().get_service_model("kinesis")
 LEFT_OUT = ("Queue", "Channel")

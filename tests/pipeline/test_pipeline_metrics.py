@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from metrics_system import gauges, told_all
 from pyspark.sql import Row
 
 from penstock.aws.kinesis import PutEntry
@@ -15,6 +14,7 @@ from penstock.local import LocalKinesis
 from penstock.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
 from penstock.spark.offsets import RangeStart, StreamOffset
 from penstock.spark.positions import Kind, ShardPosition
+from tests.pipeline.metrics_system import gauges, told_all
 
 if TYPE_CHECKING:
     from pathlib import Path

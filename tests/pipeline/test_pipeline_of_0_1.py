@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from query_kit import FIRST, put, run, service, unpack
+from tests.pipeline.query_kit import FIRST, put, run, service, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
-from failing import failure
 
 from penstock.pipeline import BatchFolder
 from penstock.pipeline.places import collide, identity, identity_in
+from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:
     from pathlib import Path

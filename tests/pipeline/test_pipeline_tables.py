@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from failing import failure
 
 from penstock.errors import OptionError
 from penstock.pipeline import DeltaSink, IcebergSink
@@ -13,6 +12,7 @@ from penstock.pipeline.batch_run import batch_run
 from penstock.pipeline.delta_sink import _told
 from penstock.pipeline.iceberg_sink import _descent
 from penstock.pipeline.table_sink import Commit, History, TableSink
+from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable

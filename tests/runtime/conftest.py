@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from producing import STREAM
 
 from penstock.local import LocalKinesis
+from tests.runtime.producing import STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

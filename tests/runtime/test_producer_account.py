@@ -9,7 +9,6 @@ from operator import add
 from typing import TYPE_CHECKING, get_args
 
 import pytest
-from producing import STREAM, Heard, numbered, quick, read_all, split, until, wire_of
 
 from penstock import events
 from penstock.errors import FlushTimeoutError, RecordExpiredError, RecordRefusedError
@@ -17,6 +16,7 @@ from penstock.events import PaceChanged, ProducerMetrics, PutRecordsDone, Record
 from penstock.model import HASH_KEY_MAX, OutRecord
 from penstock.runtime.producer import Producer
 from penstock.testing import Fault
+from tests.runtime.producing import STREAM, Heard, numbered, quick, read_all, split, until, wire_of
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

@@ -6,14 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from producing import STREAM, Heard, call, numbered, quick, read_all, until, wire_of
-from stepping import cancelled_at_every_await
 
 from penstock.core.batching.chunk import CHUNK_OVERHEAD_BYTES
 from penstock.errors import FlushTimeoutError, ProducerClosedError, PutError, RecordWithdrawnError
 from penstock.model import OutRecord, PutResult
 from penstock.runtime.producer import Producer
 from penstock.testing import Fault
+from tests.runtime.producing import STREAM, Heard, call, numbered, quick, read_all, until, wire_of
+from tests.runtime.stepping import cancelled_at_every_await
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from producing import STREAM, Heard, numbered, quick, read_all, until, wire_of
 
 from penstock.errors import AccessDeniedError, CredentialsError, RecordExpiredError, RecordRefusedError
 from penstock.events import PutRecordsDone, UnknownOutcome
@@ -14,6 +13,7 @@ from penstock.local import LocalKinesis
 from penstock.model import OutRecord
 from penstock.runtime.producer import Producer
 from penstock.testing import Fault
+from tests.runtime.producing import STREAM, Heard, numbered, quick, read_all, until, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,6 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from producing import STREAM, Heard, numbered, place_of, places, quick, read_all, read_sync, until, wire_of
 
 from penstock.errors import RecordExpiredError
 from penstock.events import PutRecordsDone, RecordsExpired, UnknownOutcome
@@ -18,6 +17,18 @@ from penstock.model import OutRecord, PutResult
 from penstock.runtime.producer import Producer
 from penstock.runtime.sync_producer import SyncProducer
 from penstock.testing import Fault
+from tests.runtime.producing import (
+    STREAM,
+    Heard,
+    numbered,
+    place_of,
+    places,
+    quick,
+    read_all,
+    read_sync,
+    until,
+    wire_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

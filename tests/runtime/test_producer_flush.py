@@ -7,9 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from producing import STREAM, numbered, quick, read_all, read_sync, until, until_sync, wire_of
 
-from interrupting import MemorySink
 from penstock.core.batching.settling import RUN_WORK, STEP_RECORDS
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
 from penstock.errors import FlushTimeoutError, RecordWithdrawnError
@@ -18,12 +16,14 @@ from penstock.runtime.producer import Producer
 from penstock.runtime.sync_producer import SyncProducer
 from penstock.runtime.unwritten import Unwritten
 from penstock.testing import Fault
+from tests.interrupting import MemorySink
+from tests.runtime.producing import STREAM, numbered, quick, read_all, read_sync, until, until_sync, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from penstock.local import LocalKinesis
-    from put_entries import Answer, Entry
+    from tests.put_entries import Answer, Entry
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])
 FIRST = "shardId-000000000000"

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from producing import STREAM, numbered, quick, read_all, read_sync, until, until_sync, wire_of
 
 from penstock.errors import BufferFullError, FlushTimeoutError, OptionError, ProducerClosedError
 from penstock.model import OutRecord
@@ -19,6 +18,7 @@ from penstock.options import ProducerOptions
 from penstock.runtime.producer import Producer
 from penstock.runtime.sync_producer import SyncProducer
 from penstock.testing import Fault
+from tests.runtime.producing import STREAM, numbered, quick, read_all, read_sync, until, until_sync, wire_of
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

@@ -10,7 +10,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from producing import STREAM, Heard, place_of, places, quick, read_all, wire_of
 
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.wire import Wire
@@ -19,6 +18,7 @@ from penstock.events import AggregatesRepeated
 from penstock.model import OutRecord, PutResult, StreamName
 from penstock.runtime.producer import Producer
 from penstock.testing import Fault
+from tests.runtime.producing import STREAM, Heard, place_of, places, quick, read_all, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

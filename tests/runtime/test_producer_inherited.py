@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from producing import read_sync
 
 from penstock.testing import Fault
+from tests.runtime.producing import read_sync
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

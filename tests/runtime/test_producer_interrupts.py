@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from interrupting import ROOT, THREADS, InterruptedAt, InterruptedByTestError, MemorySink
 from penstock.errors import BufferFullError
 from penstock.model import OutRecord, PutResult
 from penstock.options import ProducerOptions
 from penstock.runtime.handles import PutHandle
 from penstock.runtime.producer import Producer
 from penstock.runtime.sync_producer import SyncProducer
+from tests.interrupting import ROOT, THREADS, InterruptedAt, InterruptedByTestError, MemorySink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

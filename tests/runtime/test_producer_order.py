@@ -7,12 +7,12 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from producing import STREAM, Content, merge, quick, read_all, read_sync, split, until, wire_of
 
 from penstock.model import HASH_KEY_MAX, OutRecord
 from penstock.runtime.producer import Producer
 from penstock.runtime.sync_producer import SyncProducer
 from penstock.testing import Fault
+from tests.runtime.producing import STREAM, Content, merge, quick, read_all, read_sync, split, until, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

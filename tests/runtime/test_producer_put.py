@@ -6,12 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from producing import MIDDLE, STREAM, Heard, numbered, place_of, places, quick, read_all, until, wire_of
 
 from penstock.errors import InvalidRecordError, ProducerClosedError
 from penstock.model import HASH_KEY_MAX, OutRecord
 from penstock.runtime.producer import Producer
 from penstock.testing import Fault
+from tests.runtime.producing import MIDDLE, STREAM, Heard, numbered, place_of, places, quick, read_all, until, wire_of
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

@@ -5,13 +5,26 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from producing import STREAM, Heard, call, merge, numbered, place_of, places, quick, read_all, split, until, wire_of
 
 from penstock.events import AggregatesRepeated, ShardMapChanged
 from penstock.local import LocalKinesis
 from penstock.model import HASH_KEY_MAX, OutRecord
 from penstock.runtime.producer import Producer
 from penstock.testing import Fault
+from tests.runtime.producing import (
+    STREAM,
+    Heard,
+    call,
+    merge,
+    numbered,
+    place_of,
+    places,
+    quick,
+    read_all,
+    split,
+    until,
+    wire_of,
+)
 
 FIRST = "shardId-000000000000"
 SECOND = "shardId-000000000001"

@@ -8,7 +8,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from producing import STREAM, WAIT_S, Heard, call, numbered, quick, read_all, until, wire_of
 
 from penstock.aws.kinesis import PutResult as PutAnswer
 from penstock.core.aggregation import open_aggregate
@@ -32,6 +31,7 @@ from penstock.runtime.producer import Producer
 from penstock.runtime.shard_follower import ShardFollower
 from penstock.runtime.sync_producer import SyncProducer
 from penstock.testing import Fault
+from tests.runtime.producing import STREAM, WAIT_S, Heard, call, numbered, quick, read_all, until, wire_of
 
 RECORD = OutRecord(b"data", "key")
 NOT_THERE = "ResourceNotFoundException"

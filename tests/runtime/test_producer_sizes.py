@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from producing import STREAM, Heard, call, numbered, quick, read_all, wire_of
 
 from penstock.aws.record_sink import KinesisSink
 from penstock.errors import InvalidArgumentError, InvalidRecordError, RecordRefusedError
@@ -13,6 +12,7 @@ from penstock.events import PutRecordsDone, RecordsFailed
 from penstock.local import LocalKinesis
 from penstock.model import OutRecord, PutResult, Shard, StreamName
 from penstock.runtime.producer import Producer
+from tests.runtime.producing import STREAM, Heard, call, numbered, quick, read_all, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from interrupting import ROOT, THREADS, InterruptedAt
 from penstock.runtime import home
 from penstock.runtime.home import Apart, Here, Signal
+from tests.interrupting import ROOT, THREADS, InterruptedAt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,9 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from producing import STREAM, Heard, numbered, place_of, places, quick, read_sync, until_sync, wire_of
 
-from interrupting import MemorySink
 from penstock.core.batching.settling import WITHDRAWN_STEP_RECORDS
 from penstock.errors import (
     BufferFullError,
@@ -29,13 +27,15 @@ from penstock.model import HASH_KEY_MAX, OutRecord, PutResult
 from penstock.runtime.intake import CHUNK_RECORDS_MAX
 from penstock.runtime.sync_producer import SyncProducer
 from penstock.testing import Fault
+from tests.interrupting import MemorySink
+from tests.runtime.producing import STREAM, Heard, numbered, place_of, places, quick, read_sync, until_sync, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.local import LocalKinesis
     from penstock.runtime.handles import SyncPuts
-    from put_entries import Answer, Entry
+    from tests.put_entries import Answer, Entry
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])
 RECORD = OutRecord(b"data", "key")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
-from producing import quick, wire_of
 
 from penstock import Consumer, MemoryLeaseTable, OutRecord, PollTimes, Producer, Prompt, StartAt, WorkerSettings
 from penstock.aws.http import dialing
@@ -19,6 +18,7 @@ from penstock.aws.wire import NEVER, Wire
 from penstock.errors import TransportError
 from penstock.local import LocalKinesis
 from penstock.model import StreamName
+from tests.runtime.producing import quick, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

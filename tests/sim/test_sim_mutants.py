@@ -6,9 +6,9 @@ from itertools import count, islice
 from typing import TYPE_CHECKING
 
 import pytest
-from sim_mutants import MUTANTS, the_token_does_not_grow
 
 from penstock.testing import FaultPlan, Simulator
+from tests.sim.sim_mutants import MUTANTS, the_token_does_not_grow
 
 if TYPE_CHECKING:
     from collections.abc import Callable

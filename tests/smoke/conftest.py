@@ -13,7 +13,7 @@ from penstock.model import StreamName
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "spark"))
 
-from querying import Stream
+from tests.spark.querying import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

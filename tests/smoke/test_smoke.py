@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
-from querying import (
+
+from penstock.aws.kinesis import PutEntry
+from penstock.core.aggregation import encode_aggregate
+from tests.spark.querying import (
     QUERY_TIMEOUT_S,
     Batches,
     Stream,
@@ -21,9 +24,6 @@ from querying import (
     run,
     start,
 )
-
-from penstock.aws.kinesis import PutEntry
-from penstock.core.aggregation import encode_aggregate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,11 +13,12 @@ from penstock.pipeline.job.one_pass import Told, Watched
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipeline" / "job"))
 
-from job_running import HEAD, JSON, ONCE, World, order
+from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from querying import Stream
+
+    from tests.spark.querying import Stream
 
 UNIQUE = '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "1 hour"\n'
 SINK = '[[sinks]]\nformat = "parquet"\npath = "{folder}/orders"\n'

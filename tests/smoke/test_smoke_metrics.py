@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from querying import QUERY_TIMEOUT_S, Stream
 
 from penstock.aws.kinesis import PutEntry
 from penstock.core.aggregation import encode_aggregate
 from penstock.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
+from tests.spark.querying import QUERY_TIMEOUT_S, Stream
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipeline"))
 
-from metrics_system import gauges, told_all
+from tests.pipeline.metrics_system import gauges, told_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

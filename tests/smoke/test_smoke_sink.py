@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from querying import QUERY_TIMEOUT_S, Stream, forget_last_commit, reader
 
 from penstock.model import StreamName
 from penstock.pipeline import drop_repeats, sort_by_key
+from tests.spark.querying import QUERY_TIMEOUT_S, Stream, forget_last_commit, reader
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,13 +3,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from planning import World
-from querying import Stream
 
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.wire import Wire, WireSettings
 from penstock.local.embedded import LocalKinesis
 from penstock.model import StreamName
+from tests.spark.planning import World
+from tests.spark.querying import Stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from killing import Program
+from tests.spark.killing import Program
 
 if TYPE_CHECKING:
     from pathlib import Path

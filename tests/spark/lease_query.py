@@ -17,9 +17,8 @@ from penstock.spark.reading import read_partition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from querying import Stream
-
     from penstock.core.leases import LeaseRow
+    from tests.spark.querying import Stream
 
 DEADLINE_S = 60.0
 FAILOVER_S = 1.0

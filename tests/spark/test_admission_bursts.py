@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from planning import World, assert_exact
 
 from penstock.spark.admission import Caps
+from tests.spark.planning import World, assert_exact
 
 BOUND = 3
 """Times the cap, as the page says."""

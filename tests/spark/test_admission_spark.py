@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from querying import Batches, Stream, assert_exact, reader, run, start
 
 from penstock.aws.kinesis import PutEntry
 from penstock.spark.admission import OVERSHOOT
 from penstock.spark.pace import EARLY_SHARE
+from tests.spark.querying import Batches, Stream, assert_exact, reader, run, start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
-from querying import QUERY_TIMEOUT_S, Batches, Stream, assert_exact, collect, reader, run, start
 
 from penstock.aws.kinesis import PutEntry
 from penstock.core.aggregation import encode_aggregate, open_aggregate
 from penstock.local import LocalKinesis
 from penstock.model import StreamName
 from penstock.spark.source import PenstockDataSource
+from tests.spark.querying import QUERY_TIMEOUT_S, Batches, Stream, assert_exact, collect, reader, run, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

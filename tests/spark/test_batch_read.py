@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from querying import Stream, assert_exact, collect
+
+from tests.spark.querying import Stream, assert_exact, collect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,6 @@ import asyncio
 import random
 
 import pytest
-from chaos import Chaos
 
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.wire import Wire, WireSettings
@@ -19,6 +18,7 @@ from penstock.model import StreamName
 from penstock.spark import connections
 from penstock.spark.admission import Caps
 from penstock.spark.planner import PlanSettings
+from tests.spark.chaos import Chaos
 
 SEEDS = 16
 SEEDS_SLOW = 300

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from querying import Batches, Stream, assert_exact, forget_last_commit, reader, run, start
+
+from tests.spark.querying import Batches, Stream, assert_exact, forget_last_commit, reader, run, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

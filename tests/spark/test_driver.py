@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from querying import Stream
 
 from penstock.aws.calls import SignedCalls
 from penstock.aws.credentials import CredentialCache
@@ -16,6 +15,7 @@ from penstock.spark.driver import Driver, wire_settings
 from penstock.spark.options import parse_read_options
 from penstock.spark.ranges import ReadSettings
 from penstock.spark.reading import read_partition
+from tests.spark.querying import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from querying import Stream, assert_exact, by_shard, forget_last_commit, rewind, run
+
+from tests.spark.querying import Stream, assert_exact, by_shard, forget_last_commit, rewind, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

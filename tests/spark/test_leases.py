@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import botocore.session
 import pytest
-from lease_query import DEADLINE_S, FAILOVER_S, Query
-from querying import Stream
 
 from penstock.aws.kinesis import PutEntry
 from penstock.aws.settings import Credentials, WireSettings
@@ -33,6 +31,8 @@ from penstock.model import Position, StartAt, StreamName
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.spark.leases import LeasesInUseError
+from tests.spark.lease_query import DEADLINE_S, FAILOVER_S, Query
+from tests.spark.querying import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

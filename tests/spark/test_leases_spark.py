@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from querying import Batches, Stream, assert_exact, by_shard, reader, run, start
 
 from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.settings import Credentials, WireSettings
+from tests.spark.querying import Batches, Stream, assert_exact, by_shard, reader, run, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable

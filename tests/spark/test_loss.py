@@ -6,13 +6,13 @@ import logging
 from typing import Any
 
 import pytest
-from planning import World, assert_exact
 
 from penstock.errors import DataLossError, OptionError
 from penstock.model import StartAt, StreamName
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.planner import Planner
 from penstock.spark.positions import Kind
+from tests.spark.planning import World, assert_exact
 
 HOUR_S = 3600
 

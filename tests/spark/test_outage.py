@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from planning import World
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.aws.kinesis import KinesisClient
@@ -18,6 +17,7 @@ from penstock.model import StreamName
 from penstock.spark.planner import PlanSettings
 from penstock.spark.ranges import ReadSettings
 from penstock.spark.source import PenstockDataSource, PenstockStreamReader
+from tests.spark.planning import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

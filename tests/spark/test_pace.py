@@ -6,13 +6,13 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from planning import World
 
 from penstock.core.hashkeys import hash_key
 from penstock.local.faults import Fault
 from penstock.model import StartAt
 from penstock.spark.pace import BUSY_INTERVAL_S, CutLag, Pace
 from penstock.spark.planner import Planner, PlanSettings
+from tests.spark.planning import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

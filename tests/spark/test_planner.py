@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from planning import World, assert_exact, assert_parents_first
 
 from penstock.errors import PenstockError
 from penstock.model import StartAt, StreamName
@@ -18,6 +17,7 @@ from penstock.spark.offsets import StreamOffset
 from penstock.spark.planner import Planner, PlanSettings
 from penstock.spark.positions import Kind
 from penstock.spark.ranges import EndKind
+from tests.spark.planning import World, assert_exact, assert_parents_first
 
 
 async def begun(world: World, start: StartAt = StartAt.TRIM_HORIZON, **settings: Any) -> Planner:

@@ -8,7 +8,6 @@ import asyncio
 import datetime as dt
 
 import pytest
-from planning import World, assert_exact, assert_parents_first
 
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.wire import Wire, WireSettings
@@ -18,6 +17,7 @@ from penstock.local.faults import Fault
 from penstock.model import StartAt, StreamName
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.planner import Planner
+from tests.spark.planning import World, assert_exact, assert_parents_first
 
 HOUR_S = 3600
 

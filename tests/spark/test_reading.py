@@ -12,9 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from scenes import Row, Scene, range_of, rows_of, whole
 
-from interrupting import ROOT, THREADS, InterruptedAt
 from penstock.aws.settings import WireSettings
 from penstock.core.aggregation import encode_aggregate
 from penstock.errors import AccessDeniedError, DataLossError, NotFoundError, StalledError, ThrottledError
@@ -24,6 +22,8 @@ from penstock.model import StreamName
 from penstock.spark import connections, cursor, fetching
 from penstock.spark.ranges import EndKind, ShardPartition
 from penstock.spark.reading import read_partition
+from tests.interrupting import ROOT, THREADS, InterruptedAt
+from tests.spark.scenes import Row, Scene, range_of, rows_of, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

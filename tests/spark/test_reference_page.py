@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from querying import Batches, Stream, reader, start
 
 from penstock.core.leases.mirror import NOTE
 from penstock.spark.admission import OVERSHOOT
 from penstock.spark.columns import SPARK_TYPES
 from penstock.spark.lease_marks import WHOLE_RECORD
 from penstock.spark.reference import options_table
+from tests.spark.querying import Batches, Stream, reader, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from querying import Batches, Stream, reader, start
 
 from penstock.aws.kinesis import PutEntry
+from tests.spark.querying import Batches, Stream, reader, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

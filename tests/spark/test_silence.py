@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 
 import pytest
-from planning import World, assert_exact, assert_in_step
 
 from penstock.core.hashkeys import hash_key
 from penstock.errors import DataLossError, StalledError
@@ -21,6 +20,7 @@ from penstock.spark.planner import Planner
 from penstock.spark.positions import SILENCE_MARGIN_MS, Kind, ShardPosition
 from penstock.spark.ranges import EndKind
 from penstock.spark.waiting import STANDING_LOOKS_MIN, STANDING_S, WAIT_MAX_S, CutWait
+from tests.spark.planning import World, assert_exact, assert_in_step
 
 MINUTE_S = 60
 HOUR_S = 3600

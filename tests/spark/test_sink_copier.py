@@ -7,14 +7,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from copier import Copier
-from querying import QUERY_TIMEOUT_S, Stream
 
 from penstock.aws.kinesis import PutEntry
 from penstock.core.aggregation import encode_aggregate
 from penstock.local.faults import Fault
 from penstock.model import StreamName
 from penstock.pipeline import drop_repeats, sort_by_key
+from tests.spark.copier import Copier
+from tests.spark.querying import QUERY_TIMEOUT_S, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

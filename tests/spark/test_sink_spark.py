@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import functions as fn
-from querying import QUERY_TIMEOUT_S, Stream, forget_last_commit, reader
 
 from penstock.local.faults import Fault
 from penstock.model import StreamName
@@ -18,6 +17,7 @@ from penstock.pipeline import drop_repeats, open_stamps, sort_by_key
 from penstock.spark.reference import sink_options_table
 from penstock.spark.sink_options import SINK_OPTIONS
 from penstock.spark.stamps import Stamp, open_sealed
+from tests.spark.querying import QUERY_TIMEOUT_S, Stream, forget_last_commit, reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

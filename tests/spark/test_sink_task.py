@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
-from querying import Stream
 
 from penstock.aws.kinesis import IteratorAt
 from penstock.core.aggregation import open_aggregate
@@ -25,6 +24,7 @@ from penstock.spark.sink_options import parse_sink_options, sink_columns
 from penstock.spark.sink_producers import close_producers
 from penstock.spark.stamps import Stamp, open_sealed
 from penstock.wiring import WireSettings
+from tests.spark.querying import Stream
 
 TYPES = {pa.string(): StringType(), pa.binary(): BinaryType(), pa.int64(): LongType(), pa.int32(): IntegerType()}
 SOURCE = {"stream": "orders", "shard_id": "shardId-000000000000", "sequence_number": "496", "sub_sequence_number": 0}

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from killing import Program
-from querying import Stream
 
 from penstock.local import LocalKinesis
 from penstock.model import StreamName
+from tests.spark.killing import Program
+from tests.spark.querying import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,10 +6,7 @@ import contextlib
 import uuid
 from typing import TYPE_CHECKING, Any
 
-import dynamodb_local_server
-import postgres_server
 import pytest
-from lease_kit import CREDENTIALS
 
 from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
 from penstock.aws.settings import WireSettings
@@ -17,6 +14,8 @@ from penstock.local.embedded import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.stores.postgres import PostgresLeaseTable
 from penstock.stores.sqlite import SqliteLeaseTable
+from tests.stores import dynamodb_local_server, postgres_server
+from tests.stores.lease_kit import CREDENTIALS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

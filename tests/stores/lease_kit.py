@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.aws.settings import Credentials
 from penstock.core.leases import Done, LeaseRow, Outcome
-from stored_kit import FULL, at
+from tests.stored_kit import FULL, at
 
 if TYPE_CHECKING:
     from penstock.ports import LeaseTable

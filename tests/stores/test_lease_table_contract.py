@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from lease_kit import at, done, full_row, made
 
 from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.core.assignment.fleet import Place
@@ -16,6 +15,7 @@ from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.core.leases.writes import resolve
 from penstock.ports import SharedWithKcl
+from tests.stores.lease_kit import at, done, full_row, made
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from lease_kit import CREDENTIALS, at, done
 
 from penstock.aws.attribute_values import plain, plain_item, typed, typed_item
 from penstock.aws.lease_table import OWNER_INDEX, DynamoLeaseTable, LeaseTableOptions
@@ -25,6 +24,7 @@ from penstock.core.leases.tenure import Answered, Began, End, Ended, Send, Settl
 from penstock.core.leases.times import LeaseTimes
 from penstock.errors import AccessDeniedError, NotFoundError, OptionError
 from penstock.local.faults import Fault
+from tests.stores.lease_kit import CREDENTIALS, at, done
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

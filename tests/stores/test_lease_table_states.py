@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from lease_kit import CREDENTIALS
 
 from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
 from penstock.aws.settings import WireSettings
@@ -15,6 +14,7 @@ from penstock.core.leases import Done, LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.errors import AccessDeniedError, NotFoundError
 from penstock.local.faults import Fault
+from tests.stores.lease_kit import CREDENTIALS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lease_kit import at, full_row
 
 from penstock.core.leases import Checkpoint, LeaseRow, Write, writes
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.stores.sqlite import SqliteLeaseTable
+from tests.stores.lease_kit import at, full_row
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from lease_kit import done, made
 
 from penstock.core.leases import Done, LeaseRow, Refused, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.ports import ForApplications
+from tests.stores.lease_kit import done, made
 
 if TYPE_CHECKING:
     from collections.abc import Callable

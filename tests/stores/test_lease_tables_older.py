@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from lease_kit import done, full_row
 
 from penstock.core.leases import Checkpoint, Done, LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
@@ -18,6 +17,7 @@ from penstock.errors import AccessDeniedError, OptionError
 from penstock.stores.postgres import PostgresLeaseTable
 from penstock.stores.sql import LEASE_COLUMNS
 from penstock.stores.sqlite import SqliteLeaseTable
+from tests.stores.lease_kit import done, full_row
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

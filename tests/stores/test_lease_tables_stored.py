@@ -9,12 +9,12 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from lease_kit import done
 
 from penstock.core.leases import writes
 from penstock.stores.postgres import PostgresLeaseTable
 from penstock.stores.sqlite import SqliteLeaseTable
-from stored_kit import APPLICATION, NAME, VERSIONS, fixture, leases_of, lines_of, shard, workers_of
+from tests.stored_kit import APPLICATION, NAME, VERSIONS, fixture, leases_of, lines_of, shard, workers_of
+from tests.stores.lease_kit import done
 
 if TYPE_CHECKING:
     from pathlib import Path

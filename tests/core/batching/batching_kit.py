@@ -14,7 +14,7 @@ from penstock.core.batching.runs import Run
 from penstock.core.hashkeys import even_ranges, hash_key
 from penstock.core.sequence import shard_id_of
 from penstock.model import Shard
-from put_entries import Answer, Entry
+from tests.put_entries import Answer, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -8,16 +8,14 @@ from random import Random
 from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING
 
-from simulated_producing import EXPIRY_CHECK_S, Producing, Tally
-
 from penstock.core.aggregation import open_aggregate
 from penstock.core.batching import NotWritten
 from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
+from tests.core.batching.simulated_producing import EXPIRY_CHECK_S, Producing, Tally
 
 if TYPE_CHECKING:
-    from simulated_producing import Record
-
     from penstock.model import PutResult
+    from tests.core.batching.simulated_producing import Record
 
 
 def check(ran: Producing) -> None:

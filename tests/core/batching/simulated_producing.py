@@ -14,12 +14,11 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simulated_stream import POISON, SimulatedStream
-
 from penstock.core.adaptive import AdaptiveRate
 from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, Watch
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
-from put_entries import Answer, Entry
+from tests.core.batching.simulated_stream import POISON, SimulatedStream
+from tests.put_entries import Answer, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

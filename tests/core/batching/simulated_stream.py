@@ -9,12 +9,12 @@ from penstock.core.aggregation import open_aggregate
 from penstock.core.hashkeys import even_ranges
 from penstock.core.sequence import shard_id_of
 from penstock.model import Shard
-from put_entries import Answer
+from tests.put_entries import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from put_entries import Entry
+    from tests.put_entries import Entry
 
 POISON = b"!poison!"
 """A request with an entry whose data has this in it is refused as a whole."""

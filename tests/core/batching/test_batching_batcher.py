@@ -5,7 +5,6 @@ from math import inf
 from random import Random
 
 import pytest
-from batching_kit import THROTTLED, Kit, datas_of, halves_of, keys_of, make_shard, make_shards, outcome, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +15,18 @@ from penstock.core.batching.batcher import REQUEST_BYTES_FORMER
 from penstock.core.hashkeys import HASH_KEY_MAX
 from penstock.errors import RecordRefusedError
 from penstock.model import PutResult
-from put_entries import Answer
+from tests.core.batching.batching_kit import (
+    THROTTLED,
+    Kit,
+    datas_of,
+    halves_of,
+    keys_of,
+    make_shard,
+    make_shards,
+    outcome,
+    written,
+)
+from tests.put_entries import Answer
 
 PARENT = make_shard(0, 0, HASH_KEY_MAX)
 MIB = 1024 * 1024

@@ -1,12 +1,12 @@
 """A chunk knows what became of its records, which callers wait for them, and what they take of the buffer's bound."""
 
-from batching_kit import make_chunk
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.batching.chunk import ALL, RECORD_OVERHEAD_BYTES
 from penstock.model import PutResult
-from put_entries import Answer
+from tests.core.batching.batching_kit import make_chunk
+from tests.put_entries import Answer
 
 
 def test_what_is_settled_frees_its_part_of_the_bound_and_the_last_the_rest():

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from histories import fates, histories, puts, sizes, times
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from producing_checks import check, results_of
-from simulated_producing import Fate, History, Producing, Put, Reshard, Withdrawal
 
 from penstock.model import PutResult
+from tests.core.batching.histories import fates, histories, puts, sizes, times
+from tests.core.batching.producing_checks import check, results_of
+from tests.core.batching.simulated_producing import Fate, History, Producing, Put, Reshard, Withdrawal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

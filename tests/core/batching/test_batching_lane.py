@@ -1,10 +1,10 @@
 """A lane holds what waits for one shard, in order, and gives it out as loads."""
 
 import pytest
-from batching_kit import datas_of, make_lane, make_run
 
 from penstock.core.aggregation import Aggregator, open_aggregate
 from penstock.core.batching.lane import note_taken, remember
+from tests.core.batching.batching_kit import datas_of, make_lane, make_run
 
 
 def lane_with(*runs):

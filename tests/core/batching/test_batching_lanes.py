@@ -1,13 +1,13 @@
 """Lanes: each record waits for the shard that will take it, also after a reshard; with order by key, behind it."""
 
 import pytest
-from batching_kit import halves_of, keys_of, make_chunk, make_lane, make_shard, make_shards
 
 from penstock.core.batching.lane import Lane
 from penstock.core.batching.lanes import Lanes, holds_all
 from penstock.core.batching.runs import Run
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
-from put_entries import Entry
+from tests.core.batching.batching_kit import halves_of, keys_of, make_chunk, make_lane, make_shard, make_shards
+from tests.put_entries import Entry
 
 
 def make_lanes(shards=None, *, ordered=False):

@@ -5,14 +5,14 @@ of, and what is told of it afterwards is what happened to it.
 import contextlib
 
 import pytest
-from batching_kit import THROTTLED, Kit, halves_of, keys_of, make_shard
 
-from interrupting import InterruptedAt, InterruptedByTestError
 from penstock.core.batching import Batcher, Failure
 from penstock.core.batching.mending import mend
 from penstock.core.hashkeys import HASH_KEY_MAX
 from penstock.errors import RecordExpiredError, RecordRefusedError, RecordWithdrawnError
-from put_entries import Entry
+from tests.core.batching.batching_kit import THROTTLED, Kit, halves_of, keys_of, make_shard
+from tests.interrupting import InterruptedAt, InterruptedByTestError
+from tests.put_entries import Entry
 
 PARENT = make_shard(0, 0, HASH_KEY_MAX)
 LEFT, RIGHT = halves_of(PARENT, 1)

@@ -1,12 +1,11 @@
 """One object stands for many records; a record's own result or error is made of it when it is asked for."""
 
-from batching_kit import make_chunk
-
 from penstock.core.batching import NotWritten
 from penstock.core.batching.outcomes import outcomes_of
 from penstock.errors import RecordExpiredError
 from penstock.model import PutResult
-from put_entries import Answer
+from tests.core.batching.batching_kit import make_chunk
+from tests.put_entries import Answer
 
 LATE = NotWritten(RecordExpiredError, "too late", 3, True, "shard", "why")
 

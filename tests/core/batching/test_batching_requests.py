@@ -1,9 +1,9 @@
 """A request is made of loads; a load is for one shard, and parts of it can be picked."""
 
 import pytest
-from batching_kit import make_lane, make_run
 
 from penstock.core.batching.requests import Request
+from tests.core.batching.batching_kit import make_lane, make_run
 
 
 def make_load():

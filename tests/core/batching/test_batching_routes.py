@@ -1,7 +1,6 @@
 """Routes: which lane a key's records take, by the rule by which Kinesis chooses the shard."""
 
 import pytest
-from batching_kit import make_lane, make_shard, make_shards
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +8,7 @@ from penstock.core.batching import routes as routes_module
 from penstock.core.batching.routes import Routes, check_keys, checked_explicit
 from penstock.core.hashkeys import HASH_KEY_MAX, ShardMap, hash_key
 from penstock.errors import InvalidRecordError
+from tests.core.batching.batching_kit import make_lane, make_shard, make_shards
 
 
 def make_routes(shards):

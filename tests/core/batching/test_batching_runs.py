@@ -1,10 +1,10 @@
 """A run is a stretch of a chunk's records: it is cut, picked from, put into aggregates, and knows which they are."""
 
 import pytest
-from batching_kit import make_run
 
 from penstock.core.aggregation import Aggregator
 from penstock.core.batching.runs import Run, chosen
+from tests.core.batching.batching_kit import make_run
 
 
 def test_records_are_cut_off_the_front():

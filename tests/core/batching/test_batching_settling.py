@@ -1,14 +1,14 @@
 """What an answer, or the passing of time, means for records: one outcome each, and an honest one."""
 
 import pytest
-from batching_kit import INTERNAL, THROTTLED, Kit, halves_of, keys_of, make_shard, outcome, written
 
 from penstock.core.batching import Failure
 from penstock.core.batching.settling import WITHDRAWN_BYTES_MAX
 from penstock.core.hashkeys import HASH_KEY_MAX
 from penstock.errors import RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 from penstock.model import PutResult
-from put_entries import Answer
+from tests.core.batching.batching_kit import INTERNAL, THROTTLED, Kit, halves_of, keys_of, make_shard, outcome, written
+from tests.put_entries import Answer
 
 PARENT = make_shard(0, 0, HASH_KEY_MAX)
 LEFT, RIGHT = halves_of(PARENT, 1)

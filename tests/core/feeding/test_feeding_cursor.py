@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shard_log import FIRST, ShardLog
 
 from penstock.core.aggregation.writer import encode_aggregate
 from penstock.core.feeding.cursor import SERVICE_CLOCK_S, TRIM_MARGIN_S, FeedCursor, Taken
@@ -15,6 +14,7 @@ from penstock.core.feeding.user_records import ShardView
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.errors import AggregateError
 from penstock.model import HASH_KEY_MAX, IteratorAt, OutsidePolicy, Position
+from tests.core.feeding.shard_log import FIRST, ShardLog
 
 SHARD = ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX)
 NOW_S = 1000.0

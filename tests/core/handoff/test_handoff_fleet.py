@@ -3,13 +3,13 @@
 from collections import Counter
 from random import Random
 
-import handoff_fleet
 import pytest
-from handoff_fleet import F, Fleet, Node, states
 
 from penstock.core.handoff import RECEIVER, ReceiverCommand, ReceiverInput, ReceiverState, sides
 from penstock.core.leases.steps import receive
 from penstock.core.leases.tenure import State, Tenure
+from tests.core.handoff import handoff_fleet
+from tests.core.handoff.handoff_fleet import F, Fleet, Node, states
 
 
 def settled(fleet: Fleet) -> Counter:

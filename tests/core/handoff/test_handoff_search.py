@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import deque
 from types import MappingProxyType
 
-import handoff_world
 import pytest
-from handoff_world import KCL, OC, OI, RC, RI, O, R, World, begin, calm, faults
+
+from tests.core.handoff import handoff_world
+from tests.core.handoff.handoff_world import KCL, OC, OI, RC, RI, O, R, World, begin, calm, faults
 
 
 class Search:

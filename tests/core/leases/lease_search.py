@@ -18,9 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from exploring import BrokenRuleError, explore
-from leasing import at
-
 from penstock.core.assignment import views
 from penstock.core.assignment.rows import lease_view
 from penstock.core.leases import Done, Kind, LeaseRow, Refused, Unknown, Write, lease_row, writes
@@ -43,6 +40,8 @@ from penstock.core.leases.tenure import (
     Tick,
 )
 from penstock.core.leases.times import LeaseTimes
+from tests.core.leases.exploring import BrokenRuleError, explore
+from tests.core.leases.leasing import at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

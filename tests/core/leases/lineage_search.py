@@ -11,20 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from exploring import BrokenRuleError, explore
-from lease_search import Search, Table, Worker, _is_honoured, _without_tenure
-from leasing import at
-
 from penstock.core.leases import Checkpoint, LeaseRow
 from penstock.core.leases import steps as machine
 from penstock.core.leases.tenure import Abandon, Settled
+from tests.core.leases.exploring import BrokenRuleError, explore
+from tests.core.leases.lease_search import Search, Table, Worker, _is_honoured, _without_tenure
+from tests.core.leases.leasing import at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lease_search import Bounds
-
     from penstock.core.leases.tenure import Tenure
+    from tests.core.leases.lease_search import Bounds
 
 ENDS = "reads to the end"
 PARENT, CHILD = 0, 1
@@ -81,7 +79,7 @@ class Row(Search):
         return tenure.wish.checkpoint is None or not tenure.wish.checkpoint.is_end  # else all was read, and settled
 
     def _as_seen(self, table: int, owns: bool) -> Table:
-        from lease_search import _as_seen
+        from tests.core.leases.lease_search import _as_seen
 
         return _as_seen(self.table(table), owns)
 
@@ -103,7 +101,7 @@ class Row(Search):
 
 
 def _numbers() -> object:
-    from lease_search import Numbers
+    from tests.core.leases.lease_search import Numbers
 
     return Numbers()
 

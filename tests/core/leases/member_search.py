@@ -9,13 +9,12 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from exploring import BrokenRuleError
-from lease_search import TIMES
-
 from penstock.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
 from penstock.core.leases import steps as machine
 from penstock.core.leases.membership import Members, WorkerRow
 from penstock.core.leases.tenure import Alive, Answered, Send, State, Tenure, Tick
+from tests.core.leases.exploring import BrokenRuleError
+from tests.core.leases.lease_search import TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,6 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from leasing import FREE, TIMES, Driver, at
 
 from penstock.core.leases import writes
 from penstock.core.leases.tenure import (
@@ -28,6 +27,7 @@ from penstock.core.leases.tenure import (
     Stored,
     Tick,
 )
+from tests.core.leases.leasing import FREE, TIMES, Driver, at
 
 F = TIMES.failover_s
 LAST = (Lost, Ended, NotTaken)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from leasing import at
 
 from penstock.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from penstock.core.leases.mirror import NOTE, Create, Mark, MirroredRows, Read, Step, release
+from tests.core.leases.leasing import at
 
 if TYPE_CHECKING:
     from collections.abc import Callable

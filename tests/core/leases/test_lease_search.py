@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from exploring import BrokenRuleError
-from lease_search import FORMER, Bounds, Search
-from member_search import MemberSearch
 
 from penstock.core.assignment import views
 from penstock.core.leases import Kind, LeaseRow, writes
 from penstock.core.leases import steps as machine
 from penstock.core.leases.row import CHECKPOINT, COUNTER, PROCESS
 from penstock.core.leases.tenure import Alive, Began, State, Tenure
+from tests.core.leases.exploring import BrokenRuleError
+from tests.core.leases.lease_search import FORMER, Bounds, Search
+from tests.core.leases.member_search import MemberSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

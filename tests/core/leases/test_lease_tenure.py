@@ -6,7 +6,6 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from leasing import FREE, TIMES, Cell, Driver, at, held
 
 from penstock.core.leases import Checkpoint, Done, Kind, LeaseRow, Refused, Unknown, writes
 from penstock.core.leases import tenure as values
@@ -35,6 +34,7 @@ from penstock.core.leases.tenure import (
     Tick,
 )
 from penstock.core.leases.times import LeaseTimes
+from tests.core.leases.leasing import FREE, TIMES, Cell, Driver, at, held
 
 F = TIMES.failover_s
 

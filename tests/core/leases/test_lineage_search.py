@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from exploring import BrokenRuleError
-from lease_search import Bounds
-from lineage_search import LineageSearch
 
 from penstock.core.assignment import views
 from penstock.core.leases import writes
 from penstock.core.leases.tenure import Tenure
+from tests.core.leases.exploring import BrokenRuleError
+from tests.core.leases.lease_search import Bounds
+from tests.core.leases.lineage_search import LineageSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

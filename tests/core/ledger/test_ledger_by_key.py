@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_kit import Kept, Rec, at, numbers
 
 from penstock.core.ledger.settings import ByKey, Redeliver, Retry
 from penstock.model import Position
+from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers
 
 CHANCE = st.randoms(use_true_random=False)
 

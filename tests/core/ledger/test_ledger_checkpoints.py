@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from ledger_kit import at
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.checkpoints import Cadence, Checkpoints, Every, Phase, Prompt, Riding
 from penstock.errors import CheckpointError, OptionError, PenstockError
+from tests.core.ledger.ledger_kit import at
 
 BEGIN = Checkpoint.TRIM_HORIZON
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_kit import Kept, Rec, at, numbers, recs
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.retrying import Again, Halve, Last, after_failure
@@ -34,6 +33,7 @@ from penstock.events import (
     ShardGivenUp,
 )
 from penstock.model import Position
+from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
 
 
 class PoisonError(Exception):

@@ -18,11 +18,11 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from ledger_kit import Kept, Rec
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.settings import AnyOrder, ByKey, DeadLetters, GiveUp, InOrder, Redeliver, Retry, Skip
 from penstock.model import Position
+from tests.core.ledger.ledger_kit import Kept, Rec
 
 if TYPE_CHECKING:
     from penstock.core.ledger.ticket import DeadLetter, Delivery

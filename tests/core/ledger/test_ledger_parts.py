@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_kit import Kept, Rec, at
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.parts import Part, SplitError, split
 from penstock.core.ledger.settings import AnyOrder, ByKey, InOrder
 from penstock.model import Position
+from tests.core.ledger.ledger_kit import Kept, Rec, at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,12 +8,12 @@ from random import Random
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from ledger_kit import Kept, Rec, at, numbers, recs
 
 from penstock.core.ledger.collecting import Collector
 from penstock.core.ledger.settings import Redeliver
 from penstock.events import RecordsStalled, RecordsUnsettled
 from penstock.model import Position
+from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
 
 
 def test_a_task_per_record_settled_in_any_order():

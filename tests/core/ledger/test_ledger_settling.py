@@ -7,7 +7,6 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_kit import Kept, Rec, at, numbers, recs
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.resuming import behind
@@ -15,6 +14,7 @@ from penstock.core.ledger.settings import ByKey, LedgerSettings
 from penstock.errors import OptionError
 from penstock.events import FetchingHeld, LateSettlement, RecordsSkipped, RecordsUnsettled
 from penstock.model import Position
+from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
 
 
 def test_the_checkpoint_stays_before_the_first_that_is_not_settled():

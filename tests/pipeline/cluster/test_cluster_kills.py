@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster_scene import Scene
 from examples.cluster.guard import kill
 
 from penstock.local.faults import Fault
 from penstock.pipeline import drop_repeats, sort_by_key
+from tests.pipeline.cluster.cluster_scene import Scene
 
 if TYPE_CHECKING:
     from examples.cluster.standalone import Cluster

@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from job_files import GOOD
+
+from tests.pipeline.job.job_files import GOOD
 
 if TYPE_CHECKING:
     from collections.abc import Callable

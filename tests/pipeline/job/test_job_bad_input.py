@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from job_running import HEAD, JSON, ONCE, World, no_file_longer_than, order
 
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode
+from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, no_file_longer_than, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

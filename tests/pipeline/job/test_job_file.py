@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from job_files import GOOD
 
 from penstock.pipeline.job import JobFileError, deliveries, load_job
+from tests.pipeline.job.job_files import GOOD
 
 if TYPE_CHECKING:
     from collections.abc import Callable

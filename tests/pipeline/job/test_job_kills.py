@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 import pytest
-from job_running import HEAD, JSON, ONCE
-from test_job_processes import SINK, SPARK, WAIT_S, Scene, rest, scene
+
+from tests.pipeline.job.job_running import HEAD, JSON, ONCE
+from tests.pipeline.job.test_job_processes import SINK, SPARK, WAIT_S, Scene, rest, scene
 
 if TYPE_CHECKING:
     from pathlib import Path

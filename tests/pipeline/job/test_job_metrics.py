@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from job_running import HEAD, JSON, ONCE, World, order
-from metrics_system import gauges, told_all
 
 from penstock.core.aggregation import encode_aggregate
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode
+from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
+from tests.pipeline.metrics_system import gauges, told_all
 
 if TYPE_CHECKING:
     from pathlib import Path

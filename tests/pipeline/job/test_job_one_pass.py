@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from job_running import HEAD, JSON, ONCE, World, no_file_longer_than, order
 
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode
 from penstock.pipeline.job.one_pass import LETTER_BYTES_MAX, Watched
+from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, no_file_longer_than, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pyarrow.dataset as ds
 import pytest
-from job_running import HEAD, JSON, ONCE, order
 
 from penstock.local import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.pipeline import job
+from tests.pipeline.job.job_running import HEAD, JSON, ONCE, order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

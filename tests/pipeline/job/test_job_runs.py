@@ -7,11 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from job_running import HEAD, JSON, ONCE, World, order
 
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode
 from penstock.pipeline.job.stopping import Stopping
+from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from job_files import GOOD
 
 from penstock.pipeline.job import ExitCode, JobFileError, job_schema, load_job, model
 from penstock.pipeline.job.main import schema_json
+from tests.pipeline.job.job_files import GOOD
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -6,11 +6,11 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from job_running import HEAD, JSON, ONCE, World, order
 
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode, load_job
 from penstock.pipeline.job.state import STATE_SETTINGS, set_state_store
+from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

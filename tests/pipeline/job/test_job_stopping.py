@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 
-from interrupting import ROOT, THREADS, InterruptedAt
 from penstock.pipeline.job.stopping import Stopping
+from tests.interrupting import ROOT, THREADS, InterruptedAt
 
 WAIT_S = 20.0
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from job_files import GOOD
-from job_running import HEAD, ONCE, World
 
 from penstock.local import LocalKinesis
 from penstock.pipeline import delta_settings
@@ -17,6 +15,8 @@ from penstock.pipeline.job.delivery import deliveries
 from penstock.pipeline.job.model import Job, Sink
 from penstock.pipeline.job.packages import TABLE_PACKAGES, Spark
 from penstock.pipeline.job.tables import with_tables
+from tests.pipeline.job.job_files import GOOD
+from tests.pipeline.job.job_running import HEAD, ONCE, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,7 +29,7 @@ class Newest(NamedTuple):
     def environment(self) -> dict[str, str]:
         """For processes of this Python."""
         python = str(self.python)
-        path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "pipeline")])
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         source = {"PYTHONPATH": path, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
         others = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "VIRTUAL_ENV")}
         return {**others, **source, "SPARK_LOCAL_IP": "127.0.0.1"}

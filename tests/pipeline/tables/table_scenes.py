@@ -12,12 +12,12 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from failing import failure
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
 from penstock.pipeline import DeltaSink, IcebergSink, delta_settings, delta_sink
+from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pyarrow.dataset as ds
 import pytest
-from table_packages import ROOT, UNRESOLVED, WAIT_S, Newest, newest
 
 from penstock.local import LocalKinesis
+from tests.pipeline.tables.table_packages import ROOT, UNRESOLVED, WAIT_S, Newest, newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from table_packages import UNRESOLVED, WAIT_S, newest
+
+from tests.pipeline.tables.table_packages import UNRESOLVED, WAIT_S, newest
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(WAIT_S + 60)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from reading_kit import STREAM
 
 from penstock.local import LocalKinesis
+from tests.runtime.consumer.reading_kit import STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,11 +14,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from beside import Beside
-from copying_process import SCHEMA, STREAM, TO_STREAM
-
 from penstock.errors import NotFoundError
 from penstock.stores.sqlite import SqliteLeaseTable
+from tests.runtime.consumer.beside import Beside
+from tests.runtime.consumer.copying_process import SCHEMA, STREAM, TO_STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

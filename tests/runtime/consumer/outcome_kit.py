@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from fleet_kit import DEADLINE_S, POLL, STREAM
-
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.worker.settings import WorkerSettings
+from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_kit import DEADLINE_S, POLL, STREAM
 
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.core.ledger.settings import LedgerSettings, Retry
@@ -19,6 +18,7 @@ from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds import FanOutTimes
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
 
 if TYPE_CHECKING:
     from penstock.core.ledger.letter import Letter

@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, consumer_of, put, until
 
 from penstock import (
     DeadLettersTo,
@@ -24,6 +23,7 @@ from penstock import (
     events,
 )
 from penstock.runtime.home import Apart, Here
+from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

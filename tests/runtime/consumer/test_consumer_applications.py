@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, POLL, STREAM, put, settings, wire
 
 from penstock import Consumer, LeaseTableOptions, MemoryLeaseTable, OptionError, SqliteLeaseTable
 from penstock.local import LocalKinesis
+from tests.runtime.consumer.face_kit import DEADLINE_S, POLL, STREAM, put, settings, wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable

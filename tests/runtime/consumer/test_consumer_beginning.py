@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from fleet_kit import STREAM, Fleet
-
 from penstock.local import LocalKinesis
 from penstock.runtime.worker.warming import WarmUp
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.fleet_kit import STREAM, Fleet
 
 if TYPE_CHECKING:
     import pytest

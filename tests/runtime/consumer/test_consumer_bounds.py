@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, consumer_of, put, until
 
 from penstock import ByKey, LedgerSettings, MemoryLeaseTable, PollTimes, Retry, events
+from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

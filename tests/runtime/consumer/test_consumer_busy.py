@@ -8,10 +8,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 from penstock import MemoryLeaseTable, SqliteLeaseTable, by_key, collect, events, unordered
 from penstock.local import LocalKinesis
+from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put, settings, until, wire
 
 from penstock import (
     Consumer,
@@ -26,6 +25,7 @@ from penstock import (
 )
 from penstock.core.leases.keys import LeaseKey
 from penstock.local import LocalKinesis
+from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put, settings, until, wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from faulty_tables import FaultyTable
-from fleet_kit import DEADLINE_S, STREAM, Fleet, fleet_of
 
 from penstock.core.leases import Done, writes
 from penstock.core.ledger.checkpoints import Prompt
@@ -20,6 +18,8 @@ from penstock.events import LeaseUpkeepFailed
 from penstock.local import Fault, LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.stores.sqlite import SqliteLeaseTable
+from tests.runtime.consumer.faulty_tables import FaultyTable
+from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM, Fleet, fleet_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from face_kit import DEADLINE_S, settings, until
 
 from penstock import Consumer, Credentials, FanOutTimes, LedgerSettings, Producer, Retry, WireSettings
 from penstock.aws.record_source import KinesisSource
@@ -15,6 +14,7 @@ from penstock.local import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.model import IteratorAt, StreamName
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.face_kit import DEADLINE_S, settings, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

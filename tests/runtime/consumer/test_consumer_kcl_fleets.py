@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_kit import STREAM, Fleet
-from kcl_kit import Kcl2Worker, KclTable
 
 from penstock.core.leases import Done, LeaseRow, writes
 from penstock.core.leases.tenure import Loss
@@ -16,6 +14,8 @@ from penstock.core.leases.writes import Kind
 from penstock.events import FleetChanged
 from penstock.local import LocalKinesis
 from penstock.runtime.shard.origin import Origin
+from tests.runtime.consumer.fleet_kit import STREAM, Fleet
+from tests.runtime.consumer.kcl_kit import Kcl2Worker, KclTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

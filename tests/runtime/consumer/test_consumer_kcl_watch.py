@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kcl_kit import KclTable
 
 from penstock.core.assignment.fleet import Coordination, Fleet, Place
 from penstock.core.assignment.kcl_rows import metrics_row
@@ -14,6 +13,7 @@ from penstock.core.leases import Done, Outcome, Unknown
 from penstock.errors import UnavailableError
 from penstock.runtime.worker.kcl_watch import KclWatch
 from penstock.runtime.worker.processors import busy_percent
+from tests.runtime.consumer.kcl_kit import KclTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, consumer_of, put, until
 
 from penstock import LedgerSettings, MemoryLeaseTable, Retry
 from penstock.testing import Fault
+from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

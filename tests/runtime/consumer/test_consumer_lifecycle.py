@@ -7,11 +7,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 from penstock import MemoryLeaseTable, Origin, StartAt
 from penstock.core.leases import writes
 from penstock.local import LocalKinesis
+from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

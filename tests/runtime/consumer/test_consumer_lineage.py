@@ -6,14 +6,14 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import fleet_kit
 import pytest
-from fleet_kit import STREAM, Fleet
 
 from penstock.core.leases import Checkpoint, LeaseRow, writes
 from penstock.events import CheckpointTrimmed
 from penstock.model import HASH_KEY_MAX, StartAt
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer import fleet_kit
+from tests.runtime.consumer.fleet_kit import STREAM, Fleet
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

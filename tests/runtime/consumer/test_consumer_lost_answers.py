@@ -11,12 +11,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from faulty_tables import FaultyTable
-from fleet_kit import DEADLINE_S, STREAM, fleet_of
 
 from penstock.core.leases import Done, Kind, Unknown, Write
 from penstock.core.ledger.checkpoints import Prompt
 from penstock.local import LocalKinesis
+from tests.runtime.consumer.faulty_tables import FaultyTable
+from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM, fleet_of
 
 if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow, Outcome

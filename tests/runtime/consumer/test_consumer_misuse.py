@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 from penstock import (
     Consumer,
@@ -27,6 +26,7 @@ from penstock import (
 )
 from penstock.runtime.home import Apart
 from penstock.runtime.shard.shard_reader import ShardReader
+from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

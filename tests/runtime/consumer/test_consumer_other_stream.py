@@ -7,12 +7,12 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put
 
 from penstock import LeaseTableOptions, MemoryLeaseTable, OptionError, SqliteLeaseTable
 from penstock.core.leases import Checkpoint, LeaseRow, writes
 from penstock.events import LeasesBegunAnew
 from penstock.local import LocalKinesis
+from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,14 +12,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
-from fleet_kit import Fleet
 
 from penstock.core.aggregation import encode_aggregate
 from penstock.local import LocalKinesis
 from penstock.model import StartAt
 from penstock.runtime.feeds import FanOutTimes
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
+from tests.runtime.consumer.fleet_kit import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,10 +11,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from copying_kit import COPIES, Copiers, Load, once, put
-from copying_process import STREAM
 
 from penstock.local import LocalKinesis
+from tests.runtime.consumer.copying_kit import COPIES, Copiers, Load, once, put
+from tests.runtime.consumer.copying_process import STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

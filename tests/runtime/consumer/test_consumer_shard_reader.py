@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from reading_kit import DEADLINE_S, SHARD_ID, STREAM, lease_of, reading
-
 from penstock.core.leases import writes
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Loss, Lost
@@ -15,6 +13,7 @@ from penstock.core.ledger.checkpoints import Every, Prompt
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.model import Position
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.reading_kit import DEADLINE_S, SHARD_ID, STREAM, lease_of, reading
 
 if TYPE_CHECKING:
     from penstock.core.leases import Outcome, Write

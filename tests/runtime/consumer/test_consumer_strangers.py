@@ -9,8 +9,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from beside import Beside
-from fleet_kit import DEADLINE_S, POLL, STREAM
 
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.core.feeding.poll_pace import PollTimes
@@ -21,6 +19,8 @@ from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.feeds import FanOutTimes
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.beside import Beside
+from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

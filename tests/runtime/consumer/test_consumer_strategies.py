@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_kit import STREAM, Fleet, fleet_of
 
 from penstock import ByThroughput, Fixed, OptionError
 from penstock.core.leases import Checkpoint, LeaseRow, writes
 from penstock.local import LocalKinesis
 from penstock.model import HASH_KEY_MAX
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.fleet_kit import STREAM, Fleet, fleet_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,13 +7,13 @@ import random
 from typing import Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, settings, wire
 
 from penstock.core.leases import LeaseRow
 from penstock.local import Fault, LocalKinesis
 from penstock.runtime.consumer import streams
 from penstock.runtime.feeds import SubscriptionGate
 from penstock.wiring import source_for
+from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, settings, wire
 
 DAY_S = 24 * 3600.0
 

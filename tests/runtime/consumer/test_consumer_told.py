@@ -12,8 +12,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, QUICK_RETRIES, consumer_of, put, until, wire
-from faulty_tables import FaultyTable
 
 from penstock import LeaseTableOptions, MemoryLeaseTable, OptionError
 from penstock.core.leases import LeaseRow, Outcome, Write
@@ -21,6 +19,8 @@ from penstock.core.leases.membership import WorkerRow
 from penstock.errors import AccessDeniedError, NotFoundError, TransportError
 from penstock.events import BatchFailed, LeaseTableFailed, TaskFailed, WorkerIdShared
 from penstock.testing import Fault
+from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, consumer_of, put, until, wire
+from tests.runtime.consumer.faulty_tables import FaultyTable
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

@@ -6,12 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
 
 from penstock import MemoryLeaseTable, StartAt
 from penstock.core.leases import writes
 from penstock.events import LeaseUnreadable
 from penstock.runtime.worker.worker import Worker
+from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import STREAM, put
 
 from penstock.local import LocalKinesis
+from tests.runtime.consumer.face_kit import STREAM, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

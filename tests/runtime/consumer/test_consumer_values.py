@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 from google.protobuf import struct_pb2
 
 from penstock import (
@@ -36,6 +35,7 @@ from penstock import (
     unordered,
 )
 from penstock.local import LocalKinesis
+from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
     from penstock import Batch, Delivered

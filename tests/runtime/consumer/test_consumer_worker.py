@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_kit import STREAM, Fleet, fleet_of
 
 from penstock.core.leases import Done, writes
 from penstock.core.leases.writes import Kind
 from penstock.core.ledger.checkpoints import Prompt
 from penstock.local import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.fleet_kit import STREAM, Fleet, fleet_of
 
 if TYPE_CHECKING:
     from penstock.core.leases import Outcome, Write

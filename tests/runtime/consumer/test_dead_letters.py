@@ -8,8 +8,6 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_kit import DEADLINE_S, STREAM
-from outcome_kit import FAST, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until, wire_of
 
 from penstock.core.ledger.checkpoints import Prompt
 from penstock.core.ledger.letter import Letter
@@ -26,6 +24,8 @@ from penstock.runtime.dead_letters.destinations import (
 )
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM
+from tests.runtime.consumer.outcome_kit import FAST, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until, wire_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_kit import DEADLINE_S, POLL, STREAM
-from outcome_kit import SHARD_ID, checkpoint_reaches, consumer_of, of, put, until, wire_of
 
 from penstock.aws.record_source import KinesisSource
 from penstock.core.aggregation import encode_aggregate
@@ -40,6 +38,8 @@ from penstock.runtime.shard.admitting import Admission
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.runtime.worker.warming import WarmUp
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
+from tests.runtime.consumer.outcome_kit import SHARD_ID, checkpoint_reaches, consumer_of, of, put, until, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

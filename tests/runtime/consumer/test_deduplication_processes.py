@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_kit import STREAM
+
+from tests.runtime.consumer.fleet_kit import STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, settings, until
 
 from penstock import AssignedShard, Consumer, MemoryLeaseTable
 from penstock.events import ShardLeft
@@ -15,6 +14,7 @@ from penstock.runtime.shard.origin import Origin
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX
 from penstock.runtime.worker import receiving, worker
 from penstock.testing.memory_stream import MemoryStream
+from tests.runtime.consumer.face_kit import DEADLINE_S, settings, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

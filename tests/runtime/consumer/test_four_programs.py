@@ -8,15 +8,14 @@ from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from fleet_kit import DEADLINE_S
-from outcome_kit import FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
-
 from penstock.core.ledger.checkpoints import Prompt
 from penstock.core.ledger.settings import LedgerSettings, Redeliver
 from penstock.events import RecordsStalled, RecordsUnsettled
 from penstock.model import Position
 from penstock.runtime.consumer.collecting import collect
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.fleet_kit import DEADLINE_S
+from tests.runtime.consumer.outcome_kit import FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 from penstock import ByKey, DeadLettersTo, LedgerSettings, MemoryLeaseTable, Retry, SyncConsumer
 from penstock.local import LocalKinesis
+from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -7,8 +7,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_kit import DEADLINE_S, STREAM
-from outcome_kit import FAST, FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
 
 from penstock.core.leases import writes
 from penstock.core.leases.writes import Done
@@ -20,6 +18,8 @@ from penstock.model import Position
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM
+from tests.runtime.consumer.outcome_kit import FAST, FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

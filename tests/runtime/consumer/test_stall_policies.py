@@ -6,8 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_kit import DEADLINE_S
-from outcome_kit import FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
 
 from penstock.core.ledger.checkpoints import Prompt
 from penstock.core.ledger.settings import (
@@ -25,6 +23,8 @@ from penstock.events import RecordsSkipped, RecordsStalled, RecordsUnsettled, Sh
 from penstock.model import Position
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.fleet_kit import DEADLINE_S
+from tests.runtime.consumer.outcome_kit import FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

@@ -8,7 +8,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put
 
 from penstock import (
     CheckpointError,
@@ -25,6 +24,7 @@ from penstock import (
     sync_collect,
 )
 from penstock.local import LocalKinesis
+from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

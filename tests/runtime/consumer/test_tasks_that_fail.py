@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
 
 from penstock import DeadLettersTo, LedgerSettings, MemoryLeaseTable, Retry
 from penstock.aws.record_source import KinesisSource
@@ -25,6 +24,7 @@ from penstock.runtime.waiting import side_by_side
 from penstock.runtime.worker.warming import WarmUp
 from penstock.runtime.worker.worker import Worker
 from penstock.tasks import NotAskedToEndError
+from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

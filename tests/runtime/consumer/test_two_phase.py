@@ -6,8 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from outcome_kit import checkpoint_reaches, consumer_of, of, put, until
-from reading_kit import DEADLINE_S, SHARD_ID, lease_of, reading
 
 from penstock.core.leases import writes
 from penstock.core.leases.checkpoint import Checkpoint
@@ -18,6 +16,8 @@ from penstock.events import PendingCheckpointFound
 from penstock.model import Position
 from penstock.runtime.shard.two_phase import FoundPending, PendingChoice
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.outcome_kit import checkpoint_reaches, consumer_of, of, put, until
+from tests.runtime.consumer.reading_kit import DEADLINE_S, SHARD_ID, lease_of, reading
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis

@@ -6,9 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_kit import DEADLINE_S, fleet_of
-from outcome_kit import checkpoint_reaches, consumer_of, put
-from reading_kit import SHARD_ID, lease_of
 
 from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.times import LeaseTimes
@@ -19,6 +16,9 @@ from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds import FanOutTimes
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.fleet_kit import DEADLINE_S, fleet_of
+from tests.runtime.consumer.outcome_kit import checkpoint_reaches, consumer_of, put
+from tests.runtime.consumer.reading_kit import SHARD_ID, lease_of
 
 if TYPE_CHECKING:
     from penstock.core.ledger.letter import Letter

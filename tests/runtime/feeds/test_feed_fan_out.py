@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from feeding_kit import DEADLINE_S, FAN_OUT, SHARD_ID, STREAM, fan_out, kinds, read, read_to_end, source_of, tick
 
 from penstock.core.feeding.pages import ReadPage
 from penstock.core.leases.checkpoint import Checkpoint
@@ -18,6 +17,18 @@ from penstock.events import FanOutLeft, FanOutReturned, ReadFailed
 from penstock.local import Fault
 from penstock.model import IteratorAt, Position
 from penstock.runtime.feeds import FanOutTimes, SubscriptionGate
+from tests.runtime.feeds.feeding_kit import (
+    DEADLINE_S,
+    FAN_OUT,
+    SHARD_ID,
+    STREAM,
+    fan_out,
+    kinds,
+    read,
+    read_to_end,
+    source_of,
+    tick,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from feeding_kit import POLL, SHARD_ID, STREAM, kinds, polling, read, read_to_end, source_of
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.errors import AccessDeniedError, NotFoundError
 from penstock.events import CheckpointTrimmed, ReadFailed, ReadRefused
 from penstock.local import Fault
 from penstock.model import Position
+from tests.runtime.feeds.feeding_kit import POLL, SHARD_ID, STREAM, kinds, polling, read, read_to_end, source_of
 
 if TYPE_CHECKING:
     from penstock.events import FeedEvent

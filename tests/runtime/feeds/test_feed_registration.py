@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from feeding_kit import DEADLINE_S, STREAM, fan_out, read, source_of, tick
 
 from penstock.errors import ThrottledError
 from penstock.events import FanOutLeft, FanOutReturned
 from penstock.local import Fault
+from tests.runtime.feeds.feeding_kit import DEADLINE_S, STREAM, fan_out, read, source_of, tick
 
 if TYPE_CHECKING:
     from penstock.events import FeedEvent

@@ -7,11 +7,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from feeding_kit import DEADLINE_S, SHARD_ID, STREAM, fan_out, polling, read, source_of
 
 from penstock.events import CheckpointTrimmed
 from penstock.local import Fault
 from penstock.model import IteratorAt, Position
+from tests.runtime.feeds.feeding_kit import DEADLINE_S, SHARD_ID, STREAM, fan_out, polling, read, source_of
 
 if TYPE_CHECKING:
     from penstock.aws.record_source import KinesisSource

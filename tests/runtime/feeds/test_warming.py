@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from feeding_kit import DEADLINE_S, POLL, STREAM, polling, read, source_of
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.model import Position
 from penstock.runtime.worker.warming import WarmUp
+from tests.runtime.feeds.feeding_kit import DEADLINE_S, POLL, STREAM, polling, read, source_of
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis
