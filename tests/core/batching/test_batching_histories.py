@@ -101,6 +101,46 @@ def test_a_large_record_does_not_take_the_place_of_a_small_one_that_was_withdraw
     )
 
 
+def test_records_are_withdrawn_that_a_reshard_moved_before_any_of_them_was_found():
+    """Found by chance: the shards were listed between two steps that had passed other records, and no step followed."""
+    checked(
+        History(
+            aggregate=False,
+            ordered=True,
+            paced=True,
+            seed=3,
+            shard_count=1,
+            blind_s=(0.5, 1.0),
+            linger_s=0.0,
+            requests_in_flight_max=1,
+            request_records_max=5,
+            request_bytes_max=400,
+            service_bytes_max=500,
+            aggregate_bytes_max=60,
+            puts=(
+                Put(0.0, (("a", 0),)),
+                Put(0.0, (("b", 3900),)),
+                Put(0.0, (("c", 0), ("a", -1), ("b", 0), ("d", 1000))),
+                Put(
+                    0.0,
+                    (
+                        *(("a", 0), ("a", -1), ("a", 0), ("b", 1000), ("d", 0), ("a", -1)),
+                        *(("c", -1), ("a", 0), ("d", 0), ("a", -1), ("a", 0), ("b", 0)),
+                    ),
+                ),
+                Put(0.0, (("a", 0),)),
+                Put(0.0, (("a", 0),)),
+                Put(0.0, (("a", 0),)),
+                Put(0.0, (("b", -1), ("b", 0), ("c", 0))),
+                Put(0.001, (("b", 3900), ("c", 0), ("d", 0))),
+                Put(1.001, (("a", 0),)),
+            ),
+            reshards=(Reshard(1.5, "split", 0),),
+            withdrawals=(Withdrawal(at_s=1.5, put=3, index=-1),),
+        )
+    )
+
+
 @pytest.mark.slow
 @kinds
 def test_all_is_written_in_many_more_histories(aggregate, ordered):

@@ -326,8 +326,9 @@ class Settling:
         chunks = set(chunks)
         missed = True
         while missed and any(chunk.unsettled for chunk in chunks):
-            missed = False  # what was moved between two steps, by a reshard, is found in a further pass
-            for lane in list(self._lanes):
+            missed = False
+            lanes = list(self._lanes)
+            for lane in lanes:
                 for key in (None, *lane.held):
                     start = 0
                     while part := lane.stretch(key, start, WITHDRAWN_STEP_RECORDS, RUN_WORK):
@@ -339,6 +340,8 @@ class Settling:
                         start += len(part) - len(ours)
                         missed = missed or withdrawn > 0
                         yield withdrawn
+            # A listing between two steps moves records into new lanes, also where this pass found none of these chunks.
+            missed = missed or lanes != list(self._lanes)
 
     def _withdraw_runs(self, runs: Iterable[Run]) -> int:
         columns: dict[Chunk, list[Sequence[int]]] = {}
