@@ -13,15 +13,16 @@ from penstock.core.batching.lane import Lane
 from penstock.core.batching.runs import Run
 from penstock.core.hashkeys import even_ranges, hash_key
 from penstock.core.sequence import shard_id_of
-from penstock.model import Shard
+from penstock.errors import PutError
+from penstock.model import PutResult, Shard
 from tests.put_entries import Answer, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from penstock.core.adaptive import AdaptiveRate
     from penstock.core.batching import Request, Watch
-    from penstock.errors import PutError
-    from penstock.model import PutResult
+    from penstock.core.batching.requests import Load
 
 THROTTLED = "ProvisionedThroughputExceededException"
 INTERNAL = "InternalFailure"
@@ -81,6 +82,12 @@ def make_lane(shard: Shard | None = None) -> Lane:
     return Lane(shard, None, Entry)
 
 
+def some(load: Load | None) -> Load:
+    """A load that a lane gave out: there is one."""
+    assert load is not None
+    return load
+
+
 def datas_of(entries: Iterable[Entry] | None) -> list[bytes]:
     return [entry.data for entry in entries or ()]
 
@@ -92,7 +99,7 @@ class Kit:
         self,
         shards: Sequence[Shard] | None,
         *,
-        make_pace: Callable[[Shard], Any] = lambda shard: None,
+        make_pace: Callable[[Shard], AdaptiveRate | None] = lambda shard: None,
         watch: Watch | None = None,
         **limits: Any,
     ) -> None:
@@ -141,6 +148,9 @@ class Kit:
         self.batcher.answered(request, results, now_s)
         return results
 
+    def is_stale(self) -> bool:
+        return self.batcher.stale
+
     def _on_room(self, freed_bytes: int) -> None:
         self.freed_bytes += freed_bytes
 
@@ -150,6 +160,20 @@ def outcome(chunk: Chunk, index: int = 0) -> PutResult | PutError | None:
     if found is None:
         return None
     return found.error() if isinstance(found, NotWritten) else found
+
+
+def result_of(chunk: Chunk, index: int = 0) -> PutResult:
+    """Of a record that was written."""
+    found = outcome(chunk, index)
+    assert isinstance(found, PutResult), found
+    return found
+
+
+def error_of(chunk: Chunk, index: int = 0) -> PutError:
+    """Of a record that is not known to be written."""
+    found = outcome(chunk, index)
+    assert isinstance(found, PutError), found
+    return found
 
 
 def written(chunk: Chunk) -> list[int]:

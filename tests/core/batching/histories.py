@@ -58,7 +58,7 @@ def histories(**given: Any) -> Any:
         "fates": st.lists(fates, max_size=12).map(tuple),
         "reshards": st.lists(reshards, max_size=4).map(tuple),
         "withdrawals": st.lists(
-            st.builds(Withdrawal, at_s=times, put=st.integers(0, 9), index=st.integers(-1, 11)), max_size=4
+            st.builds(Withdrawal, at_s=times, put=st.integers(0, 9), place=st.integers(-1, 11)), max_size=4
         ).map(tuple),
     }
     drawn |= {name: value if isinstance(value, st.SearchStrategy) else st.just(value) for name, value in given.items()}

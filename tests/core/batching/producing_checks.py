@@ -35,7 +35,7 @@ def results_of(ran: Producing) -> dict[bytes, PutResult | PutError]:
     """Every record's outcome: there is one."""
     results: dict[bytes, PutResult | PutError] = {}
     for data, record in ran.records.items():
-        outcome = record.chunk.outcomes[record.index]
+        outcome = record.chunk.outcomes[record.place]
         assert outcome is not None
         results[data] = outcome.error() if isinstance(outcome, NotWritten) else outcome
     return results

@@ -69,7 +69,7 @@ class Reshard(NamedTuple):
 class Withdrawal(NamedTuple):
     at_s: float
     put: int
-    index: int
+    place: int
     """-1: all records of the put."""
 
 
@@ -164,7 +164,7 @@ class Record(NamedTuple):
     put_at_s: float
     expires_at_s: float
     chunk: Chunk
-    index: int
+    place: int
 
     @property
     def poisonous(self) -> bool:
@@ -271,7 +271,7 @@ class Producing:
         expected = [
             (data, self.carried[data] > 0)
             for data, record in self.records.items()
-            if not record.chunk.is_settled(record.index)
+            if not record.chunk.is_settled(record.place)
         ]
         assert self._closed or sorted(found) == sorted(expected)
 
@@ -316,16 +316,16 @@ class Producing:
         if self._closed or withdrawal.put >= len(self.chunks):
             return
         chunk = self.chunks[withdrawal.put]
-        if withdrawal.index < 0:
+        if withdrawal.place < 0:
             self._withdraw_all(withdrawal.put)
             return
-        if withdrawal.index >= chunk.records:
+        if withdrawal.place >= chunk.records:
             return
         data = next(
-            data for data, record in self.records.items() if (record.chunk, record.index) == (chunk, withdrawal.index)
+            data for data, record in self.records.items() if (record.chunk, record.place) == (chunk, withdrawal.place)
         )
-        had_outcome = chunk.is_settled(withdrawal.index)
-        if self.batcher.withdraw(chunk, withdrawal.index):
+        had_outcome = chunk.is_settled(withdrawal.place)
+        if self.batcher.withdraw(chunk, withdrawal.place):
             assert not had_outcome
             self.withdrawn.add(data)
         else:
@@ -334,7 +334,7 @@ class Producing:
     def _withdraw_all(self, number: int) -> None:
         """In steps, between which shards are listed, records put, and others found to have expired."""
         chunk = self.chunks[number]
-        ours = {data: record.index for data, record in self.records.items() if record.chunk is chunk}
+        ours = {data: record.place for data, record in self.records.items() if record.chunk is chunk}
         before = {data for data, index in ours.items() if chunk.is_settled(index)}
         withdrawn = 0
         for count_of_step in self.batcher.withdrawing([chunk]):
@@ -460,6 +460,7 @@ class Producing:
             if load.is_aggregate:
                 assert len(load.entries) == 1
                 assert len(load.entries[0].data) <= history.aggregate_bytes_max or load.user_records == 1
+                assert load.lane.shard is not None
                 assert load.lane.shard.holds(load.entries[0].hash_key), "pinned to the shard that is predicted"
 
     # --- what the service does ------------------------------------------------------------------

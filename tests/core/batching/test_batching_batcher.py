@@ -1,8 +1,11 @@
 """The batcher: what goes into a request, when it goes, which record comes first, and what a failed request leads to."""
 
+from __future__ import annotations
+
 from itertools import cycle
 from math import inf
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,40 +22,48 @@ from tests.core.batching.batching_kit import (
     THROTTLED,
     Kit,
     datas_of,
+    error_of,
     halves_of,
     keys_of,
     make_shard,
     make_shards,
     outcome,
+    result_of,
     written,
 )
 from tests.put_entries import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.core.batching import Request
+    from penstock.model import Shard
 
 PARENT = make_shard(0, 0, HASH_KEY_MAX)
 MIB = 1024 * 1024
 
 
-def plain(shards=(PARENT,), **limits):
+def plain(shards: Iterable[Shard] = (PARENT,), **limits: Any) -> Kit:
     return Kit(list(shards), **{"linger_s": 0.0, **limits})
 
 
-def sent(request):
+def sent(request: Request) -> list[bytes]:
     return datas_of(request.entries)
 
 
-def records(count, key="k", size=1):
+def records(count: int, key: str = "k", size: int = 1) -> list[tuple[str, bytes]]:
     return [(key, b"x" * size) for _ in range(count)]
 
 
-def slow_pace(shard, **given):
-    rates = {"records_per_s": 10, "bytes_per_s": 1_000, **given}
+def slow_pace(shard: Shard, **given: float) -> AdaptiveRate:
+    rates: dict[str, float] = {"records_per_s": 10, "bytes_per_s": 1_000, **given}
     return AdaptiveRate(now_s=0.0, rng=Random(1), share=1.0, **rates)
 
 
 # --- what goes into a request ---------------------------------------------------------------------
 
 
-def test_nothing_goes_before_the_shards_are_known():
+def test_nothing_goes_before_the_shards_are_known() -> None:
     kit = plain()
     kit.batcher.lanes.known = False
     kit.put(("a", b"1"))
@@ -62,7 +73,7 @@ def test_nothing_goes_before_the_shards_are_known():
     assert sent(kit.send()) == [b"1"]
 
 
-def test_a_request_has_at_most_so_many_records():
+def test_a_request_has_at_most_so_many_records() -> None:
     kit = plain(request_records_max=3)
     kit.put(*records(8))
     assert [len(kit.send().entries) for _ in range(3)] == [3, 3, 2]
@@ -70,13 +81,13 @@ def test_a_request_has_at_most_so_many_records():
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_request_has_at_most_so_many_bytes_but_for_a_record_that_is_larger(ordered):
+def test_a_request_has_at_most_so_many_bytes_but_for_a_record_that_is_larger(ordered: bool) -> None:
     kit = plain(request_bytes_max=10, ordered_by_key=ordered)
     kit.put(*[(key, b"x" * size) for key, size in zip("abcdef", (4, 4, 20, 1, 9, 8), strict=True)])
     assert [[len(data) for data in sent(kit.send())] for _ in range(5)] == [[4, 4], [20], [1], [9], [8]]
 
 
-def test_the_place_of_a_large_record_that_was_withdrawn_is_not_filled_over_the_bound():
+def test_the_place_of_a_large_record_that_was_withdrawn_is_not_filled_over_the_bound() -> None:
     for ordered in (False, True):
         kit = plain(request_bytes_max=10, ordered_by_key=ordered)
         chunk = kit.put(("a", b"x" * 40), *[(key, b"x" * 4) for key in "bcd"])
@@ -84,7 +95,7 @@ def test_the_place_of_a_large_record_that_was_withdrawn_is_not_filled_over_the_b
         assert [len(kit.send().entries) for _ in range(2)] == [2, 1]
 
 
-def test_aggregates_share_a_request_and_each_is_for_one_shard():
+def test_aggregates_share_a_request_and_each_is_for_one_shard() -> None:
     shards = make_shards(3)
     kit = plain(shards, aggregate=True)
     for shard in shards:
@@ -92,10 +103,10 @@ def test_aggregates_share_a_request_and_each_is_for_one_shard():
     request = kit.send()
     assert [load.lane.shard for load in request.loads] == shards
     assert all(shard.holds(entry.hash_key) for shard, entry in zip(shards, request.entries, strict=True))
-    assert [len(open_aggregate(entry.data)) for entry in request.entries] == [2, 2, 2]
+    assert [len(open_aggregate(entry.data) or ()) for entry in request.entries] == [2, 2, 2]
 
 
-def test_aggregates_have_at_most_so_many_bytes_but_for_a_record_that_is_larger():
+def test_aggregates_have_at_most_so_many_bytes_but_for_a_record_that_is_larger() -> None:
     kit = plain(aggregate=True, aggregate_bytes_max=100)
     kit.put(*records(10, size=30), ("k", b"y" * 500))
     entries = kit.send().entries
@@ -103,7 +114,7 @@ def test_aggregates_have_at_most_so_many_bytes_but_for_a_record_that_is_larger()
     assert entries[-1].data == b"y" * 500
 
 
-def test_aggregates_stay_within_a_requests_bytes():
+def test_aggregates_stay_within_a_requests_bytes() -> None:
     kit = plain(aggregate=True, aggregate_bytes_max=10_000, request_bytes_max=500)
     kit.put(*[(str(number), b"x") for number in range(200)])
     requests = [kit.send()]
@@ -113,25 +124,25 @@ def test_aggregates_stay_within_a_requests_bytes():
     assert all(request.payload_bytes <= 500 for request in requests)
 
 
-def test_a_record_that_is_an_aggregate_itself_is_framed_and_counts_with_its_frame():
+def test_a_record_that_is_an_aggregate_itself_is_framed_and_counts_with_its_frame() -> None:
     inner = encode_aggregate([("a", b"1", None)])
     kit = plain(aggregate=True, request_bytes_max=200)
     chunk = kit.put(("k", inner))
     request = kit.send()
-    assert [record.data for record in open_aggregate(request.entries[0].data)] == [inner]
+    assert [record.data for record in open_aggregate(request.entries[0].data) or ()] == [inner]
     assert request.payload_bytes == request.entries[0].payload_bytes
     kit.answer(request)
     assert outcome(chunk) == PutResult(PARENT.shard_id, 1, 0, 1, False)
 
 
-def test_where_no_shard_can_be_predicted_records_go_without_aggregates():
+def test_where_no_shard_can_be_predicted_records_go_without_aggregates() -> None:
     for kit in (plain(aggregate=True), Kit(None, aggregate=True, linger_s=0.0)):
         kit.batcher.set_shards(None, 0.0)
         kit.put(("a", b"1"), ("b", b"2"))
         assert sent(kit.send()) == [b"1", b"2"]
 
 
-def test_explicit_hash_keys_are_sent_and_choose_the_shard():
+def test_explicit_hash_keys_are_sent_and_choose_the_shard() -> None:
     shards = make_shards(2)
     kit = plain(shards)
     kit.put(("a", b"1"), ("a", b"2"), hash_keys={0: 0, 1: HASH_KEY_MAX})
@@ -147,7 +158,7 @@ def test_explicit_hash_keys_are_sent_and_choose_the_shard():
 
 @pytest.mark.parametrize("aggregate", [False, True])
 @pytest.mark.parametrize("shards", [[PARENT], None])
-def test_the_first_goes_at_once_and_then_company_is_waited_for(aggregate, shards):
+def test_the_first_goes_at_once_and_then_company_is_waited_for(aggregate: bool, shards: list[Shard] | None) -> None:
     kit = Kit(shards, linger_s=0.5, aggregate=aggregate)
     kit.put(("a", b"1"))
     kit.send(1.0)
@@ -161,7 +172,7 @@ def test_the_first_goes_at_once_and_then_company_is_waited_for(aggregate, shards
 
 
 @pytest.mark.parametrize("limits", [{"request_records_max": 4}, {"request_bytes_max": 40}])
-def test_what_fills_a_request_waits_for_nothing(limits):
+def test_what_fills_a_request_waits_for_nothing(limits: dict[str, Any]) -> None:
     kit = plain(linger_s=0.5, **limits)
     kit.put(("a", b"1"))
     kit.send(0.0)
@@ -172,7 +183,7 @@ def test_what_fills_a_request_waits_for_nothing(limits):
     assert kit.sends_nothing(0.1)
 
 
-def test_what_fills_an_aggregate_waits_for_nothing():
+def test_what_fills_an_aggregate_waits_for_nothing() -> None:
     shards = make_shards(2)
     (a,), (b,) = (keys_of(shard, 1) for shard in shards)
     kit = plain(shards, aggregate=True, linger_s=0.5, aggregate_bytes_max=100)
@@ -185,7 +196,7 @@ def test_what_fills_an_aggregate_waits_for_nothing():
     assert kit.send(0.5).user_records == 2
 
 
-def test_what_a_full_request_had_no_room_for_does_not_wait_again():
+def test_what_a_full_request_had_no_room_for_does_not_wait_again() -> None:
     kit = plain(linger_s=0.5, request_records_max=3)
     kit.put(("a", b"1"))
     kit.send(0.0)
@@ -196,7 +207,7 @@ def test_what_a_full_request_had_no_room_for_does_not_wait_again():
     assert len(kit.send(0.5).entries) == 1
 
 
-def test_what_was_too_large_for_the_rest_of_a_request_does_not_wait_again():
+def test_what_was_too_large_for_the_rest_of_a_request_does_not_wait_again() -> None:
     kit = plain(linger_s=0.5, request_bytes_max=100)
     kit.put(("a", b"1"))
     kit.send(0.0)
@@ -206,7 +217,7 @@ def test_what_was_too_large_for_the_rest_of_a_request_does_not_wait_again():
     assert [len(kit.send(0.5).entries) for _ in range(2)] == [2, 1]
 
 
-def test_nothing_waits_for_company_while_a_flush_does():
+def test_nothing_waits_for_company_while_a_flush_does() -> None:
     kit = plain(linger_s=0.5)
     kit.put(("a", b"1"))
     kit.send(0.0)
@@ -215,7 +226,7 @@ def test_nothing_waits_for_company_while_a_flush_does():
     assert sent(kit.send(0.1)) == [b"2"]
 
 
-def test_a_shards_pace_holds_back_its_records_and_no_others():
+def test_a_shards_pace_holds_back_its_records_and_no_others() -> None:
     shards = make_shards(2)
     (a,), (b,) = (keys_of(shard, 1) for shard in shards)
     kit = plain(shards, make_pace=lambda shard: slow_pace(shard) if shard is shards[0] else None)
@@ -227,7 +238,7 @@ def test_a_shards_pace_holds_back_its_records_and_no_others():
     assert kit.send(kit.batcher.wake_at_s).user_records == 1
 
 
-def test_what_is_held_back_by_its_pace_makes_nothing_else_hurry():
+def test_what_is_held_back_by_its_pace_makes_nothing_else_hurry() -> None:
     shards = make_shards(2)
     (a,), (b,) = (keys_of(shard, 1) for shard in shards)
     kit = plain(shards, linger_s=0.01, request_records_max=10, make_pace=slow_pace)
@@ -242,7 +253,7 @@ def test_what_is_held_back_by_its_pace_makes_nothing_else_hurry():
 # --- what comes first -----------------------------------------------------------------------------
 
 
-def test_every_lane_gets_its_turn_whatever_the_others_have():
+def test_every_lane_gets_its_turn_whatever_the_others_have() -> None:
     shards = make_shards(3)
     (a,), (b,), (c,) = (keys_of(shard, 1) for shard in shards)
     kit = plain(shards, request_records_max=5)
@@ -261,7 +272,9 @@ def test_every_lane_gets_its_turn_whatever_the_others_have():
 
 @settings(max_examples=40)
 @given(st.integers(2, 5), st.integers(1, 4), st.booleans(), st.randoms(use_true_random=False))
-def test_a_lane_that_has_something_is_served_in_as_many_requests_as_there_are_lanes(lanes, room, aggregate, rng):
+def test_a_lane_that_has_something_is_served_in_as_many_requests_as_there_are_lanes(
+    lanes: int, room: int, aggregate: bool, rng: Random
+) -> None:
     shards = make_shards(lanes)
     keys = [keys_of(shard, 1)[0] for shard in shards]
     kit = plain(shards, request_records_max=room, aggregate=aggregate)
@@ -278,7 +291,7 @@ def test_a_lane_that_has_something_is_served_in_as_many_requests_as_there_are_la
 
 @pytest.mark.parametrize("aggregate", [False, True])
 @pytest.mark.parametrize("ordered", [False, True])
-def test_what_is_new_does_not_take_the_pace_that_a_repetition_waits_for(aggregate, ordered):
+def test_what_is_new_does_not_take_the_pace_that_a_repetition_waits_for(aggregate: bool, ordered: bool) -> None:
     kit = plain(
         aggregate=aggregate,
         ordered_by_key=ordered,
@@ -291,12 +304,12 @@ def test_what_is_new_does_not_take_the_pace_that_a_repetition_waits_for(aggregat
     for step in range(400):
         now_s = step / 100
         kit.put((f"new{step}", b"x" * 20), put_at_s=now_s)
-        if request := kit.batcher.next_request(now_s):
-            kit.answer(request, now_s=now_s)
+        if again := kit.batcher.next_request(now_s):
+            kit.answer(again, now_s=now_s)
     assert written(chunk) == list(range(8))
 
 
-def test_repetitions_go_before_what_is_new():
+def test_repetitions_go_before_what_is_new() -> None:
     kit = plain(request_records_max=2)
     kit.put(("a", b"1"), ("b", b"2"))
     kit.answer(kit.send(), errors={0: THROTTLED, 1: THROTTLED})
@@ -306,7 +319,7 @@ def test_repetitions_go_before_what_is_new():
 
 
 @pytest.mark.parametrize("aggregate", [False, True])
-def test_in_order_a_key_waits_for_the_outcome_of_its_former_record(aggregate):
+def test_in_order_a_key_waits_for_the_outcome_of_its_former_record(aggregate: bool) -> None:
     kit = plain(ordered_by_key=True, aggregate=aggregate)
     kit.put(("a", b"1"))
     request = kit.send()
@@ -325,7 +338,7 @@ def test_in_order_a_key_waits_for_the_outcome_of_its_former_record(aggregate):
         assert outcome(kit.chunks[2]) is None
 
 
-def test_in_order_nothing_overtakes_across_a_reshard():
+def test_in_order_nothing_overtakes_across_a_reshard() -> None:
     for aggregate in (False, True):
         left, right = halves_of(PARENT, 1)
         (a,) = keys_of(left, 1)
@@ -346,7 +359,7 @@ def test_in_order_nothing_overtakes_across_a_reshard():
 # --- what failed ----------------------------------------------------------------------------------
 
 
-def test_after_a_failure_nothing_goes_for_a_while_and_longer_each_time():
+def test_after_a_failure_nothing_goes_for_a_while_and_longer_each_time() -> None:
     kit = plain(retry_base_s=0.1, retry_cap_s=5.0)
     waits = []
     for now_s in range(0, 300, 10):
@@ -360,7 +373,7 @@ def test_after_a_failure_nothing_goes_for_a_while_and_longer_each_time():
     assert 1.0 < max(waits) <= 5.0
 
 
-def test_a_success_ends_that():
+def test_a_success_ends_that() -> None:
     kit = plain()
     kit.put(("a", b"1"))
     failing, succeeding = kit.send(), None
@@ -372,7 +385,7 @@ def test_a_success_ends_that():
     assert sent(kit.send(0.0)) == [b"3"]
 
 
-def test_what_spoils_a_request_is_found_and_given_up_alone():
+def test_what_spoils_a_request_is_found_and_given_up_alone() -> None:
     shards = make_shards(3)
     kit = plain(shards)
     keys = [key for shard in shards for key in keys_of(shard, 5)]
@@ -389,14 +402,14 @@ def test_what_spoils_a_request_is_found_and_given_up_alone():
             kit.answer(request)
     refused = [index for index in range(15) if isinstance(outcome(chunk, index), RecordRefusedError)]
     assert refused == [3, 11]
-    assert not outcome(chunk, 3).may_be_written
-    assert outcome(chunk, 3).reason == "ValidationException"
-    assert all(not outcome(chunk, index).duplicates_possible for index in written(chunk))
+    assert not error_of(chunk, 3).may_be_written
+    assert error_of(chunk, 3).reason == "ValidationException"
+    assert all(not result_of(chunk, index).duplicates_possible for index in written(chunk))
     assert requests <= 25
 
 
 @pytest.mark.parametrize("aggregate", [False, True])
-def test_an_endpoint_with_the_former_limit_on_requests_is_learnt(aggregate):
+def test_an_endpoint_with_the_former_limit_on_requests_is_learnt(aggregate: bool) -> None:
     kit = plain(aggregate=aggregate, aggregate_bytes_max=MIB)
     chunk = kit.put(*records(12, size=MIB - 100))
     while None in chunk.outcomes:
@@ -409,7 +422,7 @@ def test_an_endpoint_with_the_former_limit_on_requests_is_learnt(aggregate):
     assert written(chunk) == list(range(12))
 
 
-def test_what_is_denied_from_the_start_is_told_at_once_and_later_it_is_tried_again():
+def test_what_is_denied_from_the_start_is_told_at_once_and_later_it_is_tried_again() -> None:
     kit = plain()
     chunk = kit.put(("a", b"1"))
     kit.batcher.failed(kit.send(), Failure.DENIED, "AccessDeniedException", 0.0)
@@ -424,7 +437,7 @@ def test_what_is_denied_from_the_start_is_told_at_once_and_later_it_is_tried_aga
     assert isinstance(outcome(chunk), PutResult)
 
 
-def test_an_answer_to_what_was_closed_changes_nothing():
+def test_an_answer_to_what_was_closed_changes_nothing() -> None:
     kit = plain()
     chunk = kit.put(("a", b"1"))
     request = kit.send()
@@ -435,7 +448,7 @@ def test_an_answer_to_what_was_closed_changes_nothing():
     assert str(outcome(chunk)) == str(before)
 
 
-def test_the_same_history_is_lived_the_same_way():
+def test_the_same_history_is_lived_the_same_way() -> None:
     """Chance comes from the generator alone, not from where things lie in memory."""
     lives = []
     for _ in range(2):

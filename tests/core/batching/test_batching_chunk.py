@@ -1,15 +1,23 @@
 """A chunk knows what became of its records, which callers wait for them, and what they take of the buffer's bound."""
 
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.batching.chunk import ALL, RECORD_OVERHEAD_BYTES
+from penstock.core.batching.chunk import ALL, RECORD_OVERHEAD_BYTES, Chunk
 from penstock.model import PutResult
 from tests.core.batching.batching_kit import make_chunk
 from tests.put_entries import Answer
 
+if TYPE_CHECKING:
+    from random import Random
 
-def test_what_is_settled_frees_its_part_of_the_bound_and_the_last_the_rest():
+
+def test_what_is_settled_frees_its_part_of_the_bound_and_the_last_the_rest() -> None:
     chunk = make_chunk([("a", b"1"), ("b", b"22"), ("c", b"333")])
     assert chunk.held_bytes == 3 * (1 + RECORD_OVERHEAD_BYTES) + 6
     outcome = PutResult("shard", 1, None, 1, False)
@@ -20,7 +28,7 @@ def test_what_is_settled_frees_its_part_of_the_bound_and_the_last_the_rest():
 
 
 @given(st.integers(1, 40), st.integers(0, 10_000), st.randoms(use_true_random=False))
-def test_what_becomes_free_sums_up_to_what_was_held(records, data_bytes, rng):
+def test_what_becomes_free_sums_up_to_what_was_held(records: int, data_bytes: int, rng: Random) -> None:
     chunk = make_chunk([("k", b"")] * records)
     chunk.close(records, records * RECORD_OVERHEAD_BYTES + data_bytes)
     left = rng.sample(range(records), records)
@@ -32,21 +40,22 @@ def test_what_becomes_free_sums_up_to_what_was_held(records, data_bytes, rng):
     assert freed == chunk.held_bytes
 
 
-def test_each_record_has_its_own_outcome_or_shares_one():
+def test_each_record_has_its_own_outcome_or_shares_one() -> None:
     chunk = make_chunk([("k", b"")] * 5)
     chunk.settle_each(range(1, 3), [Answer("s", "1"), Answer("s", "2")])
     chunk.settle((4,), PutResult("s", 3, None, 1, False))
-    assert [found and found.sequence_number for found in chunk.outcomes] == [None, 1, 2, None, 3]
+    numbers = [found.sequence_number if isinstance(found, PutResult) else found for found in chunk.outcomes]
+    assert numbers == [None, 1, 2, None, 3]
     assert [chunk.is_settled(index) for index in range(5)] == [False, True, True, False, True]
     assert not chunk.is_settled(ALL)
 
 
-def test_a_caller_that_waits_for_a_record_or_for_all_is_called_when_it_is_settled():
+def test_a_caller_that_waits_for_a_record_or_for_all_is_called_when_it_is_settled() -> None:
     chunk = make_chunk([("k", b"")] * 3)
-    heard = []
+    heard: list[int | str | Chunk] = []
     chunk.on_done = heard.append
     for index in (0, 2, ALL):
-        chunk.when_settled(index, lambda index=index: heard.append(index))
+        chunk.when_settled(index, partial(heard.append, index))
     chunk.settle(range(1), PutResult("s", 1, None, 1, False))
     assert heard == [0]
     chunk.when_settled(0, lambda: heard.append("at once"))
@@ -57,6 +66,6 @@ def test_a_caller_that_waits_for_a_record_or_for_all_is_called_when_it_is_settle
     assert heard[-1] == "all"
 
 
-def test_a_record_of_a_chunk_that_is_still_open_has_no_outcome():
+def test_a_record_of_a_chunk_that_is_still_open_has_no_outcome() -> None:
     chunk = make_chunk([])
     assert not chunk.is_settled(0)

@@ -39,7 +39,9 @@ TROUBLES: dict[str, dict[str, Any]] = {
 }
 
 
-def live(strategy: Any, examples: int, test: Callable[[History], None], *, derandomize: bool = True) -> None:
+def live(
+    strategy: st.SearchStrategy[History], examples: int, test: Callable[[History], None], *, derandomize: bool = True
+) -> None:
     chosen = settings(
         max_examples=examples,
         derandomize=derandomize,
@@ -49,7 +51,8 @@ def live(strategy: Any, examples: int, test: Callable[[History], None], *, deran
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )
-    chosen(given(strategy)(test))()
+    run: Callable[[], None] = chosen(given(strategy)(test))
+    run()
 
 
 def written_in_the_end(history: History) -> None:
@@ -64,17 +67,17 @@ def checked(history: History) -> None:
 
 
 @kinds
-def test_all_is_written_once_the_service_is_well_again(aggregate, ordered):
+def test_all_is_written_once_the_service_is_well_again(aggregate: bool, ordered: bool) -> None:
     live(histories(aggregate=aggregate, ordered=ordered), 80, written_in_the_end)
 
 
 @kinds
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_what_can_not_be_written_is_told(trouble, aggregate, ordered):
+def test_what_can_not_be_written_is_told(trouble: str, aggregate: bool, ordered: bool) -> None:
     live(histories(aggregate=aggregate, ordered=ordered, **TROUBLES[trouble]), 18, checked)
 
 
-def test_a_large_record_does_not_take_the_place_of_a_small_one_that_was_withdrawn():
+def test_a_large_record_does_not_take_the_place_of_a_small_one_that_was_withdrawn() -> None:
     """Found by chance: the small one was measured, and the one behind it taken, over the request's bound."""
     written_in_the_end(
         History(
@@ -95,7 +98,7 @@ def test_a_large_record_does_not_take_the_place_of_a_small_one_that_was_withdraw
                 Fate("throttled", back_s=0.3),
                 Fate("answered", back_s=0.3),
             ),
-            withdrawals=(Withdrawal(at_s=2.0, put=0, index=4),),
+            withdrawals=(Withdrawal(at_s=2.0, put=0, place=4),),
             aggregate=True,
         )
     )
@@ -143,14 +146,14 @@ def test_records_are_withdrawn_that_a_reshard_moved_before_any_of_them_was_found
 
 @pytest.mark.slow
 @kinds
-def test_all_is_written_in_many_more_histories(aggregate, ordered):
+def test_all_is_written_in_many_more_histories(aggregate: bool, ordered: bool) -> None:
     live(histories(aggregate=aggregate, ordered=ordered), 2_000, written_in_the_end, derandomize=False)
 
 
 @pytest.mark.slow
 @kinds
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_what_can_not_be_written_is_told_in_many_more_histories(trouble, aggregate, ordered):
+def test_what_can_not_be_written_is_told_in_many_more_histories(trouble: str, aggregate: bool, ordered: bool) -> None:
     strategy = histories(aggregate=aggregate, ordered=ordered, **TROUBLES[trouble])
     live(strategy, 500, checked, derandomize=False)
 
@@ -169,7 +172,7 @@ def waits_for_company_at_most(history: History) -> None:
 
 
 @pytest.mark.parametrize("aggregate", [False, True])
-def test_a_record_that_may_go_waits_no_longer_than_it_lingers(aggregate):
+def test_a_record_that_may_go_waits_no_longer_than_it_lingers(aggregate: bool) -> None:
     """So it is while no pace, no bound on requests and no failure holds it back."""
     calm = histories(
         aggregate=aggregate,
@@ -191,7 +194,7 @@ def test_a_record_that_may_go_waits_no_longer_than_it_lingers(aggregate):
 
 @kinds
 @pytest.mark.parametrize("paced", [False, True])
-def test_full_requests_side_by_side_across_reshards(aggregate, ordered, paced):
+def test_full_requests_side_by_side_across_reshards(aggregate: bool, ordered: bool, paced: bool) -> None:
     """Hundreds of records a request, half of them refused now and then, while the shards change under them."""
     keys = [f"key {number}" for number in range(60)]
     history = History(

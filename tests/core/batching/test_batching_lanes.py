@@ -1,27 +1,37 @@
 """Lanes: each record waits for the shard that will take it, also after a reshard; with order by key, behind it."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from penstock.core.batching.lane import Lane
 from penstock.core.batching.lanes import Lanes, holds_all
 from penstock.core.batching.runs import Run
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
-from tests.core.batching.batching_kit import halves_of, keys_of, make_chunk, make_lane, make_shard, make_shards
+from tests.core.batching.batching_kit import halves_of, keys_of, make_chunk, make_lane, make_shard, make_shards, some
 from tests.put_entries import Entry
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-def make_lanes(shards=None, *, ordered=False):
+    from penstock.core.batching.requests import Load
+    from penstock.model import Shard
+
+
+def make_lanes(shards: Iterable[Shard] | None = None, *, ordered: bool = False) -> Lanes:
     lanes = Lanes(make_lane, ordered=ordered)
     if shards is not None:
         lanes.set_shards(shards)
     return lanes
 
 
-def add(lanes, *records, **given):
+def add(lanes: Lanes, *records: tuple[str, bytes], **given: Any) -> None:
     lanes.add(make_chunk(records, **given), [key for key, _ in records], [data for _, data in records])
 
 
-def waiting(lanes):
+def waiting(lanes: Lanes) -> dict[str | None, list[bytes]]:
     return {
         lane.shard_id: [data for run in lane.everything() for data in run.datas[run.at :]]
         for lane in lanes
@@ -29,18 +39,18 @@ def waiting(lanes):
     }
 
 
-def lane_of(lanes, shard):
+def lane_of(lanes: Lanes, shard: Shard) -> Lane:
     return next(lane for lane in lanes if lane.shard == shard)
 
 
-def take(lane):
+def take(lane: Lane) -> Load:
     """As if a request took one record; it is on its way then."""
-    load = lane.take_plain(1, 1_000, first_any=True)
+    load = some(lane.take_plain(1, 1_000, first_any=True))
     load.attempts, lane.in_flight = 1, lane.in_flight + 1
     return load
 
 
-def test_records_are_spread_by_shard_and_keep_their_order():
+def test_records_are_spread_by_shard_and_keep_their_order() -> None:
     shards = make_shards(2)
     lanes = make_lanes(shards)
     (a, b), (c,) = keys_of(shards[0], 2), keys_of(shards[1], 1)
@@ -49,7 +59,7 @@ def test_records_are_spread_by_shard_and_keep_their_order():
     assert [lane.shard for lane in lanes.active] == shards
 
 
-def test_all_waits_elsewhere_until_the_shards_are_known():
+def test_all_waits_elsewhere_until_the_shards_are_known() -> None:
     lanes = make_lanes()
     add(lanes, ("a", b"1"), ("b", b"2"))
     assert (lanes.known, waiting(lanes)) == (False, {None: [b"1", b"2"]})
@@ -58,7 +68,7 @@ def test_all_waits_elsewhere_until_the_shards_are_known():
     assert (lanes.known, waiting(lanes)) == (True, {shard.shard_id: [b"1", b"2"]})
 
 
-def test_what_waits_for_a_shard_that_is_gone_goes_to_those_that_took_its_place():
+def test_what_waits_for_a_shard_that_is_gone_goes_to_those_that_took_its_place() -> None:
     (parent,) = make_shards(1)
     lanes = make_lanes([parent])
     left, right = halves_of(parent, 1)
@@ -72,7 +82,7 @@ def test_what_waits_for_a_shard_that_is_gone_goes_to_those_that_took_its_place()
     assert not any(lanes.is_gone(lane) for lane in lanes)
 
 
-def test_a_shard_that_stays_keeps_its_lane():
+def test_a_shard_that_stays_keeps_its_lane() -> None:
     shards = make_shards(2)
     lanes = make_lanes(shards)
     before = lane_of(lanes, shards[0])
@@ -81,7 +91,7 @@ def test_a_shard_that_stays_keeps_its_lane():
     assert lanes.set_shards([shards[0], *halves_of(shards[1], 2)]) == ((), ())
 
 
-def test_a_listing_that_shows_shards_that_overlap_changes_nothing():
+def test_a_listing_that_shows_shards_that_overlap_changes_nothing() -> None:
     shards = make_shards(2)
     lanes = make_lanes(shards)
     with pytest.raises(ValueError, match="overlap"):
@@ -89,7 +99,7 @@ def test_a_listing_that_shows_shards_that_overlap_changes_nothing():
     assert [lane.shard for lane in lanes] == [None, *shards]
 
 
-def test_what_comes_back_goes_before_what_waits():
+def test_what_comes_back_goes_before_what_waits() -> None:
     (shard,) = make_shards(1)
     lanes = make_lanes([shard])
     add(lanes, ("c", b"3"))
@@ -99,7 +109,7 @@ def test_what_comes_back_goes_before_what_waits():
     assert waiting(lanes) == {shard.shard_id: [b"1", b"2", b"3"]}
 
 
-def test_shard_ids_rise_so_that_an_unknown_one_is_new_or_closed():
+def test_shard_ids_rise_so_that_an_unknown_one_is_new_or_closed() -> None:
     lanes = make_lanes([make_shard(4, 0, HASH_KEY_MAX)])
     assert lanes.may_come("shardId-000000000005")
     assert not lanes.may_come("shardId-000000000003")
@@ -107,7 +117,7 @@ def test_shard_ids_rise_so_that_an_unknown_one_is_new_or_closed():
     assert not lanes.may_come("shardId-000000000005")
 
 
-def test_the_kcl_asks_that_an_aggregates_records_all_lie_in_the_shards_range():
+def test_the_kcl_asks_that_an_aggregates_records_all_lie_in_the_shards_range() -> None:
     left, right = make_shards(2)
     (a, b), (c,) = keys_of(left, 2), keys_of(right, 1)
     inside = Run(make_chunk([(a, b"1"), (b, b"2")]), [a, b], [b"1", b"2"], [0, 1])
@@ -119,7 +129,7 @@ def test_the_kcl_asks_that_an_aggregates_records_all_lie_in_the_shards_range():
 # --- in order by key ------------------------------------------------------------------------------
 
 
-def test_in_order_children_stay_behind_what_is_on_its_way_to_their_parent():
+def test_in_order_children_stay_behind_what_is_on_its_way_to_their_parent() -> None:
     (parent,) = make_shards(1)
     lanes = make_lanes([parent], ordered=True)
     left, right = halves_of(parent, 1)
@@ -136,7 +146,7 @@ def test_in_order_children_stay_behind_what_is_on_its_way_to_their_parent():
     assert former not in lanes
 
 
-def test_other_shards_do_not_wait_for_a_reshard():
+def test_other_shards_do_not_wait_for_a_reshard() -> None:
     shards = make_shards(2)
     lanes = make_lanes(shards, ordered=True)
     (a,) = keys_of(shards[1], 1)
@@ -146,7 +156,7 @@ def test_other_shards_do_not_wait_for_a_reshard():
     assert lane_of(lanes, shards[0]).behind == set()
 
 
-def test_grandchildren_stay_behind_too():
+def test_grandchildren_stay_behind_too() -> None:
     (parent,) = make_shards(1)
     lanes = make_lanes([parent], ordered=True)
     add(lanes, ("a", b"1"))
@@ -159,7 +169,7 @@ def test_grandchildren_stay_behind_too():
     assert lane_of(lanes, merged).behind == {former}
 
 
-def test_what_went_without_a_prediction_is_before_all_that_is_predicted():
+def test_what_went_without_a_prediction_is_before_all_that_is_predicted() -> None:
     lanes = make_lanes(ordered=True)
     lanes.set_shards(None)
     add(lanes, ("a", b"1"), ("b", b"2"))
@@ -171,7 +181,7 @@ def test_what_went_without_a_prediction_is_before_all_that_is_predicted():
 
 
 @pytest.mark.parametrize("listing", [[], None])
-def test_keys_that_the_listing_has_a_hole_for_stay_behind_their_former_shard(listing):
+def test_keys_that_the_listing_has_a_hole_for_stay_behind_their_former_shard(listing: list[Shard] | None) -> None:
     (parent,) = make_shards(1)
     lanes = make_lanes([parent], ordered=True)
     add(lanes, ("a", b"1"), ("a", b"2"))
@@ -184,10 +194,10 @@ def test_keys_that_the_listing_has_a_hole_for_stay_behind_their_former_shard(lis
     assert lanes.elsewhere.behind == set()
 
 
-def test_a_lane_makes_its_own_pace():
-    made = []
+def test_a_lane_makes_its_own_pace() -> None:
+    made: list[Shard | None] = []
 
-    def make(shard):
+    def make(shard: Shard | None) -> Lane:
         made.append(shard)
         return Lane(shard, None, Entry)
 

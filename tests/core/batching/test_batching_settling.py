@@ -1,5 +1,9 @@
 """What an answer, or the passing of time, means for records: one outcome each, and an honest one."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from penstock.core.batching import Failure
@@ -7,26 +11,42 @@ from penstock.core.batching.settling import WITHDRAWN_BYTES_MAX
 from penstock.core.hashkeys import HASH_KEY_MAX
 from penstock.errors import RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 from penstock.model import PutResult
-from tests.core.batching.batching_kit import INTERNAL, THROTTLED, Kit, halves_of, keys_of, make_shard, outcome, written
+from tests.core.batching.batching_kit import (
+    INTERNAL,
+    THROTTLED,
+    Kit,
+    error_of,
+    halves_of,
+    keys_of,
+    make_shard,
+    outcome,
+    result_of,
+    written,
+)
 from tests.put_entries import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.model import Shard
 
 PARENT = make_shard(0, 0, HASH_KEY_MAX)
 LEFT, RIGHT = halves_of(PARENT, 1)
 (A,), (B,) = keys_of(LEFT, 1), keys_of(RIGHT, 1)
 
 
-def aggregating(shards=(PARENT,), **limits):
+def aggregating(shards: Iterable[Shard] = (PARENT,), **limits: Any) -> Kit:
     return Kit(list(shards), aggregate=True, linger_s=0.0, **limits)
 
 
-def plain(shards=(PARENT,), **limits):
+def plain(shards: Iterable[Shard] = (PARENT,), **limits: Any) -> Kit:
     return Kit(list(shards), linger_s=0.0, **limits)
 
 
 # --- answers --------------------------------------------------------------------------------------
 
 
-def test_what_is_taken_at_once_is_certain():
+def test_what_is_taken_at_once_is_certain() -> None:
     kit = plain()
     chunk = kit.put(("a", b"1"), ("b", b"2"))
     kit.answer(kit.send())
@@ -36,15 +56,15 @@ def test_what_is_taken_at_once_is_certain():
     assert kit.freed_bytes == chunk.held_bytes
 
 
-def test_records_of_an_aggregate_share_a_sequence_number():
+def test_records_of_an_aggregate_share_a_sequence_number() -> None:
     kit = aggregating()
     first, second = kit.put(("a", b"1"), ("b", b"2")), kit.put(("a", b"3"))
     kit.answer(kit.send())
-    found = [outcome(first, 0), outcome(first, 1), outcome(second)]
+    found = [result_of(first, 0), result_of(first, 1), result_of(second)]
     assert [(result.sequence_number, result.sub_sequence_number) for result in found] == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_only_what_was_refused_is_sent_again():
+def test_only_what_was_refused_is_sent_again() -> None:
     kit = plain(retry_base_s=0.1)
     chunk = kit.put(("a", b"1"), ("b", b"2"), ("c", b"3"))
     kit.answer(kit.send(), errors={1: THROTTLED})
@@ -61,23 +81,25 @@ def test_only_what_was_refused_is_sent_again():
     ("code", "doubtful"), [(THROTTLED, False), ("KMSThrottlingException", False), (INTERNAL, True)]
 )
 @pytest.mark.parametrize("make", [plain, aggregating])
-def test_after_an_internal_failure_a_record_may_be_there_twice(make, code, doubtful):
+def test_after_an_internal_failure_a_record_may_be_there_twice(
+    make: Callable[..., Kit], code: str, doubtful: bool
+) -> None:
     kit = make()
     chunk = kit.put(("a", b"1"), ("b", b"2"))
     kit.answer(kit.send(), errors={0: code})
     kit.answer(kit.send(9.0))
-    assert outcome(chunk, 0).duplicates_possible is doubtful
-    assert outcome(chunk, 1).duplicates_possible is (doubtful and make is aggregating)
+    assert result_of(chunk, 0).duplicates_possible is doubtful
+    assert result_of(chunk, 1).duplicates_possible is (doubtful and make is aggregating)
 
 
-def test_refusals_for_throughput_and_failures_can_come_together():
+def test_refusals_for_throughput_and_failures_can_come_together() -> None:
     kit = plain()
     chunk = kit.put(*[(str(number), b"%d" % number) for number in range(4)])
     kit.answer(kit.send(), errors={0: INTERNAL, 2: THROTTLED, 3: INTERNAL})
     again = kit.send(9.0)
     kit.answer(again)
     assert sorted(entry.data for entry in again.entries) == [b"0", b"2", b"3"]
-    found = [outcome(chunk, index) for index in range(4)]
+    found = [result_of(chunk, index) for index in range(4)]
     assert [result.duplicates_possible for result in found] == [True, False, False, True]
     assert [result.attempts for result in found] == [2, 1, 2, 2]
 
@@ -86,29 +108,31 @@ def test_refusals_for_throughput_and_failures_can_come_together():
     ("failure", "doubtful"), [(Failure.UNKNOWN, True), (Failure.THROTTLED, False), (Failure.NOT_SENT, False)]
 )
 @pytest.mark.parametrize("make", [plain, aggregating])
-def test_a_request_that_failed_goes_again_and_is_doubtful_if_it_may_have_been_done(make, failure, doubtful):
+def test_a_request_that_failed_goes_again_and_is_doubtful_if_it_may_have_been_done(
+    make: Callable[..., Kit], failure: Failure, doubtful: bool
+) -> None:
     kit = make()
     chunk = kit.put(("a", b"1"), ("b", b"2"))
     kit.batcher.failed(kit.send(), failure, "why", 0.0)
     kit.answer(kit.send(9.0))
-    assert [outcome(chunk, index).duplicates_possible for index in range(2)] == [doubtful] * 2
-    assert [outcome(chunk, index).attempts for index in range(2)] == [2] * 2
+    assert [result_of(chunk, index).duplicates_possible for index in range(2)] == [doubtful] * 2
+    assert [result_of(chunk, index).attempts for index in range(2)] == [2] * 2
 
 
 # --- across a reshard -----------------------------------------------------------------------------
 
 
-def test_an_aggregate_that_lands_elsewhere_is_as_good_if_the_shard_holds_all_of_it():
+def test_an_aggregate_that_lands_elsewhere_is_as_good_if_the_shard_holds_all_of_it() -> None:
     kit = aggregating()
     chunk = kit.put((A, b"1"), (A, b"2"))
     request = kit.send()
     kit.batcher.set_shards([LEFT, RIGHT], 0.0)
     kit.answer(request, shard_id=LEFT.shard_id)
     assert outcome(chunk, 1) == PutResult(LEFT.shard_id, 1, 1, 1, False)
-    assert kit.batcher.stale
+    assert kit.is_stale()
 
 
-def test_an_aggregate_that_leaves_its_shards_range_is_put_again_by_shard():
+def test_an_aggregate_that_leaves_its_shards_range_is_put_again_by_shard() -> None:
     kit = aggregating()
     chunk = kit.put((A, b"1"), (B, b"2"), (A, b"3"))
     request = kit.send()
@@ -125,51 +149,51 @@ def test_an_aggregate_that_leaves_its_shards_range_is_put_again_by_shard():
     ]
 
 
-def test_where_no_listing_shows_the_shard_yet_the_outcome_waits_for_one():
+def test_where_no_listing_shows_the_shard_yet_the_outcome_waits_for_one() -> None:
     kit = aggregating()
     chunk = kit.put((A, b"1"), (A, b"2"))
     kit.answer(kit.send(), shard_id=LEFT.shard_id)
-    assert kit.batcher.stale
+    assert kit.is_stale()
     assert written(chunk) == []
     kit.batcher.set_shards([PARENT], 0.0)  # an old one
-    assert kit.batcher.stale
+    assert kit.is_stale()
     assert [sent for _, sent in kit.batcher.unsettled()] == [True]
     kit.batcher.set_shards([LEFT, RIGHT], 0.0)
-    assert not kit.batcher.stale
+    assert not kit.is_stale()
     assert written(chunk) == [0, 1]
 
 
-def test_where_the_shard_was_closed_before_any_listing_showed_it_the_records_are_put_again():
+def test_where_the_shard_was_closed_before_any_listing_showed_it_the_records_are_put_again() -> None:
     kit = aggregating()
     chunk = kit.put((A, b"1"), (A, b"2"))
     kit.answer(kit.send(), shard_id=LEFT.shard_id)
     kit.batcher.set_shards([*halves_of(LEFT, 3), RIGHT], 0.0)
-    assert not kit.batcher.stale
+    assert not kit.is_stale()
     kit.answer(kit.send(9.0))
-    assert outcome(chunk, 0).duplicates_possible
+    assert result_of(chunk, 0).duplicates_possible
 
 
-def test_a_record_on_its_own_is_good_wherever_it_landed():
+def test_a_record_on_its_own_is_good_wherever_it_landed() -> None:
     for kit in (plain(), aggregating()):
         chunk = kit.put((A, b"1"))
         kit.answer(kit.send(), shard_id=LEFT.shard_id)
         assert outcome(chunk) == PutResult(LEFT.shard_id, 1, None, 1, False)
-        assert kit.batcher.stale
+        assert kit.is_stale()
 
 
-def test_a_shard_that_is_newer_than_a_hole_in_the_listing_tells_that_it_is_old():
+def test_a_shard_that_is_newer_than_a_hole_in_the_listing_tells_that_it_is_old() -> None:
     for shard_id, is_new in ((RIGHT.shard_id, True), (PARENT.shard_id, False)):
         kit = plain([LEFT])
         kit.put((B, b"1"))
         kit.answer(kit.send(), shard_id=shard_id)
-        assert kit.batcher.stale is is_new
+        assert kit.is_stale() is is_new
     kit = Kit(None)
     kit.put((B, b"1"))
     kit.answer(kit.send(), shard_id=RIGHT.shard_id)
-    assert not kit.batcher.stale
+    assert not kit.is_stale()
 
 
-def test_what_comes_back_from_a_shard_that_is_gone_goes_to_those_that_took_its_place():
+def test_what_comes_back_from_a_shard_that_is_gone_goes_to_those_that_took_its_place() -> None:
     kit = aggregating()
     chunk = kit.put((A, b"1"), (B, b"2"))
     request = kit.send()
@@ -184,7 +208,7 @@ def test_what_comes_back_from_a_shard_that_is_gone_goes_to_those_that_took_its_p
 # --- times-to-live --------------------------------------------------------------------------------
 
 
-def test_a_record_that_never_went_expires_when_its_time_has_passed_and_is_certainly_not_there():
+def test_a_record_that_never_went_expires_when_its_time_has_passed_and_is_certainly_not_there() -> None:
     kit = Kit([PARENT])
     chunk = kit.put((A, b"1"), time_to_live_s=1.0)
     kit.batcher.expire(0.9)
@@ -200,7 +224,9 @@ def test_a_record_that_never_went_expires_when_its_time_has_passed_and_is_certai
     ("failure", "doubtful"), [(Failure.UNKNOWN, True), (Failure.THROTTLED, False), (Failure.NOT_SENT, False)]
 )
 @pytest.mark.parametrize("make", [plain, aggregating])
-def test_what_waits_for_its_repetition_expires_and_tells_what_it_met(make, failure, doubtful):
+def test_what_waits_for_its_repetition_expires_and_tells_what_it_met(
+    make: Callable[..., Kit], failure: Failure, doubtful: bool
+) -> None:
     kit = make()
     chunk = kit.put((A, b"1"), (B, b"2"), time_to_live_s=1.0)
     kit.batcher.failed(kit.send(), failure, "why", 0.5)
@@ -212,7 +238,7 @@ def test_what_waits_for_its_repetition_expires_and_tells_what_it_met(make, failu
     assert kit.sends_nothing(9.0)
 
 
-def test_what_is_on_its_way_does_not_expire_before_its_answer():
+def test_what_is_on_its_way_does_not_expire_before_its_answer() -> None:
     kit = plain()
     early, late = kit.put((A, b"1"), time_to_live_s=1.0), kit.put((B, b"2"), time_to_live_s=1.0)
     request = kit.send()
@@ -220,23 +246,23 @@ def test_what_is_on_its_way_does_not_expire_before_its_answer():
     assert outcome(early) is None
     kit.answer(request, errors={1: THROTTLED}, now_s=5.0)
     assert isinstance(outcome(early), PutResult)
-    assert (type(outcome(late)), outcome(late).reason) == (RecordExpiredError, THROTTLED)
+    assert (type(outcome(late)), error_of(late).reason) == (RecordExpiredError, THROTTLED)
 
 
-def test_what_landed_in_a_shard_that_no_listing_shows_expires_as_perhaps_written():
+def test_what_landed_in_a_shard_that_no_listing_shows_expires_as_perhaps_written() -> None:
     kit = aggregating()
     chunk = kit.put((A, b"1"), (A, b"2"), time_to_live_s=1.0)
     kit.answer(kit.send(), shard_id=LEFT.shard_id)
     kit.batcher.expire(1.0)
     assert isinstance(outcome(chunk, 1), RecordExpiredError)
-    assert outcome(chunk, 1).may_be_written
+    assert error_of(chunk, 1).may_be_written
     assert list(kit.batcher.unsettled()) == []
 
 
 # --- given up -------------------------------------------------------------------------------------
 
 
-def test_a_record_can_be_withdrawn_until_it_is_sent():
+def test_a_record_can_be_withdrawn_until_it_is_sent() -> None:
     kit = plain()
     chunk = kit.put((A, b"1"), (B, b"2"))
     assert kit.batcher.withdraw(chunk, 1)
@@ -251,7 +277,7 @@ def test_a_record_can_be_withdrawn_until_it_is_sent():
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_record_can_be_withdrawn_while_others_of_its_chunk_are_on_their_way(ordered):
+def test_a_record_can_be_withdrawn_while_others_of_its_chunk_are_on_their_way(ordered: bool) -> None:
     kit = plain(request_records_max=1, ordered_by_key=ordered)
     chunk = kit.put((A, b"1"), (A, b"2"), (A, b"3"))
     kit.answer(kit.send(), errors={0: THROTTLED})
@@ -266,7 +292,7 @@ def test_a_record_can_be_withdrawn_while_others_of_its_chunk_are_on_their_way(or
     assert sent == [b"1", b"3"]
 
 
-def test_a_record_that_was_sent_is_not_withdrawn_while_it_waits_for_another_shard():
+def test_a_record_that_was_sent_is_not_withdrawn_while_it_waits_for_another_shard() -> None:
     kit = plain(request_records_max=1)
     chunk = kit.put((A, b"1"), (A, b"2"))
     request = kit.send()
@@ -276,7 +302,7 @@ def test_a_record_that_was_sent_is_not_withdrawn_while_it_waits_for_another_shar
     assert kit.batcher.withdraw(chunk, 1)
 
 
-def test_what_was_withdrawn_takes_no_memory_while_the_shards_are_not_known():
+def test_what_was_withdrawn_takes_no_memory_while_the_shards_are_not_known() -> None:
     kit = plain()
     kit.batcher.lanes.known = False
     record = b"x" * 1_000
@@ -290,7 +316,9 @@ def test_what_was_withdrawn_takes_no_memory_while_the_shards_are_not_known():
 @pytest.mark.parametrize("step_records", [1, 10_000])
 @pytest.mark.parametrize("make", [plain, aggregating])
 @pytest.mark.parametrize("ordered", [False, True])
-def test_all_that_was_never_sent_of_some_chunks_is_withdrawn(make, ordered, step_records, monkeypatch):
+def test_all_that_was_never_sent_of_some_chunks_is_withdrawn(
+    make: Callable[..., Kit], ordered: bool, step_records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is on its way goes on, what was refused goes again, and what is another caller's too."""
     monkeypatch.setattr("penstock.core.batching.settling.WITHDRAWN_STEP_RECORDS", step_records)
     kit = make((LEFT, RIGHT), ordered_by_key=ordered, request_records_max=2, aggregate_bytes_max=20)
@@ -323,7 +351,7 @@ def test_all_that_was_never_sent_of_some_chunks_is_withdrawn(make, ordered, step
     assert all(lane.idle and not lane.waiting for lane in kit.batcher.lanes)
 
 
-def test_a_withdrawal_of_many_records_is_done_in_steps(monkeypatch):
+def test_a_withdrawal_of_many_records_is_done_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run is a record here, as where many of a key wait behind one that is on its way."""
     monkeypatch.setattr("penstock.core.batching.settling.WITHDRAWN_STEP_RECORDS", 90)
     kit = plain(ordered_by_key=True)
@@ -338,7 +366,7 @@ def test_a_withdrawal_of_many_records_is_done_in_steps(monkeypatch):
     assert sum(kit.batcher.withdrawing([other])) == 100
 
 
-def test_records_that_a_reshard_moves_between_two_steps_are_withdrawn(monkeypatch):
+def test_records_that_a_reshard_moves_between_two_steps_are_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.core.batching.settling.WITHDRAWN_STEP_RECORDS", 1)
     kit = plain()
     chunks = [kit.put((A, b"1"), (B, b"2")) for _ in range(4)]
@@ -352,13 +380,17 @@ def test_records_that_a_reshard_moves_between_two_steps_are_withdrawn(monkeypatc
 
 @pytest.mark.parametrize(("met", "doubtful"), [("nothing", False), ("refused", False), ("sent", True), ("lost", True)])
 @pytest.mark.parametrize("make", [plain, aggregating])
-def test_what_a_close_gives_up_may_be_written_if_it_may_have_been_sent(make, met, doubtful):
+def test_what_a_close_gives_up_may_be_written_if_it_may_have_been_sent(
+    make: Callable[..., Kit], met: str, doubtful: bool
+) -> None:
     kit = make()
     chunk = kit.put((A, b"1"), (B, b"2"))
     request = None if met == "nothing" else kit.send()
     if met == "refused":
+        assert request is not None
         kit.answer(request, errors=dict.fromkeys(range(len(request.entries)), THROTTLED))
     elif met == "lost":
+        assert request is not None
         kit.batcher.failed(request, Failure.UNKNOWN, "lost", 0.0)
     kit.batcher.close(0.0)
     for index in range(2):
@@ -366,13 +398,14 @@ def test_what_a_close_gives_up_may_be_written_if_it_may_have_been_sent(make, met
         assert isinstance(error, RecordWithdrawnError)
         assert (error.may_be_written, error.attempts) == (doubtful, int(met != "nothing"))
     if met == "sent":
+        assert request is not None
         kit.batcher.answered(request, [Answer(PARENT.shard_id, "1")] * len(request.entries), 1.0)
         kit.batcher.failed(request, Failure.UNKNOWN, "lost", 1.0)
         assert isinstance(outcome(chunk), RecordWithdrawnError)
     assert kit.freed_bytes == chunk.held_bytes
 
 
-def test_all_records_without_an_outcome_are_found():
+def test_all_records_without_an_outcome_are_found() -> None:
     kit = plain(request_records_max=1, ordered_by_key=True)
     chunk = kit.put((A, b"1"), (A, b"2"), (B, b"3"), (B, b"4"))
     kit.answer(kit.send(), errors={0: THROTTLED})
@@ -382,13 +415,13 @@ def test_all_records_without_an_outcome_are_found():
     assert all(run.chunk is chunk for run, _ in kit.batcher.unsettled())
 
 
-def test_what_waits_is_given_up_when_nothing_can_be_put():
+def test_what_waits_is_given_up_when_nothing_can_be_put() -> None:
     kit = plain(request_records_max=1)
     chunk = kit.put((A, b"1"), (B, b"2"), (A, b"3"))
     request = kit.send()
     kit.batcher.failed(kit.send(), Failure.NOT_SENT, "why", 0.0)
     kit.batcher.give_up_waiting("AccessDenied", 0.0)
     assert [type(outcome(chunk, index)) for index in range(3)] == [type(None), RecordRefusedError, RecordRefusedError]
-    assert outcome(chunk, 2).reason == "AccessDenied"
+    assert error_of(chunk, 2).reason == "AccessDenied"
     kit.answer(request)
     assert isinstance(outcome(chunk, 0), PutResult)
