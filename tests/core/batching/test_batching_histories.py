@@ -104,7 +104,7 @@ def test_a_large_record_does_not_take_the_place_of_a_small_one_that_was_withdraw
     )
 
 
-def test_records_are_withdrawn_that_a_reshard_moved_before_any_of_them_was_found():
+def test_records_are_withdrawn_that_a_reshard_moved_before_any_of_them_was_found() -> None:
     """Found by chance: the shards were listed between two steps that had passed other records, and no step followed."""
     checked(
         History(
@@ -139,7 +139,7 @@ def test_records_are_withdrawn_that_a_reshard_moved_before_any_of_them_was_found
                 Put(1.001, (("a", 0),)),
             ),
             reshards=(Reshard(1.5, "split", 0),),
-            withdrawals=(Withdrawal(at_s=1.5, put=3, index=-1),),
+            withdrawals=(Withdrawal(at_s=1.5, put=3, place=-1),),
         )
     )
 
