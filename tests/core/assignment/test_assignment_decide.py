@@ -1,20 +1,26 @@
 """One round of a worker in each of the three fleets."""
 
+from __future__ import annotations
+
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.core.assignment import EQUAL_COUNTS, Decision, Fleet, LeaseView, WorkerView, decide
 from penstock.core.assignment.kcl3 import Step
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 F = 10.0
 
 
-def lease(number: int, owner: str | None = None, **more) -> LeaseView:
+def lease(number: int, owner: str | None = None, **more: Any) -> LeaseView:
     return LeaseView(key=f"s{number}", owner=owner, **more)
 
 
-def by(fleet: Fleet, leases, me="a", **workers: WorkerView) -> Decision:
+def by(fleet: Fleet, leases: Iterable[LeaseView], me: str = "a", **workers: WorkerView) -> Decision:
     known = {"a": WorkerView(id="a"), "b": WorkerView(id="b")} | workers
     return decide(fleet, leases, known.values(), me, strategy=EQUAL_COUNTS, rng=Random(1), failover_s=F)
 
@@ -22,20 +28,20 @@ def by(fleet: Fleet, leases, me="a", **workers: WorkerView) -> Decision:
 LEAVES = WorkerView(id="a", leaving=True)
 
 
-def test_alone_the_strategy_rules():
+def test_alone_the_strategy_rules() -> None:
     leases = [lease(0, "a"), lease(1, "a"), lease(2, "a"), lease(3)]
     assert by(Fleet.ALONE, leases) == Decision(give={"s2": "b"})
     assert by(Fleet.ALONE, leases, "b") == Decision(take=("s3",), ask=("s2",))
 
 
-def test_among_kcl_2x_workers_their_rule_holds():
+def test_among_kcl_2x_workers_their_rule_holds() -> None:
     leases = [lease(number, "kcl") for number in range(9)]
     found = by(Fleet.KCL2, leases)
     assert len(found.take) == 1
     assert (found.ask, dict(found.give), found.free) == ((), {}, ())
 
 
-def test_among_kcl_2x_workers_what_may_be_granted_is_given_to_the_worker_that_asks():
+def test_among_kcl_2x_workers_what_may_be_granted_is_given_to_the_worker_that_asks() -> None:
     leases = [*(lease(number, "a") for number in range(8)), lease(8, "kcl")]
     wants = frozenset(f"s{number}" for number in range(8))
     found = by(Fleet.KCL2, leases, b=WorkerView(id="b", wants=wants))
@@ -43,20 +49,20 @@ def test_among_kcl_2x_workers_what_may_be_granted_is_given_to_the_worker_that_as
     assert by(Fleet.KCL2, leases).give == {}
 
 
-def test_among_kcl_2x_workers_nothing_is_taken_that_waits_or_has_ended():
+def test_among_kcl_2x_workers_nothing_is_taken_that_waits_or_has_ended() -> None:
     leases = [lease(0, "kcl"), lease(1, parents=("s0",)), lease(2, ended=True), lease(3)]
     assert by(Fleet.KCL2, leases).take in (("s3",), ())
     taken = [key for me in ("a", "b") for key in by(Fleet.KCL2, leases, me).take]
     assert taken == ["s3"]
 
 
-def test_in_a_kcl_3x_fleet_the_leaders_word_counts_and_nothing_is_taken():
+def test_in_a_kcl_3x_fleet_the_leaders_word_counts_and_nothing_is_taken() -> None:
     leases = [lease(0, "a"), lease(1), lease(2, "dead", unmoved_s=99.0), lease(3, "kcl", next_owner="a")]
     assert by(Fleet.KCL3, leases) == Decision(follow={"s0": Step.READ, "s3": Step.WARM_UP})
 
 
 @pytest.mark.parametrize("fleet", [Fleet.KCL2, Fleet.KCL3])
-def test_a_worker_that_leaves_a_fleet_with_kcl_workers_deals_out_to_penstock_workers_or_frees(fleet):
+def test_a_worker_that_leaves_a_fleet_with_kcl_workers_deals_out_to_penstock_workers_or_frees(fleet: Fleet) -> None:
     leases = [*(lease(number, "a") for number in range(4)), lease(4, "b"), lease(5, "kcl"), lease(6, "a", ended=True)]
     third = WorkerView(id="c")
     found = by(fleet, leases, a=LEAVES, c=third)
@@ -66,6 +72,6 @@ def test_a_worker_that_leaves_a_fleet_with_kcl_workers_deals_out_to_penstock_wor
     assert alone.free == ("s0", "s1", "s2", "s3")
 
 
-def test_a_worker_that_leaves_still_hands_over_what_a_leader_has_named():
+def test_a_worker_that_leaves_still_hands_over_what_a_leader_has_named() -> None:
     found = by(Fleet.KCL3, [lease(0, "a", next_owner="kcl"), lease(1, "kcl", next_owner="a")], a=LEAVES)
     assert found == Decision(follow={"s0": Step.HAND_OVER})

@@ -1,7 +1,10 @@
 """Which leases there are to be: the first, the missing, those that have served, and holes."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -22,6 +25,11 @@ from penstock.core.hashkeys import even_ranges
 from penstock.core.lineage import Lineage
 from penstock.core.sequence import shard_id_of
 from penstock.model import HASH_KEY_MAX, Shard, StartAt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.core.assignment import Birth
 
 TRIM_HORIZON, LATEST = StartAt.TRIM_HORIZON, StartAt.LATEST
 AT = StartAt("AT_TIMESTAMP")
@@ -52,63 +60,69 @@ EXAMPLE = Lineage(
 )
 
 
-def born(lineage: Lineage, held=(), ended=(), start=TRIM_HORIZON, open_at_start=None) -> dict[int, str]:
+def born(
+    lineage: Lineage,
+    held: Iterable[int] = (),
+    ended: Iterable[int] = (),
+    start: StartAt = TRIM_HORIZON,
+    open_at_start: Iterable[int] | None = None,
+) -> dict[int, str]:
     leases = {shard_id_of(number): False for number in held} | {shard_id_of(number): True for number in ended}
     opened = None if open_at_start is None else [shard_id_of(number) for number in open_at_start]
     return {int(one.shard.shard_id[-3:]): one.start for one in births(lineage, leases, start, open_at_start=opened)}
 
 
-def test_the_kcls_example():
+def test_the_kcls_example() -> None:
     assert born(EXAMPLE, held=(4, 5, 7), start=LATEST) == {6: "LATEST"}
     assert born(EXAMPLE, held=(4, 5, 7)) == {0: "TRIM_HORIZON", 1: "TRIM_HORIZON"}
     assert born(EXAMPLE, held=(4, 5, 7), start=AT) == {0: "AT_TIMESTAMP", 1: "AT_TIMESTAMP"}
     assert born(EXAMPLE, held=(4, 5, 7), start=AT, open_at_start=(4, 5, 6, 7)) == {6: "AT_TIMESTAMP"}
 
 
-def test_an_empty_table():
+def test_an_empty_table() -> None:
     assert born(EXAMPLE) == dict.fromkeys((0, 1, 2, 3, 4, 5), "TRIM_HORIZON")
     assert born(EXAMPLE, start=LATEST) == dict.fromkeys((4, 8, 9, 10), "LATEST")
     assert born(EXAMPLE, start=AT, open_at_start=(4, 5, 6, 7)) == dict.fromkeys((4, 5, 6, 7), "AT_TIMESTAMP")
     assert born(EXAMPLE, start=AT) == dict.fromkeys((0, 1, 2, 3, 4, 5), "AT_TIMESTAMP")
 
 
-def test_of_a_parent_and_a_child_that_both_seem_to_be_open_then_the_parent_is_read():
+def test_of_a_parent_and_a_child_that_both_seem_to_be_open_then_the_parent_is_read() -> None:
     assert born(EXAMPLE, start=AT, open_at_start=(4, 5, 6, 7, 8, 9, 10)) == dict.fromkeys((4, 5, 6, 7), "AT_TIMESTAMP")
 
 
-def test_children_whose_creation_was_missed_start_at_their_beginning():
+def test_children_whose_creation_was_missed_start_at_their_beginning() -> None:
     assert born(EXAMPLE, held=(4, 9), ended=(5, 6, 7), start=LATEST) == {8: "TRIM_HORIZON", 10: "TRIM_HORIZON"}
     assert born(EXAMPLE, held=(4, 8), ended=(5,), start=AT) == {9: "TRIM_HORIZON", 10: "TRIM_HORIZON"}
 
 
-def test_one_child_of_a_split_whose_parent_was_cleaned_up_is_missing():
+def test_one_child_of_a_split_whose_parent_was_cleaned_up_is_missing() -> None:
     """Its parent is not read again, nor is anything of the child skipped."""
     for start in (TRIM_HORIZON, LATEST, AT):
         assert born(EXAMPLE, held=(4, 8, 9), start=start) == {10: "TRIM_HORIZON"}
 
 
-def test_a_merge_waits_for_the_parent_that_is_still_read():
+def test_a_merge_waits_for_the_parent_that_is_still_read() -> None:
     assert born(EXAMPLE, held=(4, 7, 9, 10), ended=(6,)) == {}
 
 
-def test_trimmed_parents_are_done():
+def test_trimmed_parents_are_done() -> None:
     lineage = Lineage([shard(7, 1, 2, closed=False)])
     assert born(lineage) == {7: "TRIM_HORIZON"}
     assert born(lineage, ended=(1, 2), start=LATEST) == {7: "LATEST"}, "nothing says that these were read here"
 
 
-def test_births_come_parents_first_and_never_twice():
+def test_births_come_parents_first_and_never_twice() -> None:
     order = [one.shard.shard_id for one in births(EXAMPLE, {}, TRIM_HORIZON)]
     assert order == sorted(order, key=list(EXAMPLE.shards).index)
 
 
-def test_the_usual_course():
+def test_the_usual_course() -> None:
     children = [EXAMPLE.shards[shard_id_of(10)], EXAMPLE.shards[shard_id_of(9)]]
     found = births_at_end(children, {shard_id_of(5): True})
     assert [(one.shard.shard_id[-2:], one.start) for one in found] == [("09", "TRIM_HORIZON"), ("10", "TRIM_HORIZON")]
 
 
-def test_a_merge_whose_other_parent_is_not_born_yet_is_not_created():
+def test_a_merge_whose_other_parent_is_not_born_yet_is_not_created() -> None:
     """It would start before that parent is read. It comes when that one ends, or from a search if it is trimmed."""
     merged = [EXAMPLE.shards[shard_id_of(8)]]
     alone = {shard_id_of(7): True, shard_id_of(0): False, shard_id_of(1): False}
@@ -121,7 +135,7 @@ def test_a_merge_whose_other_parent_is_not_born_yet_is_not_created():
     assert born(trimmed, held=(4, 9, 10), ended=(7, 5)) == {8: "TRIM_HORIZON"}
 
 
-def test_a_merge_of_two_trimmed_parents_has_its_lease_whichever_of_them_ends():
+def test_a_merge_of_two_trimmed_parents_has_its_lease_whichever_of_them_ends() -> None:
     """Neither end tells of it. If each left it to the other one, which is not stored as ended yet, both could."""
     for me, other in ((6, 7), (7, 6)):
         held = {shard_id_of(me): True, shard_id_of(other): False}
@@ -131,7 +145,7 @@ def test_a_merge_of_two_trimmed_parents_has_its_lease_whichever_of_them_ends():
         assert (shard_id_of(8), "TRIM_HORIZON") in [(one.shard.shard_id, one.start) for one in found]
 
 
-def test_a_trimmed_parent_does_not_bring_back_children_that_are_done():
+def test_a_trimmed_parent_does_not_bring_back_children_that_are_done() -> None:
     merged = shard(11, 8, first=0, last=39, closed=False)
     held = {shard_id_of(6): True, shard_id_of(7): True, shard_id_of(11): False}
     assert children_of(shard_id_of(6), EXAMPLE.including([merged]), held) == []
@@ -187,7 +201,7 @@ class Table:
         self.read: list[str] = []
         self.created: list[str] = []
 
-    def create(self, found) -> None:
+    def create(self, found: Iterable[Birth]) -> None:
         for one in found:
             key = one.shard.shard_id
             if key not in self.rows:
@@ -227,7 +241,9 @@ class Table:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 25), st.sampled_from([TRIM_HORIZON, LATEST]))
-def test_any_history_is_read_whole_though_children_are_forgotten_and_leases_cleaned_up(seed, count, resharding, start):
+def test_any_history_is_read_whole_though_children_are_forgotten_and_leases_cleaned_up(
+    seed: int, count: int, resharding: int, start: StartAt
+) -> None:
     rng = Random(seed)
     made = history(seed, count, resharding)
     lineage = Lineage(made)
@@ -256,7 +272,9 @@ starts = st.sampled_from([TRIM_HORIZON, LATEST, AT])
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 25), st.integers(0, 10), starts)
-def test_a_stream_that_is_resharded_while_it_is_read(seed, count, resharding, trimmed, start):
+def test_a_stream_that_is_resharded_while_it_is_read(
+    seed: int, count: int, resharding: int, trimmed: int, start: StartAt
+) -> None:
     """The listing grows while leases are there; retention trims what was read. Nothing tells of children but that."""
     rng = Random(seed)
     made = history(seed, count, resharding)
@@ -315,7 +333,7 @@ LEFT = LeaseView(key=shard_id_of(1), parents=(PARENT.key,))
 RIGHT = LeaseView(key=shard_id_of(2), parents=(PARENT.key,))
 
 
-def test_an_ended_lease_stays_until_all_its_children_have_begun():
+def test_an_ended_lease_stays_until_all_its_children_have_begun() -> None:
     assert served([PARENT, LEFT, RIGHT], SPLIT) == [PARENT.key]
     assert served([PARENT, LEFT], SPLIT) == []
     assert served([PARENT, LEFT, replace(RIGHT, started=False)], SPLIT) == []
@@ -324,7 +342,7 @@ def test_an_ended_lease_stays_until_all_its_children_have_begun():
     assert served([replace(PARENT, children=()), LEFT, RIGHT], SPLIT) == [PARENT.key]
 
 
-def test_parents_are_deleted_before_children():
+def test_parents_are_deleted_before_children() -> None:
     line = Lineage([shard(0), shard(1, 0), shard(2, 1, closed=False)])
     leases = [
         LeaseView(key=shard_id_of(1), parents=(shard_id_of(0),), ended=True),
@@ -335,14 +353,14 @@ def test_parents_are_deleted_before_children():
     assert served([leases[0], replace(leases[1], ended=False), leases[2]], line) == []
 
 
-def test_trimmed_shards_need_no_lease():
+def test_trimmed_shards_need_no_lease() -> None:
     line = Lineage([shard(9, closed=False)])
     assert served([PARENT], line) == [PARENT.key]
     assert served([replace(PARENT, children=())], line) == [PARENT.key]
     assert served([replace(PARENT, ended=False)], line) == []
 
 
-def test_an_old_listing_deletes_nothing():
+def test_an_old_listing_deletes_nothing() -> None:
     """The shards that it does not show may be newer than it."""
     old = Lineage([shard(0)])
     assert served([PARENT, LEFT], old) == []
@@ -353,7 +371,7 @@ def test_an_old_listing_deletes_nothing():
 # --- holes ------------------------------------------------------------------------------------------
 
 
-def test_a_hole_is_believed_at_the_third_look():
+def test_a_hole_is_believed_at_the_third_look() -> None:
     audit = HoleAudit()
     leases = [LeaseView(key="a", hash_range=(0, 99)), LeaseView(key="b", hash_range=(200, HASH_KEY_MAX))]
     assert [audit.look(leases) for _ in range(3)] == [[], [], [(100, 199)]]
@@ -362,25 +380,25 @@ def test_a_hole_is_believed_at_the_third_look():
     assert audit.look(leases) == [], "counted anew"
 
 
-def test_a_hole_with_other_bounds_is_another_hole():
+def test_a_hole_with_other_bounds_is_another_hole() -> None:
     audit = HoleAudit()
     for last in (99, 98, 99, 98):
         found = audit.look([LeaseView(key="a", hash_range=(0, last))])
         assert found == []
 
 
-def test_leases_of_ended_shards_cover_nothing():
+def test_leases_of_ended_shards_cover_nothing() -> None:
     audit = HoleAudit(looks=1)
     leases = [LeaseView(key="a", hash_range=(0, HASH_KEY_MAX)), LeaseView(key="b", ended=True)]
     assert audit.look(leases) == []
     assert audit.look([replace(one, ended=True) for one in leases]) == [(0, HASH_KEY_MAX)]
 
 
-def test_an_empty_table_is_a_hole_at_once():
+def test_an_empty_table_is_a_hole_at_once() -> None:
     assert HoleAudit().look([]) == [(0, HASH_KEY_MAX)]
 
 
-def test_ranges_that_rows_do_not_tell_come_from_the_listing():
+def test_ranges_that_rows_do_not_tell_come_from_the_listing() -> None:
     audit = HoleAudit(looks=1)
     leases = [replace(LEFT, hash_range=None), replace(RIGHT, hash_range=None)]
     assert audit.look(leases, SPLIT) == []
@@ -389,7 +407,7 @@ def test_ranges_that_rows_do_not_tell_come_from_the_listing():
 
 
 @pytest.mark.parametrize("lost", [1, 2])
-def test_a_lost_lease_is_found_and_repaired(lost):
+def test_a_lost_lease_is_found_and_repaired(lost: int) -> None:
     rows = [PARENT, replace(LEFT, hash_range=(0, 9)), replace(RIGHT, hash_range=(10, HASH_KEY_MAX))]
     del rows[lost]
     audit = HoleAudit()

@@ -1,9 +1,12 @@
 """Assignments in whole fleets: every worker plans, carries its part out, and the next round finds nothing to do."""
 
+from __future__ import annotations
+
 from collections import Counter
 from dataclasses import replace
 from math import ceil
 from random import Random
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -22,24 +25,37 @@ from penstock.core.assignment import (
 )
 from penstock.errors import OptionError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.assignment import Strategy
+
 F = 10.0
 EQUAL = EqualCounts()
+AFleet: TypeAlias = tuple[list[LeaseView], list[WorkerView]]
 
 
-def lease(number: int, owner: str | None = None, **more) -> LeaseView:
+def lease(number: int, owner: str | None = None, **more: Any) -> LeaseView:
     return LeaseView(key=f"shardId-{number:012d}", owner=owner, **more)
 
 
-def worker(number: int, **more) -> WorkerView:
+def worker(number: int, **more: Any) -> WorkerView:
     return WorkerView(id=f"w{number:02d}", **more)
 
 
-def one_round(leases, workers, strategy=EQUAL):
+def rate_of(one: LeaseView) -> float:
+    assert one.throughput_kib_s is not None
+    return one.throughput_kib_s
+
+
+def one_round(
+    leases: Sequence[LeaseView], workers: Sequence[WorkerView], strategy: Strategy = EQUAL
+) -> tuple[list[LeaseView], Counter[str]]:
     """All plan on the same rows; what is free is taken, what is asked for is handed over. Returns rows and moves."""
     owner_of = {one.key: one.owner for one in leases}
     before = dict(owner_of)
     plans = {one.id: plan(leases, workers, one.id, strategy, failover_s=F) for one in workers if one.alive}
-    moves = Counter()
+    moves: Counter[str] = Counter()
     for name, mine in plans.items():
         for key in mine.take:
             assert owner_of[key] == before[key], "two took the same"
@@ -47,9 +63,9 @@ def one_round(leases, workers, strategy=EQUAL):
             moves["taken"] += 1
         for key in mine.ask:
             assert owner_of[key] == before[key], "two asked for the same"
-            assert plans[owner_of[key]].give[key] == name, (
-                "the worker that asks is the one that the owner would give it to"
-            )
+            owner = owner_of[key]
+            assert owner is not None
+            assert plans[owner].give[key] == name, "the worker that asks is the one that the owner would give it to"
             owner_of[key] = name
             moves["handed over"] += 1
         for key in mine.free:
@@ -58,13 +74,13 @@ def one_round(leases, workers, strategy=EQUAL):
     return [replace(one, owner=owner_of[one.key], unmoved_s=0.0) for one in leases], moves
 
 
-def counts(leases, workers):
+def counts(leases: Sequence[LeaseView], workers: Sequence[WorkerView]) -> list[int]:
     held = Counter(one.owner for one in leases)
     return sorted(held[one.id] for one in workers if one.present)
 
 
 @st.composite
-def fleets(draw, leases_max: int = 200, workers_max: int = 32):
+def fleets(draw: st.DrawFn, leases_max: int = 200, workers_max: int = 32) -> AFleet:
     """Any mess: free leases, dead and leaving owners, caps, leases that workers avoid."""
     rng = Random(draw(st.integers(0, 2**32)))
     workers = [
@@ -90,17 +106,17 @@ def fleets(draw, leases_max: int = 200, workers_max: int = 32):
 
 
 @given(fleets())
-def test_equal_counts_are_reached_in_one_round_and_stay(fleet):
+def test_equal_counts_are_reached_in_one_round_and_stay(fleet: AFleet) -> None:
     check_equal_counts(*fleet)
 
 
 @settings(max_examples=5)
 @given(fleets(leases_max=2000))
-def test_equal_counts_of_many_leases(fleet):
+def test_equal_counts_of_many_leases(fleet: AFleet) -> None:
     check_equal_counts(*fleet)
 
 
-def check_equal_counts(leases, workers):
+def check_equal_counts(leases: Sequence[LeaseView], workers: Sequence[WorkerView]) -> None:
     after, _ = one_round(leases, workers)
     again, moves = one_round(after, workers)
     assert not moves
@@ -117,7 +133,7 @@ def check_equal_counts(leases, workers):
 
 
 @given(fleets())
-def test_no_more_leases_move_than_must(fleet):
+def test_no_more_leases_move_than_must(fleet: AFleet) -> None:
     leases, workers = fleet
     workers = [replace(one, leases_max=None) for one in workers]
     present = [one for one in workers if one.present]
@@ -134,7 +150,9 @@ def test_no_more_leases_move_than_must(fleet):
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.lists(st.integers(0, 5), max_size=8))
-def test_children_that_would_rather_be_elsewhere_move_no_lease_that_is_read(held, parents):
+def test_children_that_would_rather_be_elsewhere_move_no_lease_that_is_read(
+    held: list[int], parents: list[int]
+) -> None:
     """Each worker reads so many; each of the children's parents was read by one of them."""
     workers = [worker(number) for number in range(len(held))]
     leases = [lease(100 * who + number, f"w{who:02d}") for who, many in enumerate(held) for number in range(many)]
@@ -148,7 +166,7 @@ def test_children_that_would_rather_be_elsewhere_move_no_lease_that_is_read(held
 
 
 @given(fleets(leases_max=300, workers_max=12))
-def test_by_throughput_is_reached_in_one_round_and_stays(fleet):
+def test_by_throughput_is_reached_in_one_round_and_stays(fleet: AFleet) -> None:
     leases, workers = fleet
     strategy = ByThroughput(tolerance=0.2)
     after, _ = one_round(leases, workers, strategy)
@@ -158,7 +176,7 @@ def test_by_throughput_is_reached_in_one_round_and_stays(fleet):
 
 
 @given(fleets(leases_max=300, workers_max=12), st.integers(0, 2**32))
-def test_leases_that_some_avoid_settle_in_two_rounds(fleet, seed):
+def test_leases_that_some_avoid_settle_in_two_rounds(fleet: AFleet, seed: int) -> None:
     leases, workers = fleet
     rng = Random(seed)
     keys = [one.key for one in leases]
@@ -180,7 +198,7 @@ def test_leases_that_some_avoid_settle_in_two_rounds(fleet, seed):
             assert owner is not None
 
 
-def test_throughput_is_evened_out_within_the_tolerance():
+def test_throughput_is_evened_out_within_the_tolerance() -> None:
     rates = [900, 40, 30, 20, 10, 10, 10, 10]
     leases = [lease(number, "w00", throughput_kib_s=rate) for number, rate in enumerate(rates)]
     workers = [worker(0), worker(1)]
@@ -191,10 +209,10 @@ def test_throughput_is_evened_out_within_the_tolerance():
     leases = [lease(number, "w00", throughput_kib_s=rate) for number, rate in enumerate(rates)]
     after, moves = one_round(leases, workers, ByThroughput())
     assert moves["handed over"] in (2, 3)
-    assert sum(one.throughput_kib_s for one in after if one.owner == "w01") in (200.0, 250.0, 300.0)
+    assert sum(rate_of(one) for one in after if one.owner == "w01") in (200.0, 250.0, 300.0)
 
 
-def test_a_worker_that_has_too_much_gives_until_it_is_well_below_the_limit():
+def test_a_worker_that_has_too_much_gives_until_it_is_well_below_the_limit() -> None:
     leases = [lease(number, "w00", throughput_kib_s=99.0) for number in range(100)]
     after, moves = one_round(leases, [worker(0), worker(1)], ByThroughput(tolerance=0.1))
     assert moves == {"handed over": 48}, "down to a twentieth above the mean of 50"
@@ -204,19 +222,19 @@ def test_a_worker_that_has_too_much_gives_until_it_is_well_below_the_limit():
 
 
 @given(st.integers(0, 2**32), st.integers(2, 8), st.integers(20, 200))
-def test_rates_that_swing_a_little_move_nothing(seed, worker_count, lease_count):
+def test_rates_that_swing_a_little_move_nothing(seed: int, worker_count: int, lease_count: int) -> None:
     rng = Random(seed)
     strategy = ByThroughput(tolerance=0.2)
     workers = [worker(number) for number in range(worker_count)]
     leases = [lease(number, throughput_kib_s=rng.uniform(50, 150)) for number in range(lease_count)]
     leases, _ = one_round(leases, workers, strategy)
-    swung = [replace(one, throughput_kib_s=one.throughput_kib_s * rng.uniform(0.96, 1.04)) for one in leases]
+    swung = [replace(one, throughput_kib_s=rate_of(one) * rng.uniform(0.96, 1.04)) for one in leases]
     if worker_count * 8 <= lease_count:
         _, moves = one_round(swung, workers, strategy)
         assert not moves
 
 
-def test_idle_shards_are_dealt_out_by_throughput_too():
+def test_idle_shards_are_dealt_out_by_throughput_too() -> None:
     workers = [worker(number) for number in range(4)]
     after, _ = one_round([lease(number, throughput_kib_s=0.0) for number in range(8)], workers, ByThroughput())
     assert counts(after, workers) == [2, 2, 2, 2]
@@ -225,7 +243,7 @@ def test_idle_shards_are_dealt_out_by_throughput_too():
 # --- joining, leaving, dying ------------------------------------------------------------------------
 
 
-def test_a_worker_that_joins_gets_its_share_and_nothing_else_moves():
+def test_a_worker_that_joins_gets_its_share_and_nothing_else_moves() -> None:
     workers = [worker(number) for number in range(3)]
     leases = [lease(number, f"w{number % 2:02d}") for number in range(8)]
     after, moves = one_round(leases, workers)
@@ -233,21 +251,21 @@ def test_a_worker_that_joins_gets_its_share_and_nothing_else_moves():
     assert counts(after, workers) == [2, 3, 3]
 
 
-def test_three_that_join_at_once_ask_for_different_leases():
+def test_three_that_join_at_once_ask_for_different_leases() -> None:
     workers = [worker(number) for number in range(4)]
     after, moves = one_round([lease(number, "w00") for number in range(8)], workers)
     assert counts(after, workers) == [2, 2, 2, 2]
     assert moves == {"handed over": 6}
 
 
-def test_a_worker_that_leaves_gives_to_spares_that_hold_nothing():
+def test_a_worker_that_leaves_gives_to_spares_that_hold_nothing() -> None:
     workers = [worker(0, leaving=True), worker(1)]
     leases = [lease(0, "w00"), lease(1, "w00")]
     assert dict(plan(leases, workers, "w00", EQUAL, failover_s=F).give) == {one.key: "w01" for one in leases}
     assert plan(leases, workers, "w01", EQUAL, failover_s=F).ask == tuple(one.key for one in leases)
 
 
-def test_the_last_worker_that_leaves_frees_its_leases():
+def test_the_last_worker_that_leaves_frees_its_leases() -> None:
     alone = plan([lease(0, "w00"), lease(1)], [worker(0, leaving=True)], "w00", EQUAL, failover_s=F)
     assert alone.free == (lease(0).key,)
     assert alone.take == ()
@@ -257,7 +275,7 @@ def test_the_last_worker_that_leaves_frees_its_leases():
     assert plan([lease(0, "w00"), lease(1, "w01")], full, "w00", EQUAL, failover_s=F).free == (lease(0).key,)
 
 
-def test_the_next_best_receiver():
+def test_the_next_best_receiver() -> None:
     workers = [worker(0, leaving=True), worker(1), worker(2), worker(3, alive=False), worker(4, avoids=frozenset("k"))]
     load = {"w01": 3, "w02": 1}
     assert receiver_for("k", load, workers, "w00") == "w02"
@@ -266,7 +284,7 @@ def test_the_next_best_receiver():
     assert receiver_for("k", {"w04": 2}, [worker(4, leases_max=2)], "w00") is None
 
 
-def test_a_dead_workers_leases_are_taken_and_a_strangers_only_when_silent():
+def test_a_dead_workers_leases_are_taken_and_a_strangers_only_when_silent() -> None:
     workers = [worker(0), worker(1, alive=False)]
     leases = [lease(0, "w01", unmoved_s=0.0), lease(1, "kcl", unmoved_s=9.9), lease(2, "kcl", unmoved_s=10.1)]
     mine = plan(leases, workers, "w00", EQUAL, failover_s=F)
@@ -274,7 +292,7 @@ def test_a_dead_workers_leases_are_taken_and_a_strangers_only_when_silent():
     assert mine.ask == ()
 
 
-def test_a_living_workers_lease_is_asked_for_until_it_must_have_let_go():
+def test_a_living_workers_lease_is_asked_for_until_it_must_have_let_go() -> None:
     workers = [worker(0, failover_s=20.0), worker(1)]
     leases = [lease(0, "w00", unmoved_s=60.0), lease(1, "w00", unmoved_s=60.0)]
     mine = plan(leases, workers, "w01", EQUAL, failover_s=F)
@@ -285,14 +303,14 @@ def test_a_living_workers_lease_is_asked_for_until_it_must_have_let_go():
     assert len(plan(leases, workers[:1], "w00", EQUAL, failover_s=F).unread) == 0
 
 
-def test_a_worker_that_is_warm_for_a_lease_whose_owner_died_takes_it():
+def test_a_worker_that_is_warm_for_a_lease_whose_owner_died_takes_it() -> None:
     workers = [worker(0, alive=False), worker(1), worker(2, warm=frozenset({lease(0).key}))]
     leases = [lease(0, "w00"), lease(1, "w01"), lease(2, "w02")]
     assert plan(leases, workers, "w02", EQUAL, failover_s=F).take == (lease(0).key,)
 
 
 @given(fleets(leases_max=200, workers_max=12), st.integers(0, 2**32))
-def test_after_a_round_on_different_pictures_one_more_is_enough(fleet, seed):
+def test_after_a_round_on_different_pictures_one_more_is_enough(fleet: AFleet, seed: int) -> None:
     """Some have not heard of the newest workers, some see leases as they were: writes are refused, asks not granted."""
     leases, workers = fleet
     rng = Random(seed)
@@ -315,7 +333,7 @@ def test_after_a_round_on_different_pictures_one_more_is_enough(fleet, seed):
     assert again == after
 
 
-def test_a_lease_that_was_given_up_goes_elsewhere_and_not_back():
+def test_a_lease_that_was_given_up_goes_elsewhere_and_not_back() -> None:
     workers = [worker(0, avoids=frozenset({lease(0).key})), worker(1)]
     leases = [lease(0), lease(1)]
     assert plan(leases, workers, "w00", EQUAL, failover_s=F).take == (lease(1).key,)
@@ -323,7 +341,7 @@ def test_a_lease_that_was_given_up_goes_elsewhere_and_not_back():
     assert plan([lease(0)], workers[:1], "w00", EQUAL, failover_s=F).unread == (lease(0).key,)
 
 
-def test_what_some_avoid_is_placed_before_what_any_worker_takes():
+def test_what_some_avoid_is_placed_before_what_any_worker_takes() -> None:
     workers = [worker(0, leases_max=1), worker(1, avoids=frozenset({lease(5).key}))]
     after, _ = one_round([lease(0), lease(5)], workers)
     assert [one.owner for one in after] == ["w01", "w00"]
@@ -332,7 +350,7 @@ def test_what_some_avoid_is_placed_before_what_any_worker_takes():
 # --- children ---------------------------------------------------------------------------------------
 
 
-def test_children_wait_for_their_parents_and_then_go_where_these_were():
+def test_children_wait_for_their_parents_and_then_go_where_these_were() -> None:
     parents = (lease(0).key, lease(1).key)
     workers = [worker(0), worker(1)]
     leases = [lease(0, "w01", ended=True), lease(1, "w00"), lease(2, parents=parents), lease(3, "w01")]
@@ -344,7 +362,7 @@ def test_children_wait_for_their_parents_and_then_go_where_these_were():
     assert plan(leases, workers, "w01", EQUAL, failover_s=F).take == (leases[2].key,), "a parent was there"
 
 
-def test_a_child_goes_elsewhere_before_a_lease_that_is_read_does():
+def test_a_child_goes_elsewhere_before_a_lease_that_is_read_does() -> None:
     workers = [worker(0), worker(1), worker(2)]
     leases = [lease(0, "w00", ended=True), lease(1, "w00"), lease(2, "w01"), lease(3, "w01")]
     leases.append(lease(9, parents=(leases[0].key,)))
@@ -353,7 +371,7 @@ def test_a_child_goes_elsewhere_before_a_lease_that_is_read_does():
     assert after[-1].owner == "w02"
 
 
-def test_a_split_keeps_what_it_may_where_the_parent_was():
+def test_a_split_keeps_what_it_may_where_the_parent_was() -> None:
     key = lease(0).key
     workers = [worker(number) for number in range(4)]
     leases = [lease(0, "w03", ended=True), lease(8, parents=(key,)), lease(9, parents=(key,))]
@@ -364,7 +382,7 @@ def test_a_split_keeps_what_it_may_where_the_parent_was():
 
 
 @given(st.integers(0, 2**32), st.integers(1, 8), st.integers(1, 60))
-def test_a_reshard_of_everything_moves_no_lease_that_is_read(seed, worker_count, shard_count):
+def test_a_reshard_of_everything_moves_no_lease_that_is_read(seed: int, worker_count: int, shard_count: int) -> None:
     rng = Random(seed)
     workers = [worker(number) for number in range(worker_count)]
     leases, _ = one_round([lease(number) for number in range(shard_count)], workers)
@@ -387,7 +405,7 @@ def test_a_reshard_of_everything_moves_no_lease_that_is_read(seed, worker_count,
 # --- lists and functions ------------------------------------------------------------------------------
 
 
-def test_fixed_lists():
+def test_fixed_lists() -> None:
     keys = [lease(number).key for number in range(5)]
     lists = {"w00": [keys[0], "gone"], "w01": keys[1:3]}
     workers = [worker(0), worker(1)]
@@ -402,12 +420,12 @@ def test_fixed_lists():
     assert {one.owner for one in one_round(leases, without, Fixed(lists))[0]} == {"w00"}
 
 
-def test_one_lease_in_two_lists_is_a_fault():
+def test_one_lease_in_two_lists_is_a_fault() -> None:
     with pytest.raises(OptionError, match="k is in the lists of a and b"):
         Fixed({"a": ["k"], "b": ["k"]})
 
 
-def test_a_function_of_the_users_and_its_faults():
+def test_a_function_of_the_users_and_its_faults() -> None:
     workers = [worker(0), worker(1)]
     leases = [lease(0), lease(1)]
     last = Custom(lambda leases, workers: {one.key: workers[-1].id for one in leases}, name="last")
@@ -419,12 +437,12 @@ def test_a_function_of_the_users_and_its_faults():
         plan(leases, workers, "w00", Custom(lambda *_: {"x": "w00"}), failover_s=F)
 
 
-def test_options_of_by_throughput():
+def test_options_of_by_throughput() -> None:
     with pytest.raises(OptionError) as caught:
         ByThroughput(tolerance=-1, base_kib_s=0)
     assert len(caught.value.faults) == 2
 
 
-def test_no_worker_and_no_lease():
+def test_no_worker_and_no_lease() -> None:
     assert plan([], [worker(0)], "w00", EQUAL, failover_s=F) == plan([lease(0, "x")], [], "w00", EQUAL, failover_s=F)
     assert plan([lease(0)], [worker(0, alive=False)], "w01", EQUAL, failover_s=F).unread == (lease(0).key,)
