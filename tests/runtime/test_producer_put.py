@@ -50,6 +50,25 @@ async def test_a_single_put_does_not_wait_for_company(local: LocalKinesis, aggre
     assert local.stats().operations["PutRecords"].calls == 2
 
 
+async def test_others_run_while_many_records_are_taken_in(
+    local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of 200,000 in one turn held the event loop for half a second."""
+    monkeypatch.setattr("penstock.runtime.send_loop.TAKEN_IN_RECORDS_MAX", 2_000)
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+        handles = [producer.put_nowait(record) for record in numbered(range(8_000))]
+        queue = producer._sends.intake.queue
+        seen = [len(queue)]
+        while queue:
+            await asyncio.sleep(0)
+            seen.append(len(queue))
+        await producer.flush()
+        assert seen == [4, 3, 2, 1, 0]
+        assert all(handle.done() for handle in handles)
+    content = await read_all(local)
+    assert (len(content.records), content.dropped) == (8_000, 0)
+
+
 @BOTH
 async def test_explicit_hash_keys_choose_the_shard(local: LocalKinesis, aggregation: bool) -> None:
     quarter = (HASH_KEY_MAX + 1) // 4

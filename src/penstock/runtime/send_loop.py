@@ -54,6 +54,8 @@ EXPIRY_CHECK_S = 0.1
 """How exactly times-to-live are kept."""
 SHARE_STEP = 0.1
 """A shard's pace is told when it has changed by so much since the last time, or is at its limit again."""
+TAKEN_IN_RECORDS_MAX = 8_000
+"""Records that one turn of the event loop takes in, 10 to 20 ms where each has a key of its own."""
 CANCEL_S = 5.0
 """How long a close waits for requests that it cancelled."""
 
@@ -365,7 +367,7 @@ class SendLoop:
             raise
 
     def _pump(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._take_in()
+        has_more = self._take_in(TAKEN_IN_RECORDS_MAX)
         now_s = self._now()  # after what came in, or that would lie in the future
         self._follower.go_on(loop)
         if self._follower.refusal is not None:
@@ -383,7 +385,7 @@ class SendLoop:
         self._give_room()
         if self.batcher.stale:
             self._follower.refresh()
-        self._plan(now_s, more=request is not None)
+        self._plan(now_s, more=has_more or request is not None)
 
     async def _send(self, request: Request) -> None:
         began_s = self._now()
@@ -479,18 +481,21 @@ class SendLoop:
             at_s = min(at_s, self.batcher.wake_at_s)
         self._timer = self._loop.call_later(max(0.0, at_s - now_s), self.pump)
 
-    def _take_in(self) -> None:
-        """Take in what was put. What was broken off before is mended first."""
+    def _take_in(self, records_max: float = inf) -> bool:
+        """Take in what was put, up to the chunk in which so many records are reached. True where more is left. What was
+        broken off before is mended first.
+        """
         with self.intake.lock:
             self.intake.close_chunk()
         if self.batcher.broken:
             self._mend()
         queue = self.intake.queue
         if not queue:
-            return
+            return False
         with self._whole():
-            while queue:
+            while queue and records_max > 0:
                 chunk = queue[0]
+                records_max -= chunk.records
                 keys = chunk.keys
                 self._live[chunk.number] = chunk
                 chunk.on_done = self._on_done
@@ -498,6 +503,7 @@ class SendLoop:
                 self._let_in(chunk)
         if self._next_expiry_s == inf:
             self._next_expiry_s = self._now() + EXPIRY_CHECK_S
+        return bool(queue)
 
     def _let_in(self, chunk: Chunk) -> None:
         """Lanes have a chunk's records now."""
