@@ -50,9 +50,7 @@ async def test_a_single_put_does_not_wait_for_company(local: LocalKinesis, aggre
     assert local.stats().operations["PutRecords"].calls == 2
 
 
-async def test_others_run_while_many_records_are_taken_in(
-    local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_others_run_while_many_records_are_taken_in(local: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of 200,000 in one turn held the event loop for half a second."""
     monkeypatch.setattr("penstock.runtime.send_loop.TAKEN_IN_RECORDS_MAX", 2_000)
     async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
