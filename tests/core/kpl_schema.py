@@ -1,6 +1,12 @@
 """The KPL's messages for Google's protobuf library, as an independent reader and writer of the format."""
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from __future__ import annotations
+
+from google.protobuf import (  # type: ignore[import-untyped]  # it has no types
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+)
 
 _FILE = descriptor_pb2.FileDescriptorProto(name="penstock_tests_kpl.proto", package="kpl", syntax="proto2")
 _FIELD = descriptor_pb2.FieldDescriptorProto

@@ -1,7 +1,10 @@
 """How producers share a shard, by simulation; then the rules of one rate by itself."""
 
+from __future__ import annotations
+
 import math
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -9,6 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.core.adaptive import BURST_S, GROWTH_PER_S, KEPT, PORTION_S, SHARE_MIN, WAIT_MAX_S, AdaptiveRate
 from tests.core.shard_simulator import BYTES_PER_S, MeteredLimit, Simulation, WindowLimit, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MIB = 1_048_576
 
@@ -22,7 +28,9 @@ limits = pytest.mark.parametrize(("limit", "share_min"), [(MeteredLimit, 0.98), 
 @limits
 @sizes
 @round_trips
-def test_two_producers_use_the_shard_and_share_it(limit, share_min, size, rtt_s):
+def test_two_producers_use_the_shard_and_share_it(
+    limit: Callable[[], MeteredLimit | WindowLimit], share_min: float, size: int, rtt_s: float
+) -> None:
     fairness = []
     for seed in (1, 2):
         run = Simulation([Writer(size, rtt_s), Writer(size, rtt_s)], limit(), seed).run(60)
@@ -36,14 +44,14 @@ def test_two_producers_use_the_shard_and_share_it(limit, share_min, size, rtt_s)
 
 @sizes
 @round_trips
-def test_one_alone_has_the_whole_shard_and_is_refused_nothing(size, rtt_s):
+def test_one_alone_has_the_whole_shard_and_is_refused_nothing(size: int, rtt_s: float) -> None:
     run = Simulation([Writer(size, rtt_s)], MeteredLimit(), 1).run(30)
     assert run.share(0, 30) > 0.98
     assert run.refused(0, 30) == 0.0
 
 
 @sizes
-def test_one_alone_at_a_service_that_counts_by_the_second(size):
+def test_one_alone_at_a_service_that_counts_by_the_second(size: int) -> None:
     run = Simulation([Writer(size)], WindowLimit(), 1).run(60)
     assert run.share(10, 60) > 0.93
     assert run.refused(0, 60) < 0.015
@@ -51,7 +59,9 @@ def test_one_alone_at_a_service_that_counts_by_the_second(size):
 
 @limits
 @sizes
-def test_a_second_producer_that_comes_later(limit, share_min, size):
+def test_a_second_producer_that_comes_later(
+    limit: Callable[[], MeteredLimit | WindowLimit], share_min: float, size: int
+) -> None:
     run = Simulation([Writer(size), Writer(size, start_s=30)], limit(), 1).run(90)
     assert run.share(50, 90) > share_min
     assert run.refused(30, 50) < 0.06
@@ -62,7 +72,9 @@ def test_a_second_producer_that_comes_later(limit, share_min, size):
 @limits
 @sizes
 @pytest.mark.parametrize("number", [3, 4])
-def test_three_and_four_producers(limit, share_min, size, number):
+def test_three_and_four_producers(
+    limit: Callable[[], MeteredLimit | WindowLimit], share_min: float, size: int, number: int
+) -> None:
     run = Simulation([Writer(size, start_s=start_s) for start_s in range(number)], limit(), 1).run(60)
     assert run.share(20, 60) > share_min
     assert run.refused(20, 60) < 0.05
@@ -71,7 +83,9 @@ def test_three_and_four_producers(limit, share_min, size, number):
 
 @limits
 @sizes
-def test_the_greedy_one_gets_what_the_modest_one_leaves(limit, share_min, size):
+def test_the_greedy_one_gets_what_the_modest_one_leaves(
+    limit: Callable[[], MeteredLimit | WindowLimit], share_min: float, size: int
+) -> None:
     greedy, modest = Writer(size), Writer(size, demand=0.2)
     run = Simulation([greedy, modest], limit(), 1).run(60)
     assert run.share(20, 60) > share_min
@@ -83,7 +97,9 @@ def test_the_greedy_one_gets_what_the_modest_one_leaves(limit, share_min, size):
 @limits
 @sizes
 @pytest.mark.parametrize("leaving", [1, 3])
-def test_a_producer_that_stays_has_the_shard_again_after_others_left(limit, share_min, size, leaving):
+def test_a_producer_that_stays_has_the_shard_again_after_others_left(
+    limit: Callable[[], MeteredLimit | WindowLimit], share_min: float, size: int, leaving: int
+) -> None:
     stays = Writer(size)
     run = Simulation([stays, *(Writer(size, stop_s=20) for _ in range(leaving))], limit(), 1).run(50)
     assert stays.share(40, 50) > share_min - 0.01
@@ -102,19 +118,19 @@ def test_a_producer_that_stays_has_the_shard_again_after_others_left(limit, shar
     ids=str,
 )
 @sizes
-def test_it_holds_for_other_ways_of_sending(unlike, size):
+def test_it_holds_for_other_ways_of_sending(unlike: dict[str, Any], size: int) -> None:
     run = Simulation([Writer(size, **unlike), Writer(size, **unlike)], MeteredLimit(), 1).run(60)
     assert run.share(20, 60) > 0.97
     assert run.refused(20, 60) < 0.03
 
 
 @sizes
-def test_a_near_and_a_far_producer_are_treated_alike(size):
+def test_a_near_and_a_far_producer_are_treated_alike(size: int) -> None:
     run = Simulation([Writer(size, 0.005), Writer(size, 0.1)], MeteredLimit(), 1).run(60)
     assert run.fairness(20, 60) > 0.5
 
 
-def test_producers_that_are_bound_by_different_limits_hardly_meet():
+def test_producers_that_are_bound_by_different_limits_hardly_meet() -> None:
     many_small, few_large = Writer(100), Writer(51_200)
     run = Simulation([many_small, few_large], MeteredLimit(), 1).run(60)
     assert many_small.share(20, 60) > 0.85
@@ -122,7 +138,7 @@ def test_producers_that_are_bound_by_different_limits_hardly_meet():
     assert run.refused(20, 60) < 0.02
 
 
-def test_a_shard_is_sent_to_in_portions_and_not_record_by_record():
+def test_a_shard_is_sent_to_in_portions_and_not_record_by_record() -> None:
     writer = Writer(100)
     Simulation([writer], MeteredLimit(), 1).run(30)
     assert 15 < writer.requests / 30 < 25
@@ -135,25 +151,25 @@ def make(now_s: float = 0.0, share: float = 1.0, **more: float) -> AdaptiveRate:
     return AdaptiveRate(now_s=now_s, rng=Random(1), share=share, **more)
 
 
-def test_starts_in_the_middle_and_is_at_the_limit_a_second_later():
+def test_starts_in_the_middle_and_is_at_the_limit_a_second_later() -> None:
     rate = AdaptiveRate(now_s=5.0, rng=Random(1))
     assert rate.share == 0.5
     rate.allowance(6.0)
     assert rate.share == 1.0
 
 
-def test_what_may_be_sent_at_once_is_the_burst():
+def test_what_may_be_sent_at_once_is_the_burst() -> None:
     assert make().allowance(0.0) == (1000 * BURST_S, MIB * BURST_S)
 
 
-def test_a_long_pause_gathers_no_more_than_the_burst_and_no_rate_above_the_limit():
+def test_a_long_pause_gathers_no_more_than_the_burst_and_no_rate_above_the_limit() -> None:
     rate = make(share=0.3)
     rate.refused(0.0, 10, 1000)
     assert rate.allowance(1e6) == (1000 * BURST_S, MIB * BURST_S)
     assert rate.share == 1.0
 
 
-def test_after_all_was_sent_nothing_may_be_until_a_portion_has_gathered():
+def test_after_all_was_sent_nothing_may_be_until_a_portion_has_gathered() -> None:
     rate = make()
     rate.take(0.0, *rate.allowance(0.0))
     wait_s = rate.wait_s(0.0, 1, 100)
@@ -165,14 +181,14 @@ def test_after_all_was_sent_nothing_may_be_until_a_portion_has_gathered():
     assert payload_bytes >= 0.5 * PORTION_S * MIB - 1
 
 
-def test_a_little_that_was_sent_closes_nothing():
+def test_a_little_that_was_sent_closes_nothing() -> None:
     rate = make()
     rate.take(0.0, 10, 1000)
     assert rate.allowance(0.0) == (1000 * BURST_S - 10, MIB * BURST_S - 1000)
     assert rate.wait_s(0.0, 1, 100) == 0.0
 
 
-def test_the_largest_record_passes_and_is_paid_for_afterwards():
+def test_the_largest_record_passes_and_is_paid_for_afterwards() -> None:
     rate = make()
     assert rate.wait_s(0.0, 1, 10 * MIB) == 0.0
     rate.take(0.0, 1, 10 * MIB)
@@ -181,7 +197,7 @@ def test_the_largest_record_passes_and_is_paid_for_afterwards():
     assert rate.allowance(9.9) != (0, 0)
 
 
-def test_a_record_larger_than_the_burst_waits_until_the_shard_has_room_for_it():
+def test_a_record_larger_than_the_burst_waits_until_the_shard_has_room_for_it() -> None:
     rate = make()
     rate.take(10.0, 100, 200_000)
     assert rate.wait_s(10.3, 1, 10 * MIB) == pytest.approx(0.7, abs=1e-5)
@@ -190,7 +206,7 @@ def test_a_record_larger_than_the_burst_waits_until_the_shard_has_room_for_it():
     assert rate.wait_s(10.5, 400, 400_000) == 0.0
 
 
-def test_a_refusal_costs_in_proportion_to_what_was_refused():
+def test_a_refusal_costs_in_proportion_to_what_was_refused() -> None:
     rate = make()
     rate.refused(0.0, 10, 1000)
     assert rate.share == pytest.approx(1 - 1.5 * 0.01)
@@ -198,7 +214,7 @@ def test_a_refusal_costs_in_proportion_to_what_was_refused():
     assert rate.share == pytest.approx(1 - 1.5 * 0.01 - 1.5 * 0.05, rel=1e-3)
 
 
-def test_many_refusals_that_tell_the_same_count_once():
+def test_many_refusals_that_tell_the_same_count_once() -> None:
     rate = make()
     now_s = 0.0
     for _ in range(40):  # half of what is sent, for two seconds
@@ -208,7 +224,7 @@ def test_many_refusals_that_tell_the_same_count_once():
     assert KEPT * 0.5 <= rate.share <= 0.55
 
 
-def test_all_refused_for_long_leaves_the_least_share_and_comes_back():
+def test_all_refused_for_long_leaves_the_least_share_and_comes_back() -> None:
     rate = make()
     for tenth in range(200):
         rate.refused(tenth / 10, 100, 1000)
@@ -217,7 +233,7 @@ def test_all_refused_for_long_leaves_the_least_share_and_comes_back():
     assert rate.share > 0.95
 
 
-def test_grows_slowly_after_a_refusal_and_faster_after_long_quiet():
+def test_grows_slowly_after_a_refusal_and_faster_after_long_quiet() -> None:
     rate = make(share=0.5)
     rate.refused(0.0, 1, 100)
     start = rate.share
@@ -228,7 +244,7 @@ def test_grows_slowly_after_a_refusal_and_faster_after_long_quiet():
     assert rate.share > 0.95
 
 
-def test_growth_does_not_depend_on_how_often_it_is_looked_at():
+def test_growth_does_not_depend_on_how_often_it_is_looked_at() -> None:
     shares = []
     for steps in (4, 4000):
         rate = make(share=0.2)
@@ -239,7 +255,7 @@ def test_growth_does_not_depend_on_how_often_it_is_looked_at():
     assert shares[0] == pytest.approx(shares[1], abs=1e-3)
 
 
-def test_other_limits():
+def test_other_limits() -> None:
     rate = make(records_per_s=2, bytes_per_s=1000)
     assert rate.allowance(0.0) == (1, 250)
     rate.take(0.0, 1, 250)
@@ -248,12 +264,12 @@ def test_other_limits():
 
 
 @pytest.mark.parametrize("wrong", [{"records_per_s": 0}, {"bytes_per_s": math.inf}, {"share": 0.0}, {"share": 1.1}])
-def test_limits_and_share_are_checked(wrong):
+def test_limits_and_share_are_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="above"):
         make(**wrong)
 
 
-def test_a_clock_that_goes_back_neither_grows_nor_fills():
+def test_a_clock_that_goes_back_neither_grows_nor_fills() -> None:
     rate = make(now_s=100.0, share=0.5)
     rate.refused(100.0, 1, 100)
     rate.take(100.0, *rate.allowance(100.0))
@@ -269,7 +285,9 @@ steps = st.tuples(st.integers(1, 120), st.integers(1, 400_000), st.sampled_from(
 
 
 @given(st.lists(steps, max_size=40), st.sampled_from([0.0, 1.7e9]), st.integers(0, 1000))
-def test_a_producer_that_waits_as_told_may_send_and_stays_within_the_limit(requests, start_s, seed):
+def test_a_producer_that_waits_as_told_may_send_and_stays_within_the_limit(
+    requests: list[tuple[int, int, str]], start_s: float, seed: int
+) -> None:
     rate = AdaptiveRate(now_s=start_s, rng=Random(seed))
     now_s, records_sent, bytes_sent = start_s, 0, 0
     for records, payload_bytes, outcome in requests:

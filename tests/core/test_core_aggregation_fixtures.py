@@ -1,10 +1,13 @@
 """Against what the real KPL wrote and the real KCL read (tests/fixtures/kpl, where a README tells how)."""
 
+from __future__ import annotations
+
 import base64
 import gzip
 import hashlib
 import json
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -19,21 +22,24 @@ from penstock.core.aggregation import (
 from penstock.core.hashkeys import hash_key, parse_hash_key
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "kpl"
-HOSTILE = {case["name"]: case for case in json.loads((FOLDER / "hostile.json").read_text())["cases"]}
+Case: TypeAlias = dict[str, Any]
+"""What a fixture tells of a run, a record or some hostile bytes."""
+HOSTILE: dict[str, Case] = {case["name"]: case for case in json.loads((FOLDER / "hostile.json").read_text())["cases"]}
 RUNS = sorted(path.name for path in FOLDER.iterdir() if ".json" in path.suffixes and path.name != "hostile.json")
 
 
-def load(name: str) -> dict:
+def load(name: str) -> Case:
     raw = (FOLDER / name).read_bytes()
-    return json.loads(gzip.decompress(raw) if name.endswith(".gz") else raw)
+    found: Case = json.loads(gzip.decompress(raw) if name.endswith(".gz") else raw)
+    return found
 
 
 @pytest.fixture(scope="module", params=RUNS)
-def run(request) -> dict:
+def run(request: pytest.FixtureRequest) -> Case:
     return load(request.param)
 
 
-def wire_records(run: dict) -> list[tuple[bytes, dict, list[dict]]]:
+def wire_records(run: Case) -> list[tuple[bytes, Case, list[Case]]]:
     """(bytes, the wire record, what KCL decoded from it)"""
     return [
         (base64.b64decode(wire["data"]), wire, decoded)
@@ -41,7 +47,7 @@ def wire_records(run: dict) -> list[tuple[bytes, dict, list[dict]]]:
     ]
 
 
-def assert_same_data(data: bytes, decoded: dict) -> None:
+def assert_same_data(data: bytes, decoded: Case) -> None:
     if "data" in decoded:
         assert data == base64.b64decode(decoded["data"])
     else:
@@ -49,17 +55,17 @@ def assert_same_data(data: bytes, decoded: dict) -> None:
         assert hashlib.sha256(data).hexdigest() == decoded["data_sha256"]
 
 
-def hash_key_of(decoded: dict) -> int | None:
+def hash_key_of(decoded: Case) -> int | None:
     text = decoded["explicit_hash_key"]
     return None if text is None else parse_hash_key(text)
 
 
-def test_the_fixtures_are_there():
+def test_the_fixtures_are_there() -> None:
     assert len(RUNS) == 14
     assert len(HOSTILE) == 14
 
 
-def test_decodes_what_kcl_decodes(run):
+def test_decodes_what_kcl_decodes(run: Case) -> None:
     for data, wire, decoded in wire_records(run):
         aggregate = open_aggregate(data)
         if not decoded[0]["aggregated"]:
@@ -79,9 +85,10 @@ def test_decodes_what_kcl_decodes(run):
             assert_same_data(user_record.data, expected)
 
 
-def test_columns_are_the_same_records(run):
+def test_columns_are_the_same_records(run: Case) -> None:
     for data, _, _ in wire_records(run):
-        keys, datas, hash_keys = ["before"], [b"before"], [None]
+        keys, datas = ["before"], [b"before"]
+        hash_keys: list[str | None] = [None]
         added = append_user_records(data, keys, datas, hash_keys)
         aggregate = open_aggregate(data) or ()
         assert added == len(aggregate)
@@ -92,7 +99,7 @@ def test_columns_are_the_same_records(run):
         ]
 
 
-def test_encodes_to_the_same_bytes(run):
+def test_encodes_to_the_same_bytes(run: Case) -> None:
     for data, _, decoded in wire_records(run):
         aggregate = open_aggregate(data)
         if aggregate is None:
@@ -107,7 +114,7 @@ OURS_DIFFERS = "magic_bytes_alone.json"
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name != OURS_DIFFERS])
-def test_containers_are_those_of_the_kpl(name):
+def test_containers_are_those_of_the_kpl(name: str) -> None:
     """Bytes, keys and sizes of what is put, for all that the KPL made of records given to it."""
     for data, wire, decoded in wire_records(load(name)):
         aggregator = Aggregator()
@@ -128,7 +135,7 @@ def test_containers_are_those_of_the_kpl(name):
         assert container.user_records == len(decoded)
 
 
-def test_tells_what_the_kcl_would_drop(run):
+def test_tells_what_the_kcl_would_drop(run: Case) -> None:
     """KCL keeps an aggregate whole or drops it whole; ``outside`` is empty exactly where KCL keeps all."""
     filters = run["range_filter"]
     if len(run["shards"]) == 1 or not any(one[0]["aggregated"] for one in run["decoded"]):
@@ -145,7 +152,7 @@ def test_tells_what_the_kcl_would_drop(run):
         assert outside == [number for number, one in enumerate(decoded) if not first <= effective_hash_key(one) <= last]
 
 
-def effective_hash_key(decoded: dict) -> int:
+def effective_hash_key(decoded: Case) -> int:
     explicit = hash_key_of(decoded)
     return hash_key(decoded["partition_key"]) if explicit is None else explicit
 
@@ -163,7 +170,7 @@ OUTSIDE_BY_KCL = {"hash_key_out_of_range_of_shard": [1], "first_out_of_range_of_
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_bytes(name):
+def test_hostile_bytes(name: str) -> None:
     case = HOSTILE[name]
     data = base64.b64decode(case["data"])
     aggregate = open_aggregate(data)

@@ -1,11 +1,14 @@
 """What is opened, what stays plain and why, beside Google's protobuf library as an independent reader."""
 
+from __future__ import annotations
+
 import base64
 from hashlib import md5
+from typing import TYPE_CHECKING
 
 import pytest
 from aws_kinesis_agg import deaggregator
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # it has no types
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +25,9 @@ from penstock.core.aggregation import (
 from penstock.core.aggregation.format import varint
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
 from tests.core.kpl_schema import AggregatedRecord
+
+if TYPE_CHECKING:
+    from penstock.core.aggregation import Aggregate
 
 keys = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256)
 hash_keys = st.none() | st.integers(0, HASH_KEY_MAX)
@@ -43,6 +49,19 @@ def number_field(number: int, value: int) -> bytes:
 def record(index: int, data: bytes, hash_index: int | None = None) -> bytes:
     middle = b"" if hash_index is None else number_field(2, hash_index)
     return field(3, number_field(1, index) + middle + field(3, data))
+
+
+def opened(data: bytes, *limits: AggregateLimits) -> Aggregate:
+    aggregate = open_aggregate(data, *limits)
+    assert aggregate is not None
+    return aggregate
+
+
+def reason_of(data: bytes, *limits: AggregateLimits) -> str:
+    """Why it is plain, which it is."""
+    reason = why_plain(data, *limits)
+    assert reason is not None
+    return reason
 
 
 def protobuf_reads(data: bytes) -> list[tuple[str, int | None, bytes]] | None:
@@ -79,7 +98,7 @@ STRICTER = {
 
 def assert_reads_as_protobuf(data: bytes) -> None:
     expected, aggregate = protobuf_reads(data), open_aggregate(data)
-    columns: tuple[list, list, list] = [], [], []
+    columns: tuple[list[str], list[bytes], list[str | None]] = [], [], []
     assert append_user_records(data, *columns) == (0 if aggregate is None else len(aggregate))
     if aggregate is None:
         assert columns == ([], [], [])
@@ -95,7 +114,7 @@ def assert_reads_as_protobuf(data: bytes) -> None:
 
 
 @given(st.lists(user_records, min_size=1, max_size=40))
-def test_round_trip(records):
+def test_round_trip(records: list[tuple[str, bytes, int | None]]) -> None:
     data = encode_aggregate(records)
     aggregate = open_aggregate(data)
     assert aggregate is not None
@@ -107,34 +126,34 @@ def test_round_trip(records):
 
 @pytest.mark.parametrize("count", [1, 127, 128, 129, 300])
 @pytest.mark.parametrize("size", [0, 1, 121, 122, 123, 124, 127, 128, 16_383, 16_384])
-def test_round_trip_where_varints_grow(count, size):
+def test_round_trip_where_varints_grow(count: int, size: int) -> None:
     records = [(f"key-{number}", bytes([number % 256]) * size, None) for number in range(count)]
     assert_reads_as_protobuf(encode_aggregate(records))
-    assert len(open_aggregate(encode_aggregate(records))) == count
+    assert len(opened(encode_aggregate(records))) == count
 
 
-def test_indexes_of_three_bytes():
+def test_indexes_of_three_bytes() -> None:
     message = b"".join(field(1, b"%d" % number) for number in range(16_500)) + record(16_400, b"x")
-    (only,) = open_aggregate(framed(message))
+    (only,) = opened(framed(message))
     assert only == UserRecord("16400", None, b"x", 0)
 
 
-def test_an_index_of_three_bytes_is_not_taken_for_one_of_two():
+def test_an_index_of_three_bytes_is_not_taken_for_one_of_two() -> None:
     """Its third byte looks like the tag of the data, and the tag like a length that fits."""
     message = b"".join(field(1, b"%d" % number) for number in range(16_500)) + record(0x1A << 14, b"x" * 25)
-    assert "outside its table" in why_plain(framed(message))
+    assert "outside its table" in reason_of(framed(message))
 
 
-def test_a_length_of_three_bytes_is_not_taken_for_one_of_two():
+def test_a_length_of_three_bytes_is_not_taken_for_one_of_two() -> None:
     """Padded with zeros, and followed by as much of an unknown field as the shorter reading would need."""
     padded_data = b"\x1a\x83\x80\x00" + b"abc"
     message = field(1, b"key") + field(3, number_field(1, 0) + padded_data + field(5, b"x" * 16_380))
-    (only,) = open_aggregate(framed(message))
+    (only,) = opened(framed(message))
     assert only == UserRecord("key", None, b"abc", 0)
 
 
 @given(st.lists(st.tuples(keys, st.binary(max_size=50)), min_size=1, max_size=20))
-def test_aws_own_reader_reads_the_same(records):
+def test_aws_own_reader_reads_the_same(records: list[tuple[str, bytes]]) -> None:
     envelope = {
         "kinesis": {
             "kinesisSchemaVersion": "1.0",
@@ -193,12 +212,14 @@ message_fields = st.one_of(
 
 
 @given(st.lists(message_fields, max_size=12))
-def test_messages_of_any_shape_are_read_as_protobuf_reads_them(parts):
+def test_messages_of_any_shape_are_read_as_protobuf_reads_them(parts: list[bytes]) -> None:
     assert_reads_as_protobuf(framed(field(1, b"k0") + field(1, b"k1") + b"".join(parts)))
 
 
 @given(st.lists(user_records, min_size=1, max_size=5), st.data())
-def test_damaged_messages_are_read_as_protobuf_reads_them(records, data):
+def test_damaged_messages_are_read_as_protobuf_reads_them(
+    records: list[tuple[str, bytes, int | None]], data: st.DataObject
+) -> None:
     message = bytearray(encode_aggregate(records)[4:-16])
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(message) - 1))
@@ -209,7 +230,7 @@ def test_damaged_messages_are_read_as_protobuf_reads_them(records, data):
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_with_a_right_digest_are_read_as_protobuf_reads_them(message):
+def test_any_bytes_with_a_right_digest_are_read_as_protobuf_reads_them(message: bytes) -> None:
     if message:
         assert_reads_as_protobuf(framed(message))
     else:
@@ -217,7 +238,7 @@ def test_any_bytes_with_a_right_digest_are_read_as_protobuf_reads_them(message):
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_without_a_right_digest_are_plain(data):
+def test_any_bytes_without_a_right_digest_are_plain(data: bytes) -> None:
     for candidate in (data, MAGIC + data):
         assert open_aggregate(candidate) is None
         assert why_plain(candidate)
@@ -257,11 +278,11 @@ KEY = field(1, b"key")
         (KEY + b"\x28" + b"\xff" * 10 + b"\x00", "longer than 10 bytes"),
     ],
 )
-def test_what_cannot_be_opened_is_plain_and_the_reason_is_told(message, reason):
+def test_what_cannot_be_opened_is_plain_and_the_reason_is_told(message: bytes, reason: str) -> None:
     data = framed(message)
     assert is_aggregate(data)
     assert open_aggregate(data) is None
-    told = why_plain(data)
+    told = reason_of(data)
     assert reason in told
     assert "secret" not in told
 
@@ -278,28 +299,28 @@ def test_what_cannot_be_opened_is_plain_and_the_reason_is_told(message, reason):
         (framed(KEY + record(0, b"x")) + b"\x00", "digest"),
     ],
 )
-def test_what_is_not_framed_as_an_aggregate_is_plain(data, reason):
+def test_what_is_not_framed_as_an_aggregate_is_plain(data: bytes, reason: str) -> None:
     assert open_aggregate(data) is None
-    assert reason in why_plain(data)
+    assert reason in reason_of(data)
 
 
-def test_a_bad_table_entry_that_no_record_points_at_does_no_harm():
-    aggregate = open_aggregate(framed(KEY + field(2, b"x") + record(0, b"d")))
+def test_a_bad_table_entry_that_no_record_points_at_does_no_harm() -> None:
+    aggregate = opened(framed(KEY + field(2, b"x") + record(0, b"d")))
     assert list(aggregate) == [UserRecord("key", None, b"d", 0)]
 
 
-def test_leading_zeros_of_a_hash_key_are_read_as_the_kcl_reads_them():
-    aggregate = open_aggregate(framed(KEY + field(2, b"007") + record(0, b"d", 0)))
+def test_leading_zeros_of_a_hash_key_are_read_as_the_kcl_reads_them() -> None:
+    aggregate = opened(framed(KEY + field(2, b"007") + record(0, b"d", 0)))
     assert list(aggregate) == [UserRecord("key", 7, b"d", 0)]
 
 
 # --- bounds ---------------------------------------------------------------------------------------
 
 
-def test_at_its_limits_an_aggregate_is_opened_and_above_them_it_is_plain():
+def test_at_its_limits_an_aggregate_is_opened_and_above_them_it_is_plain() -> None:
     data = encode_aggregate([("k1", b"x", 1), ("k2", b"x", 2), ("k1", b"x", None)])
     exact = AggregateLimits(records_max=3, table_entries_max=4, bytes_max=len(data))
-    assert len(open_aggregate(data, exact)) == 3
+    assert len(opened(data, exact)) == 3
     for less in (
         exact._replace(records_max=2),
         exact._replace(table_entries_max=3),
@@ -307,30 +328,30 @@ def test_at_its_limits_an_aggregate_is_opened_and_above_them_it_is_plain():
     ):
         assert open_aggregate(data, less) is None
         assert append_user_records(data, [], [], [], less) == 0
-        assert "limit" in why_plain(data, less)
+        assert "limit" in reason_of(data, less)
 
 
-def test_a_key_longer_than_kinesis_takes_is_no_key():
+def test_a_key_longer_than_kinesis_takes_is_no_key() -> None:
     """Ten thousand user records that all name one long key would be a multiple of the record as rows."""
     widest = "\U0001f600" * 256
-    assert len(open_aggregate(encode_aggregate([(widest, b"x", None)]))) == 1
+    assert len(opened(encode_aggregate([(widest, b"x", None)]))) == 1
     data = framed(field(1, b"k" * 1025) + record(0, b"d") * 10_000)
     assert open_aggregate(data) is None
-    assert "more than 1024 bytes" in why_plain(data)
+    assert "more than 1024 bytes" in reason_of(data)
 
 
-def test_unknown_fields_count_too():
+def test_unknown_fields_count_too() -> None:
     data = framed(KEY + b"\x28\x00" * 100 + record(0, b"d"))
-    assert len(open_aggregate(data)) == 1
+    assert len(opened(data)) == 1
     few = AggregateLimits(records_max=10, table_entries_max=10)
-    assert "more fields" in why_plain(data, few)
+    assert "more fields" in reason_of(data, few)
 
 
-def test_by_default_a_mebibyte_of_the_smallest_user_records_is_opened_and_ten_are_not():
+def test_by_default_a_mebibyte_of_the_smallest_user_records_is_opened_and_ten_are_not() -> None:
     smallest = record(0, b"")
     assert len(smallest) == 6
     fits = framed(KEY + smallest * ((1024 * 1024 - 40) // 6))
-    assert len(open_aggregate(fits)) == 174_756
+    assert len(opened(fits)) == 174_756
     assert open_aggregate(framed(KEY + smallest * 1_000_000)) is None
 
 
@@ -338,10 +359,12 @@ def test_by_default_a_mebibyte_of_the_smallest_user_records_is_opened_and_ten_ar
 
 
 @given(st.lists(user_records, min_size=1, max_size=20), st.integers(0, HASH_KEY_MAX), st.integers(0, HASH_KEY_MAX))
-def test_outside_names_the_user_records_whose_hash_key_is_not_in_the_range(records, one, other):
+def test_outside_names_the_user_records_whose_hash_key_is_not_in_the_range(
+    records: list[tuple[str, bytes, int | None]], one: int, other: int
+) -> None:
     first, last = sorted((one, other))
     effective = [hash_key(key) if explicit is None else explicit for key, _, explicit in records]
-    aggregate = open_aggregate(encode_aggregate(records))
+    aggregate = opened(encode_aggregate(records))
     assert aggregate.outside(first, last) == [
         number for number, key in enumerate(effective) if key < first or key > last
     ]
@@ -349,9 +372,9 @@ def test_outside_names_the_user_records_whose_hash_key_is_not_in_the_range(recor
     assert aggregate.outside(min(effective), max(effective)) == []
 
 
-def test_an_explicit_hash_key_takes_the_place_of_the_keys_own():
+def test_an_explicit_hash_key_takes_the_place_of_the_keys_own() -> None:
     own = hash_key("k")
-    aggregate = open_aggregate(encode_aggregate([("k", b"", 5), ("k", b"", None)]))
+    aggregate = opened(encode_aggregate([("k", b"", 5), ("k", b"", None)]))
     assert aggregate.outside(0, 5) == [1]
     assert aggregate.outside(own, own) == [0]
     assert list(aggregate.explicit_hash_keys()) == [5, None]

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import importlib.util
 import sys
 from itertools import pairwise
@@ -22,29 +24,31 @@ def shard(name: str, first: int, last: int, *, parents: tuple[str, ...] = (), cl
     )
 
 
-def test_hash_key_is_the_md5_with_the_first_byte_highest():
+def test_hash_key_is_the_md5_with_the_first_byte_highest() -> None:
     assert hash_key("abcd") == 0xE2FC714C4727EE9395F324CD2E7F331F
 
 
-def test_an_interpreter_without_an_md5_of_its_own_finds_the_same_hash_keys(monkeypatch):
+def test_an_interpreter_without_an_md5_of_its_own_finds_the_same_hash_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "_md5", None)
     spec = importlib.util.spec_from_file_location("hashkeys_by_openssl", hashkeys.__file__)
+    assert spec is not None
+    assert spec.loader is not None
     by_openssl = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(by_openssl)
     assert by_openssl.hash_key("abcd") == hash_key("abcd")
 
 
-def test_hash_key_takes_the_bytes_of_utf8_without_normalising():
+def test_hash_key_takes_the_bytes_of_utf8_without_normalising() -> None:
     assert hash_key("\u00e9") != hash_key("e\u0301")
 
 
-def test_a_key_without_a_utf8_form_is_refused():
+def test_a_key_without_a_utf8_form_is_refused() -> None:
     with pytest.raises(UnicodeEncodeError):
         hash_key("\ud800")
 
 
 @pytest.mark.parametrize("text", ["0", "1", "170141183460469231731687303715884105727", str(HASH_KEY_MAX)])
-def test_parse_hash_key_takes_decimal_numbers(text):
+def test_parse_hash_key_takes_decimal_numbers(text: str) -> None:
     assert parse_hash_key(text) == int(text)
 
 
@@ -66,12 +70,12 @@ def test_parse_hash_key_takes_decimal_numbers(text):
         "9" * 5000,
     ],
 )
-def test_parse_hash_key_refuses_the_rest(text):
+def test_parse_hash_key_refuses_the_rest(text: str) -> None:
     with pytest.raises(ValueError, match="decimal number"):
         parse_hash_key(text)
 
 
-def test_even_ranges_of_three_shards_are_those_of_create_stream():
+def test_even_ranges_of_three_shards_are_those_of_create_stream() -> None:
     assert even_ranges(3) == [
         (0, 113427455640312821154458202477256070484),
         (113427455640312821154458202477256070485, 226854911280625642308916404954512140969),
@@ -80,7 +84,7 @@ def test_even_ranges_of_three_shards_are_those_of_create_stream():
 
 
 @given(st.integers(1, 2000))
-def test_even_ranges_cover_everything_once(count):
+def test_even_ranges_cover_everything_once(count: int) -> None:
     ranges = even_ranges(count)
     assert len(ranges) == count
     assert ranges[0][0] == 0
@@ -88,25 +92,25 @@ def test_even_ranges_cover_everything_once(count):
     assert all(left[1] + 1 == right[0] for left, right in pairwise(ranges))
 
 
-def test_no_shards_have_no_ranges():
+def test_no_shards_have_no_ranges() -> None:
     with pytest.raises(ValueError, match="at least one"):
         even_ranges(0)
 
 
 @given(st.integers(1, 50), st.integers(0, HASH_KEY_MAX))
-def test_every_hash_key_finds_the_shard_that_holds_it(count, key):
+def test_every_hash_key_finds_the_shard_that_holds_it(count: int, key: int) -> None:
     ranges = even_ranges(count)
     shards = ShardMap(shard(f"s{n}", first, last) for n, (first, last) in reversed(list(enumerate(ranges))))
     assert len(shards) == count
     assert shards.shards[shards.index_for(key)].holds(key)
 
 
-def test_bounds_are_inclusive():
+def test_bounds_are_inclusive() -> None:
     shards = ShardMap([shard("a", 0, 9), shard("b", 10, 19)])
     assert [shards.shards[shards.index_for(key)].shard_id for key in (0, 9, 10, 19)] == ["a", "a", "b", "b"]
 
 
-def test_closed_shards_and_open_parents_of_listed_children_take_nothing():
+def test_closed_shards_and_open_parents_of_listed_children_take_nothing() -> None:
     shards = ShardMap(
         [
             shard("old", 0, 99, closed=True),
@@ -120,12 +124,12 @@ def test_closed_shards_and_open_parents_of_listed_children_take_nothing():
 
 
 @pytest.mark.parametrize("key", [0, 15, 30])
-def test_a_hole_is_a_lookup_error(key):
+def test_a_hole_is_a_lookup_error(key: int) -> None:
     shards = ShardMap([shard("a", 5, 9), shard("b", 20, 29)])
     with pytest.raises(LookupError, match="hole"):
         shards.index_for(key)
 
 
-def test_overlapping_open_shards_are_refused():
+def test_overlapping_open_shards_are_refused() -> None:
     with pytest.raises(ValueError, match=r"a and b .* overlap"):
         ShardMap([shard("b", 10, 19), shard("a", 0, 10)])

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from random import Random
 
 import pytest
@@ -33,28 +35,28 @@ DIAMOND = Lineage(
 )
 
 
-def test_neighbours_are_those_that_are_known():
+def test_neighbours_are_those_that_are_known() -> None:
     assert DIAMOND.parents("whole") == ("left", "right")
     assert DIAMOND.children("root") == ("left", "right")
     assert DIAMOND.children("whole") == ()
     assert DIAMOND.parents("late") == ()
 
 
-def test_parents_come_before_children_and_hash_ranges_in_order():
+def test_parents_come_before_children_and_hash_ranges_in_order() -> None:
     assert list(DIAMOND.shards) == ["root", "other", "late", "left", "right", "whole"]
     assert DIAMOND.generations() == [["root", "other", "late"], ["left", "right"], ["whole"]]
     assert DIAMOND.roots == ("root", "other", "late")
     assert DIAMOND.generation("whole") == 2
 
 
-def test_ancestors_and_descendants():
+def test_ancestors_and_descendants() -> None:
     assert DIAMOND.ancestors(["whole"]) == {"left", "right", "root"}
     assert DIAMOND.descendants(["root"]) == {"left", "right", "whole"}
     assert DIAMOND.ancestors(["root", "late"]) == set()
     assert DIAMOND.descendants(["left", "root"]) == {"left", "right", "whole"}
 
 
-def test_a_merge_waits_for_both_parents_and_none_for_the_trimmed():
+def test_a_merge_waits_for_both_parents_and_none_for_the_trimmed() -> None:
     assert DIAMOND.ready(set()) == ["root", "other", "late"]
     assert DIAMOND.ready({"root"}) == ["other", "late", "left", "right"]
     assert DIAMOND.ready({"root", "left", "other", "late"}) == ["right"]
@@ -62,19 +64,19 @@ def test_a_merge_waits_for_both_parents_and_none_for_the_trimmed():
     assert DIAMOND.ready(set(DIAMOND.shards)) == []
 
 
-def test_groups_are_connected_also_through_shards_that_are_not_asked_for():
+def test_groups_are_connected_also_through_shards_that_are_not_asked_for() -> None:
     assert DIAMOND.groups(["left", "right"]) == [["left"], ["right"]]
     assert DIAMOND.groups(["right", "left", "whole"]) == [["left", "right", "whole"]]
     assert DIAMOND.groups(["whole", "root", "other"]) == [["root", "whole"], ["other"]]
     assert DIAMOND.groups([]) == []
 
 
-def test_groups_of_unknown_shards_are_refused():
+def test_groups_of_unknown_shards_are_refused() -> None:
     with pytest.raises(ValueError, match="1 of these shards are unknown, stranger"):
         DIAMOND.groups(["root", "stranger"])
 
 
-def test_newer_knowledge_counts_and_lineages_do_not_change():
+def test_newer_knowledge_counts_and_lineages_do_not_change() -> None:
     known = Lineage([shard("a")])
     grown = known.including([shard("a", closed=True), shard("b", "a")])
     assert len(known) == 1
@@ -85,7 +87,7 @@ def test_newer_knowledge_counts_and_lineages_do_not_change():
     assert "b" not in known
 
 
-def test_a_parent_named_twice_is_one_parent():
+def test_a_parent_named_twice_is_one_parent() -> None:
     odd = Lineage([shard("a"), shard("b", "a", "a"), shard("c", "x", "x")])
     assert odd.parents("b") == ("a",)
     assert odd.children("a") == ("b",)
@@ -95,12 +97,12 @@ def test_a_parent_named_twice_is_one_parent():
 @pytest.mark.parametrize(
     "listing", [[shard("a", "a")], [shard("r"), shard("a", "b", "r"), shard("b", "a"), shard("c", "b")]]
 )
-def test_a_circular_listing_is_refused(listing):
+def test_a_circular_listing_is_refused(listing: list[Shard]) -> None:
     with pytest.raises(ValueError, match="circular"):
         Lineage(listing)
 
 
-def test_no_shards():
+def test_no_shards() -> None:
     nothing = Lineage([])
     assert nothing.ready(set()) == []
     assert nothing.generations() == []
@@ -110,20 +112,20 @@ def test_no_shards():
 # --- holes ----------------------------------------------------------------------------------------
 
 
-def test_holes_are_what_no_open_shard_covers():
+def test_holes_are_what_no_open_shard_covers() -> None:
     assert DIAMOND.holes() == [(80, HASH_KEY_MAX)]
     assert [one.shard_id for one in DIAMOND.open_shards()] == ["whole", "other", "late"]
     assert DIAMOND.holes(["left", "other"]) == [(25, 49), (70, HASH_KEY_MAX)]
     assert DIAMOND.holes(["root", "left", "other", "late"]) == [(80, HASH_KEY_MAX)]
 
 
-def test_an_even_stream_has_no_holes():
+def test_an_even_stream_has_no_holes() -> None:
     assert holes(even_ranges(7)) == []
     assert holes(even_ranges(7)[1:-1]) == [even_ranges(7)[0], even_ranges(7)[-1]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda pair: (min(pair), max(pair)))))
-def test_holes_and_ranges_share_nothing_and_leave_nothing(ranges):
+def test_holes_and_ranges_share_nothing_and_leave_nothing(ranges: list[tuple[int, int]]) -> None:
     covered = {key for first, last in ranges for key in range(first, last + 1)}
     found = holes(ranges)
     assert found[-1][1] == HASH_KEY_MAX
@@ -170,7 +172,7 @@ histories = st.builds(history, st.integers(0, 2**32), st.integers(1, 6), st.inte
 
 
 @given(histories)
-def test_order_and_generations_of_any_history(listing):
+def test_order_and_generations_of_any_history(listing: list[Shard]) -> None:
     lineage = Lineage(listing)
     place = {name: number for number, name in enumerate(lineage.shards)}
     assert set(place) == {one.shard_id for one in listing}
@@ -189,7 +191,7 @@ def test_order_and_generations_of_any_history(listing):
 
 
 @given(histories, st.randoms(use_true_random=False))
-def test_reading_any_history_reaches_every_shard_after_its_ancestors(listing, rng):
+def test_reading_any_history_reaches_every_shard_after_its_ancestors(listing: list[Shard], rng: Random) -> None:
     lineage = Lineage(listing)
     finished: set[str] = set()
     reading = set(lineage.ready(finished))
@@ -202,7 +204,7 @@ def test_reading_any_history_reaches_every_shard_after_its_ancestors(listing, rn
 
 
 @given(histories, st.randoms(use_true_random=False))
-def test_groups_of_any_history_are_independent_and_as_small_as_can_be(listing, rng):
+def test_groups_of_any_history_are_independent_and_as_small_as_can_be(listing: list[Shard], rng: Random) -> None:
     lineage = Lineage(listing)
     among = {name for name in lineage.shards if rng.random() < 0.6}
     related = {name: lineage.ancestors([name]) & among for name in among}
@@ -219,7 +221,7 @@ def test_groups_of_any_history_are_independent_and_as_small_as_can_be(listing, r
         assert connected == set(group)
 
 
-def test_ten_thousand_shards_in_long_lines_and_ladders():
+def test_ten_thousand_shards_in_long_lines_and_ladders() -> None:
     """Depth is no trouble: a line of merges and splits, ten thousand shards, no recursion."""
     listing = [shard("n0", first=0, last=1, closed=True)]
     while len(listing) < 10_000:

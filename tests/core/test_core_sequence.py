@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import pytest
 
 from penstock.core.sequence import just_before, shard_id_number, shard_id_of, shard_number_of, version_of
@@ -8,19 +10,19 @@ OF_SHARD_2 = 49585389983312162443796657944872008114154899568972529698
 UNKNOWN_VERSION = 74107425965128755728308386687147091174006956590945533954
 
 
-def test_shard_numbers_of_real_sequence_numbers():
+def test_shard_numbers_of_real_sequence_numbers() -> None:
     assert shard_number_of(OF_SHARD_0) == 0
     assert shard_number_of(OF_SHARD_2) == 2
     assert version_of(OF_SHARD_0) == version_of(OF_SHARD_2) == 2
 
 
 @pytest.mark.parametrize("number", [UNKNOWN_VERSION, 0, 1, OF_SHARD_0 >> 1, OF_SHARD_0 << 1])
-def test_unknown_shapes_tell_nothing(number):
+def test_unknown_shapes_tell_nothing(number: int) -> None:
     assert version_of(number) is None
     assert shard_number_of(number) is None
 
 
-def test_the_number_just_before_is_of_the_same_shard_and_shape():
+def test_the_number_just_before_is_of_the_same_shard_and_shape() -> None:
     before = just_before(OF_SHARD_0)
     assert before < OF_SHARD_0
     assert (version_of(before), shard_number_of(before), before & 15) == (2, 0, OF_SHARD_0 & 15)
@@ -28,16 +30,16 @@ def test_the_number_just_before_is_of_the_same_shard_and_shape():
 
 
 @pytest.mark.parametrize("number", [UNKNOWN_VERSION, 1, 2**185 + 2])
-def test_of_an_unknown_shape_the_next_lower_number_is_just_before(number):
+def test_of_an_unknown_shape_the_next_lower_number_is_just_before(number: int) -> None:
     assert just_before(number) == number - 1
 
 
 @pytest.mark.parametrize("number", [0, 7, 123456789012, 1234567890123])
-def test_shard_ids_and_numbers_go_both_ways(number):
+def test_shard_ids_and_numbers_go_both_ways(number: int) -> None:
     assert shard_id_number(shard_id_of(number)) == number
 
 
-def test_shard_id_has_twelve_digits():
+def test_shard_id_has_twelve_digits() -> None:
     assert shard_id_of(7) == "shardId-000000000007"
 
 
@@ -54,10 +56,10 @@ def test_shard_id_has_twelve_digits():
         "shardId-" + "9" * 5000,
     ],
 )
-def test_ids_written_otherwise_have_no_number(shard_id):
+def test_ids_written_otherwise_have_no_number(shard_id: str) -> None:
     assert shard_id_number(shard_id) is None
 
 
-def test_no_negative_shard_numbers():
+def test_no_negative_shard_numbers() -> None:
     with pytest.raises(ValueError, match="not negative"):
         shard_id_of(-1)

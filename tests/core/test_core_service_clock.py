@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import math
 from random import Random
 
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.core.service_clock import ServiceClock
 
 
-def test_knows_nothing_before_the_first_answer():
+def test_knows_nothing_before_the_first_answer() -> None:
     clock = ServiceClock()
     assert not clock.known
     assert clock.lower(5.0) == -math.inf
@@ -15,7 +17,7 @@ def test_knows_nothing_before_the_first_answer():
     assert clock.offset_s == 0.0
 
 
-def test_one_answer_bounds_the_time_by_a_second_and_the_round_trip():
+def test_one_answer_bounds_the_time_by_a_second_and_the_round_trip() -> None:
     clock = ServiceClock(drift_max=0.0)
     clock.observe(1000, sent_s=10.0, received_s=10.25)
     assert clock.lower(10.25) == 1000.0
@@ -23,7 +25,7 @@ def test_one_answer_bounds_the_time_by_a_second_and_the_round_trip():
     assert clock.offset_s == (1000 - 10.25 + 1001 - 10.0) / 2
 
 
-def test_a_date_that_ticks_between_two_answers_pins_the_second():
+def test_a_date_that_ticks_between_two_answers_pins_the_second() -> None:
     clock = ServiceClock(drift_max=0.0)
     clock.observe(1000, sent_s=9.98, received_s=9.99)  # still 1000
     clock.observe(1001, sent_s=10.0, received_s=10.01)  # already 1001
@@ -31,14 +33,14 @@ def test_a_date_that_ticks_between_two_answers_pins_the_second():
     assert clock.upper(10.01) - clock.lower(10.01) < 0.04
 
 
-def test_bounds_widen_by_the_allowed_drift():
+def test_bounds_widen_by_the_allowed_drift() -> None:
     clock = ServiceClock(drift_max=0.001)
     clock.observe(1000, 10.0, 10.0)
     assert math.isclose(clock.lower(110.0), 1100.0 - 0.1)
     assert math.isclose(clock.upper(110.0), 1101.0 + 0.1)
 
 
-def test_a_jump_of_the_service_starts_anew():
+def test_a_jump_of_the_service_starts_anew() -> None:
     clock = ServiceClock()
     clock.observe(1000, 10.0, 10.1)
     clock.observe(29_800, 11.0, 11.1)
@@ -49,7 +51,7 @@ def test_a_jump_of_the_service_starts_anew():
     assert clock.upper(12.1) < 1004
 
 
-def test_hosts_that_disagree_a_little_are_no_jump():
+def test_hosts_that_disagree_a_little_are_no_jump() -> None:
     clock = ServiceClock(drift_max=0.0)
     clock.observe(1000, 10.0, 10.0)  # offset at most 991.0
     clock.observe(1001, 9.99, 9.99)  # offset at least 991.01
@@ -58,7 +60,7 @@ def test_hosts_that_disagree_a_little_are_no_jump():
     assert math.isclose(clock.upper(0.0), 991.01)
 
 
-def test_an_allowed_drift_is_no_jump():
+def test_an_allowed_drift_is_no_jump() -> None:
     clock = ServiceClock(drift_max=0.001, host_spread_max_s=0.0)
     clock.observe(1000, 10.0, 10.0)
     clock.observe(1001, 10.0, 10.0)  # the tick: the offset is 991.0 exactly
@@ -68,13 +70,13 @@ def test_an_allowed_drift_is_no_jump():
     assert clock.upper(1000.5) == 1991.0
 
 
-def test_an_answer_from_before_its_request_is_passed_over():
+def test_an_answer_from_before_its_request_is_passed_over() -> None:
     clock = ServiceClock()
     clock.observe(1000, sent_s=20.0, received_s=10.0)
     assert not clock.known
 
 
-def test_a_right_local_clock_is_left_alone_and_a_wrong_one_corrected():
+def test_a_right_local_clock_is_left_alone_and_a_wrong_one_corrected() -> None:
     right, wrong = ServiceClock(), ServiceClock()
     right.observe(1000, 1000.2, 1000.3)
     wrong.observe(1000, 400.2, 400.3)
@@ -83,7 +85,7 @@ def test_a_right_local_clock_is_left_alone_and_a_wrong_one_corrected():
 
 
 @given(st.integers(0, 2**32), st.floats(-1e6, 1e6), st.floats(-400e-6, 400e-6))
-def test_true_time_is_always_within_the_bounds(seed, offset, drift):
+def test_true_time_is_always_within_the_bounds(seed: int, offset: float, drift: float) -> None:
     rng = Random(seed)
     clock = ServiceClock(host_spread_max_s=0.0)
     start = 1_700_000_000.0
