@@ -3,7 +3,8 @@
 .PHONY: help demo test test-all interop sim check bench lock clean run dev
 
 RUN := scripts/run
-PYTEST := $(RUN) python -m pytest -n 2 --dist loadgroup -q
+# One process more than cores: many tests wait for limits of real time, and two of the processes have a JVM each.
+PYTEST := $(RUN) python -m pytest -n 3 --dist loadgroup -q
 ARGS ?=
 SEEDS ?= 200
 help: ## print this list
