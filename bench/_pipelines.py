@@ -267,7 +267,7 @@ class BotoPartition:
         self._where = {"region_name": region, "endpoint_url": endpoint_url}
 
     def __call__(self, rows: Iterator[Row]) -> None:
-        client = boto3.client("kinesis", **self._where)  # type: ignore[call-overload]
+        client = boto3.client("kinesis", **self._where)
         records: list[dict[str, Any]] = []
         for row in rows:
             records.append({"Data": bytes(row.data), "PartitionKey": row.partition_key})

@@ -56,7 +56,7 @@ async def latency(endpoint_url: str, stream: str, rate_per_s: float, seconds: fl
     """Put records of 100 bytes at a steady rate, each awaited by itself, with the producer's defaults."""
     latencies: list[float] = []
 
-    async def put(producer: Producer, number: int, began: float) -> None:
+    async def put(producer: Producer[OutRecord], number: int, began: float) -> None:
         await producer.put(OutRecord(os.urandom(100), f"key-{number % KEYS:04d}"))
         latencies.append(time.perf_counter() - began)
 

@@ -65,7 +65,12 @@ def idle_results(asked: Namespace) -> list[Result]:
         LocalKinesis.spawn(streams={STREAM: IDLE_SHARDS}, shard_quota=IDLE_SHARDS, limits=True) as service,
     ):
         aside(service.pid)
-        given = {"kinesis": service.endpoint_url, "dynamodb": leases, "stream": STREAM, "shards": IDLE_SHARDS}
+        given: dict[str, Any] = {
+            "kinesis": service.endpoint_url,
+            "dynamodb": leases,
+            "stream": STREAM,
+            "shards": IDLE_SHARDS,
+        }
         with started("idle", **given, settle_s=IDLE_SETTLE_S, seconds=IDLE_S) as process:
             begun = line(process)
             service.reset_stats()
@@ -198,7 +203,7 @@ def held_results(asked: Namespace) -> list[Result]:
     results = []
     with LocalKinesis.spawn(streams={STREAM: HELD_SHARDS}) as service:
         records = fill(service, HELD_RECORDS)
-        given = {"kinesis": service.endpoint_url, "stream": STREAM, "buffer_bytes_max": HELD_BYTES_MAX}
+        given: dict[str, Any] = {"kinesis": service.endpoint_url, "stream": STREAM, "buffer_bytes_max": HELD_BYTES_MAX}
         for name, environment, goal in (
             ("held_of_bound", {}, 1.5),
             ("held_of_bound_given_back", {"MALLOC_MMAP_THRESHOLD_": "131072"}, 1.1),
@@ -228,7 +233,7 @@ def latency_result(name: str, goal: float, *, fan_out: bool, http2: bool = False
         aside(service.pid)
         now_s = time.time()
         from_s, until_s = now_s + WARM_UP_S, now_s + WARM_UP_S + LATENCY_S
-        given = {
+        given: dict[str, Any] = {
             "kinesis": service.endpoint_url,
             "dynamodb": leases,
             "stream": STREAM,

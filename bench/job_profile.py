@@ -214,11 +214,11 @@ def _progresses(found: list[dict[str, Any]]) -> Iterator[None]:
             one for one in query.recentProgress if "addBatch" in one["durationMs"] and one["batchId"] not in known
         )
 
-    looked._look = look
+    looked._look = look  # type: ignore[method-assign]  # until the block ends
     try:
         yield
     finally:
-        looked._look = before
+        looked._look = before  # type: ignore[method-assign]
 
 
 # --- steps that no metric parts ----------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def measured() -> tuple[dict[int, Profile], dict[str, float]]:
             "spark.eventLog.compress": "false",
             "spark.eventLog.buffer.kb": "1k",
         }
-        profiles = {}
+        profiles: dict[int, Profile] = {}
         for rows, batches in SIZES.items():
             for path in (folder / EVENT_LOG).iterdir():
                 path.unlink()

@@ -22,7 +22,7 @@ from bench._form import WARM_UP_ROUNDS, apart, cpu_of_s, judge, options, report,
 from penstock.local import LocalKinesis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from penstock.local.spawned import SpawnedKinesis
 
@@ -34,7 +34,7 @@ PAGE_RECORDS = 10_000
 PUT_RECORDS = 500
 
 
-def request(operation: str, fields: dict[str, object]) -> bytes:
+def request(operation: str, fields: Mapping[str, object]) -> bytes:
     """A ready-made call."""
     body = json.dumps(fields, separators=(",", ":")).encode()
     head = (
@@ -79,7 +79,7 @@ class Connection:
         return self._left == 0
 
 
-def call(port: int, operation: str, fields: dict[str, object]) -> dict[str, object]:
+def call(port: int, operation: str, fields: Mapping[str, object]) -> dict[str, object]:
     """One call whose answer is wanted."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     head, _, body = request(operation, fields).partition(b"\r\n\r\n")

@@ -32,10 +32,10 @@ from penstock.model import StartAt, StreamName
 from penstock.spark.planner import Planner, PlanSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from bench._form import Result
     from penstock.local.spawned import SpawnedKinesis
@@ -94,7 +94,7 @@ async def fill(local: SpawnedKinesis, load: Load) -> StreamFacts:
             assert answer.failed_record_count == 0
             local.clock.advance(500 / WRITTEN_PER_S)
         local.clock.advance(10)
-        numbers = {}
+        numbers: dict[str, list[int]] = {}
         for shard in await client.list_shards(stream):
             found = numbers[shard.shard_id] = []
             iterator: str | None = await client.get_shard_iterator(stream, shard.shard_id, IteratorAt.trim_horizon())
@@ -102,7 +102,7 @@ async def fill(local: SpawnedKinesis, load: Load) -> StreamFacts:
                 page = await client.get_records(iterator)
                 found += [int(record.sequence_number) for record in page.records]
                 iterator = page.next_shard_iterator
-    assert sum(map(len, numbers.values())) == load.records
+    assert sum(len(found) for found in numbers.values()) == load.records
     return StreamFacts(load.data_bytes, KEY_BYTES, numbers)
 
 
@@ -142,7 +142,7 @@ def run(
     spark: SparkSession, local: SpawnedKinesis, source: str, load: Load, batches_max: int | None = None
 ) -> Measured:
     """Read the stream from its beginning, or the first batches of it; the first batch does not count."""
-    jvm = spark.sparkContext._gateway.proc.pid
+    jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # a session that runs has one
     folder = tempfile.mkdtemp(prefix="penstock-bench-")
     query = (
         spark.readStream.format(source)
@@ -194,6 +194,14 @@ def wait_for(query: StreamingQuery, batches: int = 0, rows: int = 0) -> None:
         time.sleep(0.02)
 
 
+def _rows_per_s(measure: Callable[[], Measured]) -> float:
+    return measure().rows_per_s
+
+
+def _cpu_us_per_row(measure: Callable[[], Measured]) -> float:
+    return measure().cpu_us_per_row
+
+
 def query_cases(spark: SparkSession, local: SpawnedKinesis) -> list[Case]:
     cases = []
     for name, load in LOADS.items():
@@ -206,8 +214,8 @@ def query_cases(spark: SparkSession, local: SpawnedKinesis) -> list[Case]:
                 unit="rows/s",
                 goal=2.5,
                 sense="at_least",
-                ours=lambda ours=ours: ours().rows_per_s,
-                peer=lambda tuples=tuples: tuples().rows_per_s,
+                ours=partial(_rows_per_s, ours),
+                peer=partial(_rows_per_s, tuples),
                 peer_name="boto3 and tuples",
                 rounds=3,
             ),
@@ -216,8 +224,8 @@ def query_cases(spark: SparkSession, local: SpawnedKinesis) -> list[Case]:
                 unit="us/row",
                 goal=1.5,
                 sense="at_most",
-                ours=lambda ours=ours: ours().cpu_us_per_row,
-                peer=lambda lists=lists: lists().cpu_us_per_row,
+                ours=partial(_cpu_us_per_row, ours),
+                peer=partial(_cpu_us_per_row, lists),
                 peer_name="Arrow from lists, nothing read",
                 rounds=ROUNDS,
             ),

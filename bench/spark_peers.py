@@ -43,10 +43,10 @@ class StreamFacts(NamedTuple):
 
 # --- boto3 and tuples -------------------------------------------------------------------------------
 
-_clients: dict[str, Any] = {}
+_clients: dict[str | None, Any] = {}
 
 
-def _client(endpoint_url: str, region: str) -> Any:
+def _client(endpoint_url: str | None, region: str | None) -> Any:
     client = _clients.get(endpoint_url)
     if client is None:
         config = Config(retries={"mode": "standard", "max_attempts": 10})
@@ -58,7 +58,8 @@ def _client(endpoint_url: str, region: str) -> Any:
 class TuplesReader(PenstockStreamReader):
     """Reads the same ranges with boto3, page by page, and yields tuples."""
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        assert isinstance(partition, ShardPartition)
         wire = partition.settings.wire
         client = _client(wire.endpoint_url, wire.region)
         for chain in partition.chains:
@@ -73,7 +74,7 @@ def _tuples(client: Any, stream: str, one: ShardRange) -> Iterator[tuple[Any, ..
         ShardIteratorType="AT_SEQUENCE_NUMBER",
         StartingSequenceNumber=str(one.first_sequence_number),
     )["ShardIterator"]
-    end = one.end_sequence_number
+    end = one.end_sequence_number or 0  # none: to the shard's end
     while iterator:
         page = client.get_records(ShardIterator=iterator, Limit=10_000)
         for record in page["Records"]:
@@ -104,6 +105,7 @@ class TuplesSource(PenstockDataSource):
 
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
         ours = super().streamReader(schema)
+        assert isinstance(ours, PenstockStreamReader)
         return TuplesReader(ours._options, ours._settings)
 
 
@@ -126,7 +128,7 @@ class ListsReader(PenstockStreamReader):
     """Yields as many rows in batches of the same size, made of lists that are there already."""
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [self._counted(task) for task in super().partitions(start, end)]
+        return [self._counted(task) for task in super().partitions(start, end) if isinstance(task, ShardPartition)]
 
     def _counted(self, task: ShardPartition) -> CountedPartition:
         facts = _facts()[task.stream.short]
@@ -134,6 +136,7 @@ class ListsReader(PenstockStreamReader):
         return CountedPartition(rows, facts, task.settings, task.stream.short, task.chains[0][0].shard_id)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, CountedPartition)
         settings = partition.settings
         row_bytes = partition.data_bytes + partition.key_bytes
         size = min(settings.batch_rows_max, settings.batch_bytes_max // row_bytes)
@@ -160,8 +163,10 @@ def _rows_in(one: ShardRange, numbers: list[int]) -> int:
     first = bisect.bisect_left(numbers, one.first_sequence_number)
     if one.end_kind is EndKind.SHARD_END:
         return len(numbers) - first
+    end = one.end_sequence_number
+    assert end is not None
     cut = bisect.bisect_left if one.end_kind is EndKind.EXCLUSIVE else bisect.bisect_right
-    return cut(numbers, one.end_sequence_number) - first
+    return cut(numbers, end) - first
 
 
 def _lists(partition: CountedPartition, count: int) -> dict[str, list[Any]]:
@@ -191,4 +196,5 @@ class ListsSource(PenstockDataSource):
 
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
         ours = super().streamReader(schema)
+        assert isinstance(ours, PenstockStreamReader)
         return ListsReader(ours._options, ours._settings)

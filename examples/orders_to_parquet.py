@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from penstock.pipeline import ParquetFolder, decode_json, deduplicate, explain_json, late_rows, read_once, split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 ORDER = (
     "order_id STRING NOT NULL, customer STRING NOT NULL, counter BIGINT NOT NULL,"
@@ -92,7 +92,7 @@ def run(spark: SparkSession, args: argparse.Namespace, stopping: threading.Event
     """Run until it is to stop, then finish what is there. Raises what made the query fail."""
     query = start(spark, args, {"processingTime": args.every})
     while not stopping.is_set():
-        if query.awaitTermination(POLL_S):
+        if query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # Spark takes parts of a second, too
             return
     query.stop()
     start(spark, args, {"availableNow": True}).awaitTermination()

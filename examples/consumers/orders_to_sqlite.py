@@ -45,11 +45,11 @@ class Copy:
             for record in batch.records:
                 position = f"{record.sequence_number:060d}/{record.sub_sequence_number:06d}"
                 if position > last:
-                    row = (batch.shard_id, position, record.data)
-                    self.database.execute("INSERT INTO orders VALUES (?, ?, ?)", row)
+                    order = (batch.shard_id, position, record.data)
+                    self.database.execute("INSERT INTO orders VALUES (?, ?, ?)", order)
                     last = position
-            row = (batch.shard_id, batch.token, last)
-            self.database.execute("INSERT OR REPLACE INTO shards VALUES (?, ?, ?)", row)
+            shard = (batch.shard_id, batch.token, last)
+            self.database.execute("INSERT OR REPLACE INTO shards VALUES (?, ?, ?)", shard)
 
 
 def main() -> None:

@@ -42,8 +42,8 @@ class Count(NamedTuple):
 def count(out: Path, plan: Plan) -> Count:
     """Read both folders."""
     lost, repeated, out_of_order, rows = _orders(out / "orders", plan)
-    expected = Counter(plan.broken)
-    found = Counter(_column(out / "dead-letters", "data"))
+    expected: Counter[bytes | str] = Counter(plan.broken)
+    found: Counter[bytes | str] = Counter(_column(out / "dead-letters", "data"))
     return Count(
         orders=rows,
         dead_letters=found.total(),

@@ -12,8 +12,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.settings import Credentials, LeaseTableOptions, WireSettings
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.worker.settings import WorkerSettings

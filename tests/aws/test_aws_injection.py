@@ -23,7 +23,7 @@ ODD = [SMUGGLED, "x\n", "\nx", "a b", "caf\xe9", "x\x00", "x\x7f"]
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("name", ["access_key_id", "session_token"])
 def test_credentials_that_no_header_takes_are_refused_and_not_shown(name: str, odd: str) -> None:
-    given = {"access_key_id": "AKID", "secret_access_key": "s", "session_token": "t", name: odd}
+    given: dict[str, Any] = {"access_key_id": "AKID", "secret_access_key": "s", "session_token": "t", name: odd}
     with pytest.raises(CredentialsError, match="correct it where it comes from") as caught:
         Credentials(**given)
     assert "Smuggled" not in str(caught.value)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -105,7 +106,7 @@ def test_json_lines_give_their_fields() -> None:
     line = (
         b'{"order": {"id": 7, "to": "Anna", "ok": true, "price": 1.5}, "at": "170141183460469231731687303715884105728"}'
     )
-    form = {"jsonl": True, "explicit_hash_key": "at"}
+    form: dict[str, Any] = {"jsonl": True, "explicit_hash_key": "at"}
     assert record(line, **form, key="order.to") == OutRecord(line, "Anna", 2**127)
     assert record(line, **form, key="order.id", data="order.to") == OutRecord(b"Anna", "7", 2**127)
     assert record(line, **form, key="order.ok", data="order.id") == OutRecord(b"7", "true", 2**127)

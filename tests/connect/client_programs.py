@@ -89,7 +89,7 @@ def copy(folder):
 
 
 def each_batch(folder):
-    def write(batch, batch_id):
+    def write(batch, batch_id) -> None:
         with pipeline.read_once(batch) as rows:
             good, dead = pipeline.split(rows)
             good.select("value.*").write.mode("overwrite").parquet(f"{folder}/each/orders/batch={batch_id}")

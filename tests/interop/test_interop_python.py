@@ -85,7 +85,7 @@ def assert_aws_reads(container: Container, records: UserRecords) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_an_aggregate_of_each_shape(name):
+def test_an_aggregate_of_each_shape(name) -> None:
     records = SHAPES[name]
     data = encode_aggregate(records)
     assert read_by_schema(data) == records
@@ -93,7 +93,7 @@ def test_an_aggregate_of_each_shape(name):
 
 
 @given(st.lists(user_records, min_size=1, max_size=30))
-def test_aggregates_of_any_user_records(records):
+def test_aggregates_of_any_user_records(records) -> None:
     data = encode_aggregate(records)
     assert read_by_schema(data) == records
     assert_aws_reads(Container(data, "a", 0, len(records)), records)
@@ -101,7 +101,7 @@ def test_aggregates_of_any_user_records(records):
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("bytes_max", [200, 51_200])
-def test_containers_hold_what_was_put_in_the_order_of_putting(name, bytes_max):
+def test_containers_hold_what_was_put_in_the_order_of_putting(name, bytes_max) -> None:
     records = SHAPES[name]
     made = containers(records, bytes_max)
     opened = [plain_or_opened(container) for container in made]

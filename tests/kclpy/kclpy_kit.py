@@ -158,7 +158,8 @@ async def running(
     readers: list[ShardReader] = []
     daemon = NotesReaders(settings, said.append)
     daemon.readers = readers
-    daemon.processes = processes = []
+    processes: list[ProcessorProcess] = []
+    daemon.processes = processes
     task = asyncio.create_task(daemon.run(consumer, stop))
     try:
         yield Running(consumer, readers, processes, said, events, task, stop)

@@ -104,7 +104,7 @@ def test_http_2_can_be_left_out(local: LocalKinesis) -> None:
     context.set_alpn_protocols(["h2", "http/1.1"])
     with Wire(int(local.endpoint_url.rpartition(":")[2])) as wire:
         wire.socket = context.wrap_socket(wire.socket, server_hostname="127.0.0.1")
-        assert wire.socket.selected_alpn_protocol() == "http/1.1"  # type: ignore[attr-defined]
+        assert wire.socket.selected_alpn_protocol() == "http/1.1"
 
 
 def test_a_hundred_calls_at_a_time_are_all_answered(wire: Wire2) -> None:

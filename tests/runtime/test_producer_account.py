@@ -78,12 +78,12 @@ async def test_counters_match_what_happened(local: LocalKinesis, aggregation: bo
         (counts.record_bytes, kinesis), (counts.user_records_per_record, kinesis),
     ]:  # fmt: skip
         assert histogram.count == count
-    attempts = sum(result.attempts for result in results)  # type: ignore[union-attr]
+    attempts = sum(result.attempts for result in results)
     assert counts.attempts_mean == pytest.approx(attempts / 1_000)
     for shard_id, shard in counts.per_shard.items():
         there = [record for record in content.records if record.shard_id == shard_id]
         assert (shard.user_records_put, shard.user_bytes_put) == (len(there), sum(len(one.data) for one in there))
-        assert shard.attempts == sum(result.attempts for result in results if result.shard_id == shard_id)  # type: ignore[union-attr]
+        assert shard.attempts == sum(result.attempts for result in results if result.shard_id == shard_id)
     assert sum(shard.records_put for shard in counts.per_shard.values()) == kinesis
     assert sum(shard.records_refused for shard in counts.per_shard.values()) == counts.records_refused
     assert sum(shard.record_bytes_put for shard in counts.per_shard.values()) == counts.record_bytes_put

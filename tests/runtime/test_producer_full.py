@@ -7,7 +7,7 @@ import contextlib
 import gc
 import threading
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -104,7 +104,7 @@ def test_a_full_buffer_by_waiting_in_threads(local: LocalKinesis) -> None:
         fill(producer)
         with pytest.raises(BufferFullError):
             producer.put_nowait(record(FITTING))
-        waiting = [pool.submit(producer.put, record(FITTING + number)) for number in range(8)]
+        waiting: list[Future[Any]] = [pool.submit(producer.put, record(FITTING + number)) for number in range(8)]
         many = pool.submit(producer.put_many, [record(100 + number) for number in range(200)])
         until_sync(lambda: fault.hits > 2)
         assert not any(future.done() for future in [*waiting, many])
@@ -172,7 +172,7 @@ def test_close_wakes_callers_that_wait_for_room_in_threads(local: LocalKinesis) 
     producer.start()
     fill(producer)
     with ThreadPoolExecutor(4) as pool:
-        waiting = [pool.submit(producer.put, record(1_000)) for _ in range(3)]
+        waiting: list[Future[Any]] = [pool.submit(producer.put, record(1_000)) for _ in range(3)]
         many = pool.submit(producer.put_many, [record(1_000)] * 50)
         until_sync(lambda: fault.hits > 1)
         closing = threading.Thread(target=producer.close)
@@ -241,12 +241,14 @@ async def test_put_many_of_more_than_the_buffer(local: LocalKinesis) -> None:
 @pytest.mark.parametrize("aggregation", [False, True])
 async def test_the_bound_holds_while_the_endpoint_stalls(local: LocalKinesis, aggregation: bool) -> None:
     levels: list[int] = []
+
+    def note(event: object) -> None:
+        levels.append(producer.metrics().buffer_bytes)
+
     options = quick(
         aggregation=aggregation, record_bytes_max=4 * KIB, buffer_bytes_max=32 * KIB, metrics_interval_s=0.001
     )
-    async with Producer[OutRecord](
-        STREAM, wire=wire_of(local), options=options, on_event=lambda _: levels.append(producer.metrics().buffer_bytes)
-    ) as producer:
+    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=note) as producer:
         fault = stall(local)
         putting = [asyncio.create_task(producer.put_many(numbered(range(n, n + 500)))) for n in range(0, 2_000, 500)]
         await until(lambda: fault.hits > 3)

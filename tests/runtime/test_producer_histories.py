@@ -21,7 +21,7 @@ from penstock.testing import Fault
 from tests.runtime.producing import STREAM, Heard, place_of, places, quick, read_all, wire_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from penstock.local import LocalKinesis
     from penstock.runtime.handles import PutHandle, Puts
@@ -127,7 +127,7 @@ class History:
         await self.producer.flush()
         for records, handle in self.handles:
             if len(records) == 1 and not hasattr(handle, "results"):
-                outcomes = await asyncio.gather(handle, return_exceptions=True)  # type: ignore[call-overload]
+                outcomes: Iterable[Any] = await asyncio.gather(handle, return_exceptions=True)
             else:
                 outcomes = handle.results()  # type: ignore[union-attr]
             self.told.update(zip([record.data for record in records], outcomes, strict=True))
@@ -179,6 +179,6 @@ async def test_a_random_history(local: LocalKinesis, aggregation: bool, ordered:
         for key in KEYS:
             by_caller: dict[bytes, list[int]] = {}
             for data in dict.fromkeys(content.of_key(key)):
-                number, caller, _ = data.split(b".")
-                by_caller.setdefault(caller, []).append(int(number))
+                digits, caller, _ = data.split(b".")
+                by_caller.setdefault(caller, []).append(int(digits))
             assert all(numbers == sorted(numbers) for numbers in by_caller.values())

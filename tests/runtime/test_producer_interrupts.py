@@ -11,6 +11,7 @@ import random
 import signal
 import time
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,10 +25,15 @@ from penstock.runtime.sync_producer import SyncProducer
 from tests.interrupting import ROOT, THREADS, InterruptedAt, InterruptedByTestError, MemorySink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
     from types import FrameType
 
     from penstock.core.batching import Chunk
+
+
+def _run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(main())
+
 
 pytestmark = pytest.mark.timeout(300, method="thread")  # the other way takes SIGALRM, which these tests take for them
 WAIT_S = 20.0
@@ -306,7 +312,7 @@ def test_a_first_listing_that_is_interrupted_at_any_moment(step: int, monkeypatc
 
         interruption = InterruptedAt(at)
         with contextlib.suppress(InterruptedByTestError):
-            interruption.run(lambda main=main: asyncio.run(main()))
+            interruption.run(partial(_run, main))
         reached = interruption.reached
         if "close" not in reached and "_end" not in reached and "_leave" not in reached:
             for number, handle in handles:

@@ -15,9 +15,10 @@ from penstock.testing import Fault
 from tests.runtime.producing import STREAM, Content, merge, quick, read_all, read_sync, split, until, wire_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.local import LocalKinesis
+    from penstock.model import OutRecord
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])
 KEYS = [f"key-{number}" for number in range(20)]
@@ -119,6 +120,12 @@ async def test_order_with_refusals_of_all_kinds(local: LocalKinesis, aggregation
     assert_in_order(await read_all(local), expected, repeats=True)
 
 
+def puts_more(producer: Producer[OutRecord]) -> Callable[[], bool]:
+    """True once more is put than when this was called."""
+    done = producer.metrics().user_records_put
+    return lambda: producer.metrics().user_records_put > done
+
+
 @BOTH
 async def test_order_through_a_split_and_a_merge(local: LocalKinesis, aggregation: bool) -> None:
     refuse(local)
@@ -136,8 +143,7 @@ async def test_order_through_a_split_and_a_merge(local: LocalKinesis, aggregatio
             if turn == 30:
                 await merge(local, "shardId-000000000002", "shardId-000000000003")
             if turn % 5 == 0:
-                done = producer.metrics().user_records_put
-                await until(lambda done=done: producer.metrics().user_records_put > done)
+                await until(puts_more(producer))
         await producer.flush()
     content = await read_all(local)
     assert_in_order(content, expected, repeats=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import InvalidRecordError, ProducerClosedError
-from penstock.model import HASH_KEY_MAX, OutRecord
+from penstock.model import HASH_KEY_MAX, OutRecord, PutResult
 from penstock.runtime.producer import Producer
 from penstock.testing import Fault
 from tests.runtime.producing import MIDDLE, STREAM, Heard, numbered, place_of, places, quick, read_all, until, wire_of
@@ -32,7 +32,7 @@ async def test_results_say_where_the_records_are(local: LocalKinesis, aggregatio
         results = [one, *several, *puts.results(), *pairs.results()]
     content = await read_all(local)
     assert place_of(content) == {record.data: [place] for record, place in zip(records, places(results), strict=True)}
-    assert all(result.attempts == 1 and not result.duplicates_possible for result in results)
+    assert all(isinstance(one, PutResult) and one.attempts == 1 and not one.duplicates_possible for one in results)
     assert (content.aggregates > 0, content.dropped) == (aggregation, 0)
 
 
@@ -197,9 +197,9 @@ async def test_refusals_show_no_data_and_no_key(local: LocalKinesis) -> None:
     async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
         for bad in (
             OutRecord(b"secret" * 5_000, "secret"),
-            OutRecord("secret", "secret"),
+            OutRecord("secret", "secret"),  # type: ignore[arg-type]  # a text is no data
             OutRecord(b"", "secret" * 50),
-        ):  # type: ignore[arg-type]
+        ):
             with pytest.raises(InvalidRecordError) as told:
                 producer.put_nowait(bad)
             assert "secret" not in str(told.value)

@@ -51,7 +51,7 @@ async def put_around(
         at = found[record.data]
         assert at[-1] == place  # the last is what the result says
         repeated += len(at) - 1
-        if len(at) > 1 or result.attempts > 1:  # type: ignore[union-attr]
+        if len(at) > 1 or result.attempts > 1:
             assert result.duplicates_possible  # type: ignore[union-attr]
     marked = sum(result.duplicates_possible for result in results)  # type: ignore[union-attr]
     assert marked == counts.duplicates_possible == sum(one.user_records for one in heard.of(AggregatesRepeated))

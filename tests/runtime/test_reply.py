@@ -7,7 +7,7 @@ import pytest
 from penstock.runtime.reply import Reply
 
 
-def test_what_is_told_first_counts():
+def test_what_is_told_first_counts() -> None:
     reply = Reply[int]()
     assert not reply.done()
     reply.set_result(1)
@@ -17,7 +17,7 @@ def test_what_is_told_first_counts():
     assert [reply.result(), reply.result(0)] == [1, 1]
 
 
-def test_an_error_is_raised():
+def test_an_error_is_raised() -> None:
     reply = Reply[int]()
     reply.set_exception(ValueError("told"))
     for _ in range(2):
@@ -25,7 +25,7 @@ def test_an_error_is_raised():
             reply.result()
 
 
-def test_it_is_told_by_another_thread():
+def test_it_is_told_by_another_thread() -> None:
     reply = Reply[str]()
     thread = threading.Thread(target=lambda: reply.set_result("told"))
     thread.start()
@@ -34,6 +34,6 @@ def test_it_is_told_by_another_thread():
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1.0, 0.01])
-def test_no_answer_in_time(timeout_s):
+def test_no_answer_in_time(timeout_s: float) -> None:
     with pytest.raises(TimeoutError):
         Reply[int]().result(timeout_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -139,7 +140,7 @@ async def test_events_that_wait_for_a_users_loop_that_is_blocked_are_bounded(
     monkeypatch.setattr(home, "EVENTS_MAX", 3)
     heard = list[int]()
     # `ask` blocks this loop, so nothing of what waits for it can run meanwhile.
-    taken = apart.ask(lambda: [apart.outside_soon(lambda number=number: heard.append(number)) for number in range(5)])
+    taken = apart.ask(lambda: [apart.outside_soon(partial(heard.append, number)) for number in range(5)])
     assert (taken, heard) == ([True, True, True, False, False], [])
     await turns()
     assert heard == [0, 1, 2]
@@ -217,7 +218,7 @@ def test_that_the_users_loop_is_closed_is_noticed_and_work_goes_on_apart_till_th
     assert gone.wait(PATIENCE_S)
     left.on_user_loop(lambda: pytest.fail("that loop is closed"))
     with pytest.raises(RuntimeError, match="closed"):
-        asyncio.run(left.outside(lambda: None))  # type: ignore[arg-type]
+        asyncio.run(left.outside(lambda: None))
     asyncio.run(left.close())
 
 

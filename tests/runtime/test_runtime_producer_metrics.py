@@ -166,7 +166,8 @@ def test_what_is_counted_where() -> None:
     }
     assert (found.latency_s.count, found.latency_s.max) == (900, 30.0)
     assert (found.attempts.count, found.attempts.sum, found.attempts.min) == (900, 1610, 0)
-    assert (found.buffering_s.count, found.buffering_s.mean) == (900, pytest.approx(0.05))
+    assert found.buffering_s.count == 900
+    assert found.buffering_s.mean == pytest.approx(0.05)
     assert (found.request_s.count, found.request_s.max) == (2, 5.0)
     assert (found.request_records.sum, found.request_user_records.sum, found.request_bytes.sum) == (6, 894, 66_000)
     assert (found.record_bytes.sum, found.user_records_per_record.sum) == (50_100, 801)

@@ -62,7 +62,8 @@ def test_producer_and_consumer(local: LocalKinesis, more: dict[str, Any]) -> Non
             await asyncio.gather(*[producer.put(OutRecord(data, data.decode())) for data in datas])
 
     async def consume() -> list[bytes]:
-        leases, got = MemoryLeaseTable(), []
+        leases = MemoryLeaseTable()
+        got: list[bytes] = []
         for enough in (50, len(datas)):
             settings = WorkerSettings(
                 start_at=StartAt.TRIM_HORIZON,
@@ -73,7 +74,7 @@ def test_producer_and_consumer(local: LocalKinesis, more: dict[str, Any]) -> Non
             async with consumer:
                 async for batch in consumer:
                     async with batch:
-                        got += batch.records.datas
+                        got += [record.data for record in batch.records]
                     if len(got) >= enough:
                         break
         return got
@@ -150,7 +151,7 @@ class KnownToUvloop(Known):
         return getattr(self._loop, name)
 
 
-class KnownToAsyncio(Known, asyncio.SelectorEventLoop):
+class KnownToAsyncio(Known, asyncio.SelectorEventLoop):  # type: ignore[misc]  # it takes fewer arguments
     pass
 
 
@@ -178,7 +179,8 @@ def test_a_connection_that_is_given_up_at_any_moment_leaves_no_socket(
         return isinstance(ended, asyncio.CancelledError)
 
     with LocalKinesis(streams={"orders": 1}, tls=tls) as local, asyncio.Runner(loop_factory=loops) as runner:
-        given_up, turns = [], 0
+        given_up: list[bool] = []
+        turns = 0
         while given_up.count(False) < 5:  # later on the connection is there, and nothing is left to give up
             given_up.append(runner.run(connect_and_cancel(local, turns)))
             turns += 1

@@ -125,8 +125,8 @@ def unknown_outcomes_count_as_done(patch: pytest.MonkeyPatch) -> None:
         return real(tenure, given, now_s)
 
     for state in State:
-        patch.setitem(machine.TABLE, (state, machine.Answered), hopeful)  # type: ignore[arg-type]
-    patch.setitem(machine.TABLE, (State.OVER, machine.Answered), machine._ignored)  # type: ignore[arg-type]
+        patch.setitem(machine.TABLE, (state, machine.Answered), hopeful)
+    patch.setitem(machine.TABLE, (State.OVER, machine.Answered), machine._ignored)
 
 
 def what_was_applied_is_not_recognized(patch: pytest.MonkeyPatch) -> None:
@@ -319,7 +319,7 @@ def the_last_record_of_an_answer_is_overlooked(patch: pytest.MonkeyPatch) -> Non
 
 def each_worker_plans_to_have_all(patch: pytest.MonkeyPatch) -> None:
     deciding = sys.modules["penstock.core.assignment.decide"]
-    real = deciding.plan  # type: ignore[attr-defined]
+    real = deciding.plan
 
     def selfish(leases: Any, workers: Any, me: str, strategy: Any, **times: Any) -> Any:
         return real(leases, [one for one in workers if one.id == me], me, strategy, **times)

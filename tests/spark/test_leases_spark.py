@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -59,7 +59,7 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_new_directory_goes_on_behind_what_was_committed(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
-    with_leases = {
+    with_leases: dict[str, Any] = {
         "applicationName": APPLICATION,
         "dynamodbEndpointUrl": stream.local.endpoint_url,
         "leaseIntervalMs": "100000",  # only what is written at once, and at the end

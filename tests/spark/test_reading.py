@@ -9,7 +9,7 @@ import pickle
 import subprocess
 import sys
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -147,7 +147,7 @@ def test_all_attempts_yield_the_same_batches(local: LocalKinesis, chains_max: in
     assert len(first) > 5
     connections.close_connections()  # a new worker knows nothing of the stream's records
     for how in ("delay", "throttle", "expired_iterator"):
-        more = {"delay_s": 0.02} if how == "delay" else {}
+        more: dict[str, Any] = {"delay_s": 0.02} if how == "delay" else {}
         order = local.faults.add(Fault(how=how, operation="GetRecords", probability=0.3, seed=chains_max, **more))
         again = scene.batches(*chains, **shape)
         order.clear()

@@ -69,7 +69,7 @@ def test_a_backlog_across_a_reshard_keeps_the_slots_busy(spark: SparkSession, st
     assert rows == len(stream.written)
     for batch in sorted({task["batch"] for task in ran}):  # type: ignore[type-var]
         mine = [task for task in ran if task["batch"] == batch]
-        spans = sorted((task["began"], task["ended"]) for task in mine)  # type: ignore[type-var]
+        spans = sorted((task["began"], task["ended"]) for task in mine)
         busy = sum(ended - began for began, ended in spans)  # type: ignore[operator]
         took = max(ended for _, ended in spans) - spans[0][0]  # type: ignore[operator, type-var]
         shards = sum(len(task["shards"]) for task in mine)  # type: ignore[arg-type]

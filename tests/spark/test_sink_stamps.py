@@ -70,7 +70,7 @@ def test_what_is_sealed_by_key_is_opened(data: bytes, key: str) -> None:
 @given(st.lists(st.tuples(names, shard_ids, sequences, st.integers(0, 9)), unique=True, max_size=20))
 def test_different_positions_have_different_labels(positions: list[tuple[str, str, str, int]]) -> None:
     if positions:
-        assert len(set(position_labels(*map(list, zip(*positions, strict=True))))) == len(positions)  # type: ignore[arg-type]
+        assert len(set(position_labels(*map(list, zip(*positions, strict=True))))) == len(positions)
 
 
 @given(st.binary())

@@ -307,11 +307,11 @@ async def test_what_the_kcl_wants_besides_of_a_table_that_it_can_reach(table: Le
     assert await table.show_metrics(Place.LEASE_TABLE, shown) == Done(None)
     again = metrics_row(Place.LEASE_TABLE, "w1", 1_000_030.5)
     assert await table.show_metrics(Place.LEASE_TABLE, again) == Done(None)
-    lease = await made(table, LeaseRow(key="a", owner="w1"))  # type: ignore[arg-type]
-    listing = await table.scan(consistent=True)  # type: ignore[attr-defined]
+    lease = await made(table, LeaseRow(key="a", owner="w1"))
+    listing = await table.scan(consistent=True)
     assert (listing.rows, listing.unreadable) == ([lease], {})
     assert dict(listing.foreign["w1"]) == again
     assert await table.owned_keys("w1") == ["a"], "a metrics row is no lease"
     assert await table.withdraw_metrics(Place.LEASE_TABLE, "w1") == Done(None)
     assert await table.withdraw_metrics(Place.LEASE_TABLE, "w1") == Done(None)
-    assert (await table.scan(consistent=True)).foreign == {}  # type: ignore[attr-defined]
+    assert (await table.scan(consistent=True)).foreign == {}

@@ -64,7 +64,7 @@ def write_of(seen: LeaseRow, step: tuple[str, str, int, int, bytes | None]) -> W
 @given(first=FIRST, steps=STEPS)
 def test_sqlite_does_what_the_writes_say(
     tmp_path_factory: pytest.TempPathFactory, first: LeaseRow, steps: list
-) -> None:  # type: ignore[type-arg]
+) -> None:
     folder = tmp_path_factory.mktemp("agree")
 
     asyncio.run(_compare(folder, first, steps))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from penstock.core.batching.chunk import CHUNK_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.core.batching.routes import KEY_BYTES_MAX
@@ -52,6 +52,30 @@ class Producer(Generic[T]):
 
     Delivery is at least once: what has an unknown outcome (a lost reply) is put again, and its PutResult says so.
     """
+
+    @overload
+    def __init__(
+        self: Producer[OutRecord],
+        stream: str | RecordSink,
+        *,
+        wire: WireSettings | None = None,
+        options: ProducerOptions | None = None,
+        serializer: None = None,
+        on_event: Callable[[Event], None] | None = None,
+        rng: random.Random | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        stream: str | RecordSink,
+        *,
+        wire: WireSettings | None = None,
+        options: ProducerOptions | None = None,
+        serializer: Callable[[T], OutRecord] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        rng: random.Random | None = None,
+    ) -> None: ...
 
     def __init__(
         self,

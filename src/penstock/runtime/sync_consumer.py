@@ -17,7 +17,7 @@ from penstock.runtime.loop_thread import LoopThread
 from penstock.tasks import logged, thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
     from types import TracebackType
 
     from penstock.model import Position, StartAt
@@ -144,12 +144,12 @@ class SyncConsumer:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[SyncBatch]:
+    def __iter__(self) -> Generator[SyncBatch, None, None]:
         """As ``async for`` over a `Consumer`."""
         for batch in self._each(lambda: aiter(self._consumer)):
             yield SyncBatch(batch, self._thread)
 
-    def records(self) -> Iterator[SyncDelivered]:
+    def records(self) -> Generator[SyncDelivered, None, None]:
         """As `Consumer.records`."""
         for record in self._each(self._consumer.records):
             yield SyncDelivered(record, self._thread)
@@ -159,7 +159,7 @@ class SyncConsumer:
         found = self._unless_closed(lambda: self._thread.run(self._consumer.getmany(records_max, wait_s)))
         return [SyncBatch(batch, self._thread) for batch in found or ()]
 
-    def shards(self) -> Iterator[SyncShard]:
+    def shards(self) -> Generator[SyncShard, None, None]:
         """As `Consumer.shards`: iterate each in a thread of its own."""
         for reader in self._each(self._consumer.shards):
             yield SyncShard(reader, self._thread)
@@ -228,7 +228,7 @@ class SyncConsumer:
     def _call(self, work: Callable[[], R]) -> R:
         return on_loop(self._thread, work)
 
-    def _each(self, iterate: Callable[[], AsyncIterator[I]]) -> Iterator[I]:
+    def _each(self, iterate: Callable[[], AsyncIterator[I]]) -> Generator[I, None, None]:
         return each(self._thread, iterate)
 
     def _unless_closed(self, work: Callable[[], R]) -> R | None:

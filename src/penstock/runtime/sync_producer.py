@@ -6,7 +6,7 @@ import contextlib
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
 from penstock.runtime.handles import SyncPutHandle, SyncPuts
@@ -44,6 +44,30 @@ class SyncProducer(Generic[T]):
     Arguments, errors and guarantees are those of `Producer`; ``on_event`` is called on the loop's thread. In a process
     that was forked off since, it raises ProducerClosedError: make one there.
     """
+
+    @overload
+    def __init__(
+        self: SyncProducer[OutRecord],
+        stream: str | RecordSink,
+        *,
+        wire: WireSettings | None = None,
+        options: ProducerOptions | None = None,
+        serializer: None = None,
+        on_event: Callable[[Event], None] | None = None,
+        rng: random.Random | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        stream: str | RecordSink,
+        *,
+        wire: WireSettings | None = None,
+        options: ProducerOptions | None = None,
+        serializer: Callable[[T], OutRecord] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        rng: random.Random | None = None,
+    ) -> None: ...
 
     def __init__(
         self,

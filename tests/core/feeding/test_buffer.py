@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -15,7 +17,7 @@ MIB = 1024 * KIB
 def shares(buffer: Buffer, count: int) -> tuple[list[Share], list[int]]:
     """So many shares, and the numbers of those that were woken, in order."""
     woken: list[int] = []
-    return [buffer.share(lambda number=number: woken.append(number)) for number in range(count)], woken
+    return [buffer.share(partial(woken.append, number)) for number in range(count)], woken
 
 
 def fetch(share: Share, record_bytes: int, *, behind: bool = True) -> int:

@@ -15,6 +15,7 @@ from penstock.core.leases.checkpoint import Checkpoint
 from penstock.errors import AggregateError
 from penstock.model import HASH_KEY_MAX, IteratorAt, OutsidePolicy, Position
 from tests.core.feeding.shard_log import FIRST, ShardLog
+from tests.momentary import now
 
 SHARD = ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX)
 NOW_S = 1000.0
@@ -258,20 +259,20 @@ def page(*datas: bytes, behind_ms: int | None) -> ReadPage:
     return ReadPage(records, behind_ms, next_iterator="next")
 
 
-def test_only_a_page_at_the_tip_tells_until_when_all_is_read_and_it_never_goes_back():
+def test_only_a_page_at_the_tip_tells_until_when_all_is_read_and_it_never_goes_back() -> None:
     cursor = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON)
-    assert cursor.read_until_s is None
+    assert now(cursor.read_until_s) is None
     cursor.take(page(b"0", behind_ms=5), asked_s=2000.0)
     cursor.take(page(behind_ms=None), asked_s=2000.0)
     cursor.take(page(behind_ms=0))
-    assert cursor.read_until_s is None, "behind, not told, or asked for at a time that is not known"
+    assert now(cursor.read_until_s) is None, "behind, not told, or asked for at a time that is not known"
     cursor.take(page(behind_ms=0), asked_s=2000.0)
     assert cursor.read_until_s == 2000.0 - SERVICE_CLOCK_S
     cursor.take(page(behind_ms=0), asked_s=1990.0)
     assert cursor.read_until_s == 2000.0 - SERVICE_CLOCK_S
 
 
-def test_while_the_stored_record_is_looked_for_nothing_is_known():
+def test_while_the_stored_record_is_looked_for_nothing_is_known() -> None:
     cursor = FeedCursor(SHARD, Checkpoint.at(at(0)), read_until_s=100.0)
     for _ in range(BARREN_PAGES_MAX - 1):
         cursor.take(page(behind_ms=0), asked_s=2000.0)
@@ -281,7 +282,7 @@ def test_while_the_stored_record_is_looked_for_nothing_is_known():
 @pytest.mark.parametrize(("horizon_s", "silent"), [(99.0, True), (100.0, True), (101.0, False), (None, False)])
 def test_a_shard_that_is_gone_has_ended_and_lost_nothing_if_it_was_read_to_its_tip_within_the_retention(
     horizon_s: float | None, silent: bool
-):
+) -> None:
     taken = FeedCursor(SHARD, Checkpoint.at(at(3)), read_until_s=100.0).gone(horizon_s=horizon_s)
     assert taken.ended
     assert taken.trimmed is not None
@@ -290,7 +291,7 @@ def test_a_shard_that_is_gone_has_ended_and_lost_nothing_if_it_was_read_to_its_t
     assert FeedCursor(SHARD, Checkpoint.TRIM_HORIZON).gone().trimmed is None, "the oldest there is: none"
 
 
-def test_the_latest_goes_on_where_it_was_looked_at_last():
+def test_the_latest_goes_on_where_it_was_looked_at_last() -> None:
     cursor = FeedCursor(SHARD, Checkpoint.LATEST, read_until_s=900.0)
     assert cursor.start(NOW_S) == IteratorAt.at_timestamp(900.0)
     fresh = FeedCursor(SHARD, Checkpoint.LATEST)
@@ -322,7 +323,7 @@ def read_of(log: ShardLog, cursor: FeedCursor, *, now_s: float, retention_s: flo
 
 
 def told(taken: list[Taken]) -> list[tuple[Position, Position | None, bool]]:
-    return [tuple(one.trimmed) for one in taken if one.trimmed is not None]
+    return [(*one.trimmed,) for one in taken if one.trimmed is not None]
 
 
 @pytest.mark.parametrize("after", [Checkpoint.TRIM_HORIZON, Checkpoint.at(at(1))])

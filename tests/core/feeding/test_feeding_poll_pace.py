@@ -145,5 +145,5 @@ def test_a_reader_that_calls_seldom_is_not_made_to_call_more_often_by_refusals()
 def test_times_that_cannot_be_are_told_at_once() -> None:
     wrong = {"interval_s": 0, "idle_interval_s": -1, "idle_growth": 0.5, "backoff_max_s": 0, "calls_per_s_min": 0}
     with pytest.raises(OptionError) as told:
-        PollTimes(**wrong, records_max=10_001)  # type: ignore[arg-type]
+        PollTimes(**wrong, records_max=10_001)
     assert {fault.split()[0] for fault in told.value.faults} == {*wrong, "records_max"}

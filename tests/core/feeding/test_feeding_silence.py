@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.feeding.silence import BARREN_PAGES_MAX, NEAR_TIP_MS, Meaning, Silence
+from tests.momentary import now
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -53,7 +54,7 @@ def test_the_tip_brings_no_record_either() -> None:
 def test_the_position_in_time_is_where_the_tip_lies_that_far_ahead_and_never_goes_back() -> None:
     silence = Silence()
     silence.records(3 * HOUR_MS)
-    assert silence.reached_s is None
+    assert now(silence.reached_s) is None
     pages(silence, 2 * HOUR_MS, asked_s=100_000.0)
     assert silence.reached_s == 100_000 - 7_200
     pages(silence, 2 * HOUR_MS + 5, asked_s=100_000.0)

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from penstock.core.assignment import WorkerView
+    from penstock.core.leases.tenure import Command
+
 F = 4.0
 TIMES = LeaseTimes.of(F)
 TIMEOUT_S = 1.0
@@ -290,7 +293,13 @@ class Node:
             self.fleet.at(now_s, lambda: self.fleet.rows.pop(self.id, None) and None)
 
     def hand_over(
-        self, key: str, side: OwnerSide, planned: str | None, load: dict, workers: dict, now_s: float
+        self,
+        key: str,
+        side: OwnerSide,
+        planned: str | None,
+        load: dict[str, int],
+        workers: dict[str, WorkerView],
+        now_s: float,
     ) -> None:
         if self.leaving:
             to = planned if planned not in side.tried else None
@@ -301,7 +310,7 @@ class Node:
             self.own(key, side.offer(planned, now_s), now_s)
 
     def come_to(
-        self, key: str, view: Any, row: LeaseRow, mine: Any, workers: dict, sent_s: float, now_s: float
+        self, key: str, view: Any, row: LeaseRow, mine: Any, workers: dict[str, WorkerView], sent_s: float, now_s: float
     ) -> None:
         side = self.side(key)
         if self.leaving or (side.state is ReceiverState.ASKING and key not in mine.ask and key not in mine.take):
@@ -330,6 +339,8 @@ class Node:
         side = self.owning.get(key)
         for command in commands:
             if command is OwnerCommand.NAME:
+                assert side is not None
+                assert side.receiver is not None
                 self.change(given={**self.row.given, key: side.receiver})
             elif command is OwnerCommand.UNNAME:
                 self.change(given={one: to for one, to in self.row.given.items() if one != key})
@@ -338,6 +349,7 @@ class Node:
             elif command is OwnerCommand.RESUME:
                 self.timers.pop((key, "drained"), None)
             else:
+                assert side is not None
                 self.tenure(key, End(side.receiver if command is OwnerCommand.GIVE else None), now_s)
 
     def receive(self, key: str, commands: tuple[ReceiverCommand, ...], row: LeaseRow | None, now_s: float) -> None:
@@ -360,9 +372,10 @@ class Node:
             elif command is ReceiverCommand.RECEIVE:
                 assert row is not None
                 unmoved_s = self.receiving[key].unmoved_s
+                assert unmoved_s is not None
                 self.begin(key, receive(row, self.id, TIMES, now_s, unmoved_s, self.alive_s), now_s)
 
-    def begin(self, key: str, result: tuple[Tenure, tuple], now_s: float) -> None:
+    def begin(self, key: str, result: tuple[Tenure, tuple[Command, ...]], now_s: float) -> None:
         self.tenures[key], commands = result
         self.do(key, commands, now_s)
 
@@ -374,7 +387,7 @@ class Node:
         if key in self.tenures:
             self.begin(key, step(self.tenures[key], given, now_s), now_s)
 
-    def do(self, key: str, commands: tuple, now_s: float) -> None:
+    def do(self, key: str, commands: tuple[Command, ...], now_s: float) -> None:
         for command in commands:
             match command:
                 case Send(write=write):
@@ -392,8 +405,8 @@ class Node:
                 case Lost() | Ended():
                     if isinstance(command, Lost) and command.why is Loss.UNCONFIRMED:
                         self.unable_until_s, self.changed = now_s + 10 * F, True
-                    given = OwnerInput.LOST if isinstance(command, Lost) else OwnerInput.ENDED
-                    self.own(key, self.owning[key].tell(given, now_s), now_s)
+                    over = OwnerInput.LOST if isinstance(command, Lost) else OwnerInput.ENDED
+                    self.own(key, self.owning[key].tell(over, now_s), now_s)
                     assert self.owning[key].state is OwnerState.GONE
                     self.timers.pop((key, "drained"), None)
                     del self.owning[key], self.tenures[key], self.receiving[key]

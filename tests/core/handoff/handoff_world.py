@@ -9,13 +9,16 @@ is repeated until its outcome is known, or given up on after long silence.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.handoff.owner import DELIVERS, OWNER, OwnerCommand, OwnerInput, OwnerState
 from penstock.core.handoff.receiver import POLLS, RECEIVER, ReceiverCommand, ReceiverInput, ReceiverState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    State = OwnerState | ReceiverState
+    Command = OwnerCommand | ReceiverCommand
 
 O, OI, OC = OwnerState, OwnerInput, OwnerCommand  # noqa: E741
 R, RI, RC = ReceiverState, ReceiverInput, ReceiverCommand
@@ -76,7 +79,7 @@ class World(NamedTuple):
         return self._replace(workers=workers)
 
 
-def begin(**more) -> World:
+def begin(**more: Any) -> World:
     return World((Worker(O.HOLDING), Worker(R.IDLE)), 0, **more)
 
 
@@ -86,7 +89,8 @@ def begin(**more) -> World:
 def fed(world: World, who: int, given: OwnerInput | ReceiverInput, valid: bool = True) -> World | None:
     """The world after a worker has learnt something; None if it changes nothing."""
     worker = world.workers[who]
-    table = OWNER if worker.owns else RECEIVER
+    # The pairs of a worker are looked up in the table of its side.
+    table: Mapping[Any, tuple[State, tuple[Command, ...]]] = OWNER if worker.owns else RECEIVER
     if (worker.state, given) not in table:
         return None
     state, commands = table[worker.state, given]
@@ -196,16 +200,16 @@ def faults(world: World) -> Iterator[tuple[str, World]]:
             yield f"{name}: crash", after._replace(crashes=world.crashes - 1, late=world.late | pending(who, worker))
         if world.leaves[who] and not worker.leaving:
             yield f"{name}: told to leave", world.having(who, worker._replace(leaving=True))
-        if not worker.owns and worker.state is not R.TAKING and (after := fed(world, who, RI.DROP)):
-            yield f"{name}: drop", after
-        if worker.up == "silent" and worker.write and (after := _given_up(world, who, worker)):
-            yield f"{name}: gives up on a write", after
+        if not worker.owns and worker.state is not R.TAKING and (dropped := fed(world, who, RI.DROP)):
+            yield f"{name}: drop", dropped
+        if worker.up == "silent" and worker.write and (given_up := _given_up(world, who, worker)):
+            yield f"{name}: gives up on a write", given_up
         if worker.up == "silent" and worker.owns and not worker.write:
             yield f"{name}: unconfirmed for long", fed(world, who, OI.LOST) or world
     if world.kcl == "away":
         yield "the KCL steals", written(world, KCL, KCL)._replace(kcl="there")
-    if world.kcl == "there" and (after := _without_kcl(world)):
-        yield "the KCL worker is dead for the failover time", after
+    if world.kcl == "there" and (without := _without_kcl(world)):
+        yield "the KCL worker is dead for the failover time", without
 
 
 def _without_kcl(world: World) -> World | None:

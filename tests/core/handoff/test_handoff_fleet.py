@@ -12,7 +12,7 @@ from tests.core.handoff import handoff_fleet
 from tests.core.handoff.handoff_fleet import F, Fleet, Node, states
 
 
-def settled(fleet: Fleet) -> Counter:
+def settled(fleet: Fleet) -> Counter[str]:
     return Counter(owner for node in fleet.workers if not node.gone for owner in [node.id] for _ in node.owning)
 
 
@@ -43,7 +43,7 @@ def leave(node: Node) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_workers_that_join_and_leave_one_by_one(seed):
+def test_workers_that_join_and_leave_one_by_one(seed: int) -> None:
     """A rolling deploy: each new worker starts, then an old one stops."""
     fleet = started(seed, 8, 4)
     fleet.run(2 * F)
@@ -60,7 +60,7 @@ def test_workers_that_join_and_leave_one_by_one(seed):
     assert max(gap for gap, *_ in fleet.gaps) < 0.6, "the drain takes up to 0.2, a look at the row up to 0.1"
 
 
-def test_blue_green():
+def test_blue_green() -> None:
     fleet = started(1, 8, 4)
     fleet.run(2 * F)
     fleet.gaps.clear()
@@ -75,7 +75,7 @@ def test_blue_green():
     assert max(gap for gap, *_ in fleet.gaps) < 0.6
 
 
-def test_a_spare_that_holds_nothing_gets_what_the_last_owner_leaves():
+def test_a_spare_that_holds_nothing_gets_what_the_last_owner_leaves() -> None:
     fleet = started(1, 1, 2)
     fleet.run(2 * F)
     (owner,) = [node for node in fleet.workers if node.owning]
@@ -86,7 +86,7 @@ def test_a_spare_that_holds_nothing_gets_what_the_last_owner_leaves():
     assert fleet.gaps[-1][0] < 0.6
 
 
-def test_the_last_one_frees_its_rows_and_the_next_starts_at_once():
+def test_the_last_one_frees_its_rows_and_the_next_starts_at_once() -> None:
     fleet = started(1, 4, 1)
     fleet.run(2 * F)
     leave(fleet.workers[0])
@@ -98,7 +98,7 @@ def test_the_last_one_frees_its_rows_and_the_next_starts_at_once():
     assert len(fleet.workers[1].delivers(fleet.now_s)) == 4
 
 
-def test_a_dead_worker_is_taken_over_after_the_failover_time():
+def test_a_dead_worker_is_taken_over_after_the_failover_time() -> None:
     fleet = started(1, 8, 4)
     fleet.run(2 * F)
     fleet.gaps.clear()
@@ -112,7 +112,7 @@ def test_a_dead_worker_is_taken_over_after_the_failover_time():
 
 
 @pytest.mark.parametrize("cut", [("leases",), ("workers",), ("leases", "workers")], ids=str)
-def test_a_worker_that_cannot_write_any_more_stops_and_others_take_over(cut):
+def test_a_worker_that_cannot_write_any_more_stops_and_others_take_over(cut: tuple[str, ...]) -> None:
     fleet = started(1, 8, 4)
     fleet.run(2 * F)
     fleet.gaps.clear()
@@ -130,7 +130,7 @@ def test_a_worker_that_cannot_write_any_more_stops_and_others_take_over(cut):
 
 # 84, 240: tenures that were received and had to be claimed after all.
 @pytest.mark.parametrize("seed", [*range(10), 84, 240])
-def test_pauses_crashes_losses_joins_and_leaves(seed):
+def test_pauses_crashes_losses_joins_and_leaves(seed: int) -> None:
     rng = Random(seed)
     fleet = started(seed, rng.randrange(1, 7), rng.randrange(1, 4))
     fleet.loss = rng.choice([0.0, 0.02, 0.2])
@@ -168,13 +168,15 @@ def chaos() -> None:
         test_pauses_crashes_losses_joins_and_leaves(seed)
 
 
-def test_a_fence_that_does_not_fall_is_found(monkeypatch):
+def test_a_fence_that_does_not_fall_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tenure, "may_deliver", lambda tenure, now_s: tenure.state in (State.HELD, State.FENCED))
     with pytest.raises(AssertionError, match="deliver"):
         chaos()
 
 
-def test_a_lease_that_came_at_an_unknown_time_and_is_not_claimed_first_is_found(monkeypatch):
+def test_a_lease_that_came_at_an_unknown_time_and_is_not_claimed_first_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     received = (ReceiverState.TAKING, (ReceiverCommand.RECEIVE,))
     rules = {pair: received if pair[1] is ReceiverInput.MINE_UNSEEN else one for pair, one in RECEIVER.items()}
     monkeypatch.setattr(sides, "RECEIVER", rules)
@@ -185,7 +187,7 @@ def test_a_lease_that_came_at_an_unknown_time_and_is_not_claimed_first_is_found(
         chaos()
 
 
-def test_a_lease_that_no_worker_adopts_is_found(monkeypatch):
+def test_a_lease_that_no_worker_adopts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = (ReceiverInput.MINE, ReceiverInput.MINE_UNSEEN)
     rules = {pair: one for pair, one in RECEIVER.items() if pair[0] is not ReceiverState.IDLE or pair[1] not in mine}
     monkeypatch.setattr(sides, "RECEIVER", rules)

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
+from penstock.core.handoff.owner import DELIVERS
 from tests.core.handoff import handoff_world
 from tests.core.handoff.handoff_world import KCL, OC, OI, RC, RI, O, R, World, begin, calm, faults
+
+Rules = dict[tuple[Any, Any], Any]
+"""By state and input: the state and the commands that follow, of either side; None: there is no such rule."""
 
 
 class Search:
@@ -60,7 +65,7 @@ def is_read(world: World) -> bool:
     return all(worker.up == "dead" for worker in world.workers)
 
 
-SCENES = {
+SCENES: dict[str, dict[str, Any]] = {
     "nothing goes wrong": {},
     "workers pause": {"pauses": True},
     "a worker dies": {"crashes": 1},
@@ -70,7 +75,7 @@ SCENES = {
     "a KCL worker steals": {"kcl": "away"},
     "both leave, one dies": {"crashes": 1, "leaves": (True, True)},
 }
-LARGE_SCENES = {
+LARGE_SCENES: dict[str, dict[str, Any]] = {
     "a KCL worker steals, one leaves, one dies": {"crashes": 1, "leaves": (True, False), "kcl": "away"},
     "workers pause, one dies": {"pauses": True, "crashes": 1},
     "workers pause, the owner leaves, one dies": {"pauses": True, "crashes": 1, "leaves": (True, False)},
@@ -79,27 +84,27 @@ LARGE_SCENES = {
 }
 
 
-def searched(scene: dict) -> None:
+def searched(scene: dict[str, Any]) -> None:
     search = Search(begin(**scene))
     search.check_liveness()
     print(f"{len(search.reached)} states")
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_no_two_deliver_and_one_does(name):
+def test_no_two_deliver_and_one_does(name: str) -> None:
     searched(SCENES[name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE_SCENES)
-def test_no_two_deliver_and_one_does_with_more_going_on(name):
+def test_no_two_deliver_and_one_does_with_more_going_on(name: str) -> None:
     searched(LARGE_SCENES[name])
 
 
 # --- a rule broken must be found ----------------------------------------------------------------------
 
 
-def broken(monkeypatch, table: str, rules: dict) -> None:
+def broken(monkeypatch: pytest.MonkeyPatch, table: str, rules: Rules) -> None:
     """Give rules of a table other outcomes; None takes them out."""
     changed = {**getattr(handoff_world, table), **rules}
     monkeypatch.setattr(
@@ -107,7 +112,7 @@ def broken(monkeypatch, table: str, rules: dict) -> None:
     )
 
 
-UNSAFE = {
+UNSAFE: dict[str, tuple[str, Rules]] = {
     "the owner goes on after the last write is sent": (
         "OWNER",
         {(O.GIVING, OI.RECEIVER_GONE): (O.HOLDING, (OC.UNNAME, OC.RESUME))},
@@ -128,7 +133,7 @@ UNSAFE = {
         {(R.WARM, RI.UNNAMED): (R.HOLDING, (RC.UNSAY, RC.RECEIVE, RC.DELIVER))},
     ),
 }
-DEAD_ENDS = {
+DEAD_ENDS: dict[str, tuple[str, Rules]] = {
     "what comes to a worker that waits for nothing is not adopted": (
         "RECEIVER",
         {(R.IDLE, given): None for given in (RI.MINE, RI.MINE_UNSEEN)},
@@ -141,20 +146,20 @@ DEAD_ENDS = {
 
 
 @pytest.mark.parametrize("name", UNSAFE)
-def test_a_fault_by_which_two_deliver_is_found(monkeypatch, name):
+def test_a_fault_by_which_two_deliver_is_found(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     broken(monkeypatch, *UNSAFE[name])
     with pytest.raises(AssertionError, match="two deliver"):
         searched({"pauses": True})
 
 
 @pytest.mark.parametrize("name", DEAD_ENDS)
-def test_a_fault_by_which_no_worker_delivers_is_found(monkeypatch, name):
+def test_a_fault_by_which_no_worker_delivers_is_found(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     broken(monkeypatch, *DEAD_ENDS[name])
     with pytest.raises(AssertionError, match="no worker ever gets the shard"):
         searched(SCENES["the owner leaves, one dies"])
 
 
-def test_a_state_that_delivers_and_must_not_is_found(monkeypatch):
-    monkeypatch.setattr(handoff_world, "DELIVERS", handoff_world.DELIVERS | {O.GIVING})
+def test_a_state_that_delivers_and_must_not_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handoff_world, "DELIVERS", DELIVERS | {O.GIVING})
     with pytest.raises(AssertionError, match="two deliver"):
         searched({})

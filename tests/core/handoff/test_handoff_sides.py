@@ -1,5 +1,7 @@
 """One side at a time: what a worker sees, step by step, and what it does."""
 
+from typing import Any
+
 import pytest
 
 from penstock.core.assignment import LeaseView, WorkerView
@@ -15,6 +17,7 @@ from penstock.core.handoff import (
     ReceiverSide,
     ReceiverState,
 )
+from tests.momentary import now
 
 O, OI, OC = OwnerState, OwnerInput, OwnerCommand  # noqa: E741
 R, RI, RC = ReceiverState, ReceiverInput, ReceiverCommand
@@ -22,11 +25,11 @@ F = 10.0
 K = "shardId-000000000000"
 
 
-def owner(**more) -> OwnerSide:
+def owner(**more: float) -> OwnerSide:
     return OwnerSide(K, **more)
 
 
-def seen(**more) -> dict[str, WorkerView]:
+def seen(**more: Any) -> dict[str, WorkerView]:
     return {"b": WorkerView(id="b", **more)}
 
 
@@ -37,20 +40,20 @@ WARM = {**WANTS, "warm": frozenset({K})}
 # --- the owner --------------------------------------------------------------------------------------
 
 
-def test_a_handoff_to_a_worker_that_warms_up():
+def test_a_handoff_to_a_worker_that_warms_up() -> None:
     side = owner()
     assert side.offer("b", 0.0) == (OC.NAME,)
-    assert side.delivers
+    assert now(side.delivers)
     assert side.look(seen(**WANTS), 0.1) == ()
     assert side.look(seen(**WARM), 0.4) == (OC.STOP,)
     assert not side.delivers
     assert side.tell(OI.DRAINED, 0.5) == (OC.GIVE,)
-    assert side.receiver == "b"
+    assert now(side.receiver) == "b"
     assert side.tell(OI.ENDED, 0.6) == (OC.UNNAME,)
     assert (side.state, side.receiver, side.due_s, side.cut_short) == (O.GONE, None, None, False)
 
 
-def test_it_waits_for_the_receiver_only_so_long():
+def test_it_waits_for_the_receiver_only_so_long() -> None:
     side = owner(warm_deadline_s=3.0)
     side.offer("b", 100.0)
     side.look(seen(**WANTS), 100.1)
@@ -60,8 +63,8 @@ def test_it_waits_for_the_receiver_only_so_long():
     assert side.state is O.DRAINING
 
 
-def test_a_worker_that_asked_and_died_is_found_out_by_its_row_that_does_not_move():
-    rows = {"failover_s": 10.0, **WANTS}
+def test_a_worker_that_asked_and_died_is_found_out_by_its_row_that_does_not_move() -> None:
+    rows: dict[str, Any] = {"failover_s": 10.0, **WANTS}
     side = owner(warm_deadline_s=3.0)
     side.offer("b", 100.0)
     side.look(seen(unmoved_s=1.9, **rows), 101.8)
@@ -78,13 +81,13 @@ def test_a_worker_that_asked_and_died_is_found_out_by_its_row_that_does_not_move
     assert slow.tick(103.0) == (OC.STOP,), "its row is written too rarely to tell"
 
 
-def test_a_cold_receiver_is_not_waited_for():
+def test_a_cold_receiver_is_not_waited_for() -> None:
     side = owner()
     assert side.offer("kcl", 0.0, cold=True) == (OC.NAME, OC.STOP)
     assert side.state is O.DRAINING
 
 
-def test_a_worker_that_does_not_answer_gets_nothing_and_is_not_asked_again():
+def test_a_worker_that_does_not_answer_gets_nothing_and_is_not_asked_again() -> None:
     side = owner(warm_deadline_s=3.0)
     side.offer("b", 0.0)
     side.look(seen(), 1.0)
@@ -93,24 +96,24 @@ def test_a_worker_that_does_not_answer_gets_nothing_and_is_not_asked_again():
 
 
 @pytest.mark.parametrize(
-    "now",
+    "row",
     [{}, seen(alive=False, **WARM), seen(leaving=True, **WARM), seen()],
     ids=["no row", "dead", "leaves", "drops"],
 )
-def test_a_receiver_that_vanishes_before_and_while_the_owner_drains(now):
+def test_a_receiver_that_vanishes_before_and_while_the_owner_drains(row: dict[str, WorkerView]) -> None:
     side = owner()
     side.offer("b", 0.0)
     side.look(seen(**WANTS), 0.1)
-    assert side.look(now, 0.2) == (OC.UNNAME,)
+    assert side.look(row, 0.2) == (OC.UNNAME,)
     assert side.delivers
     side.offer("b", 1.0)
     side.look(seen(**WARM), 1.1)
-    assert side.look(now, 1.2) == (OC.UNNAME, OC.RESUME)
+    assert side.look(row, 1.2) == (OC.UNNAME, OC.RESUME)
     assert side.delivers
     assert side.due_s is None
 
 
-def test_once_the_write_is_sent_there_is_no_way_back():
+def test_once_the_write_is_sent_there_is_no_way_back() -> None:
     side = owner()
     side.offer("b", 0.0, cold=True)
     side.tell(OI.DRAINED, 0.1)
@@ -120,7 +123,7 @@ def test_once_the_write_is_sent_there_is_no_way_back():
     assert (side.state, side.receiver) == (O.GIVING, "b")
 
 
-def test_what_is_not_settled_in_time_is_told_and_given_all_the_same():
+def test_what_is_not_settled_in_time_is_told_and_given_all_the_same() -> None:
     side = owner(drain_deadline_s=10.0)
     side.offer("b", 0.0, cold=True)
     assert side.tick(9.9) == ()
@@ -128,7 +131,7 @@ def test_what_is_not_settled_in_time_is_told_and_given_all_the_same():
     assert side.cut_short
 
 
-def test_with_no_worker_to_hand_to_the_row_is_freed():
+def test_with_no_worker_to_hand_to_the_row_is_freed() -> None:
     side = owner(drain_deadline_s=10.0)
     assert side.tell(OI.FREE, 0.0) == (OC.STOP,)
     assert side.due_s == 10.0
@@ -137,7 +140,7 @@ def test_with_no_worker_to_hand_to_the_row_is_freed():
     assert side.state is O.GONE
 
 
-def test_a_worker_that_comes_while_the_last_one_drains_gets_the_lease_within_the_same_deadline():
+def test_a_worker_that_comes_while_the_last_one_drains_gets_the_lease_within_the_same_deadline() -> None:
     side = owner(drain_deadline_s=10.0)
     side.tell(OI.FREE, 0.0)
     assert side.offer("b", 4.0) == (OC.NAME,)
@@ -146,14 +149,14 @@ def test_a_worker_that_comes_while_the_last_one_drains_gets_the_lease_within_the
     assert side.receiver == "b"
 
 
-def test_the_last_receiver_goes_while_a_leaving_owner_drains():
+def test_the_last_receiver_goes_while_a_leaving_owner_drains() -> None:
     side = owner(drain_deadline_s=10.0)
     side.offer("b", 0.0, cold=True)
     assert side.tell(OI.FREE, 5.0) == (OC.UNNAME,)
     assert (side.state, side.receiver, side.due_s) == (O.DRAINING_TO_FREE, None, 10.0)
 
 
-def test_a_second_asker_waits_for_its_turn():
+def test_a_second_asker_waits_for_its_turn() -> None:
     side = owner()
     side.offer("b", 0.0)
     assert side.offer("c", 0.1) == ()
@@ -161,7 +164,7 @@ def test_a_second_asker_waits_for_its_turn():
 
 
 @pytest.mark.parametrize("before", ["holding", "offering", "draining", "draining to free"])
-def test_a_kcl_leader_assigns_meanwhile(before):
+def test_a_kcl_leader_assigns_meanwhile(before: str) -> None:
     side = owner()
     if before in ("offering", "draining"):
         side.offer("b", 0.0, cold=before == "draining")
@@ -176,7 +179,7 @@ def test_a_kcl_leader_assigns_meanwhile(before):
 
 
 @pytest.mark.parametrize("given", [OI.LOST, OI.FINISHED])
-def test_a_steal_or_the_shards_end_ends_everything(given):
+def test_a_steal_or_the_shards_end_ends_everything(given: OwnerInput) -> None:
     for state in (O.HOLDING, O.OFFERING, O.DRAINING, O.DRAINING_TO_FREE):
         side = owner()
         if state in (O.OFFERING, O.DRAINING):
@@ -199,11 +202,13 @@ def naming(to: str | None = "b") -> WorkerView:
     return WorkerView(id="a", gives={} if to is None else {K: to})
 
 
-def row(owner: str | None, **more) -> LeaseView:
+def row(owner: str | None, **more: Any) -> LeaseView:
     return LeaseView(key=K, owner=owner, **more)
 
 
-def looks(side: ReceiverSide, owner: str | None, at_s: float, free: bool = False, planned: bool = False, **more):
+def looks(
+    side: ReceiverSide, owner: str | None, at_s: float, free: bool = False, planned: bool = False, **more: Any
+) -> tuple[ReceiverCommand, ...]:
     return side.look_at_lease(row(owner, **more), sent_s=at_s, now_s=at_s + 0.01, free=free, planned=planned)
 
 
@@ -216,7 +221,7 @@ def warm_receiver() -> ReceiverSide:
     return side
 
 
-def test_a_receiver_delivers_when_the_row_names_it():
+def test_a_receiver_delivers_when_the_row_names_it() -> None:
     side = warm_receiver()
     assert side.polls
     assert looks(side, "a", 1.2) == ()
@@ -226,7 +231,7 @@ def test_a_receiver_delivers_when_the_row_names_it():
     assert side.state is R.HOLDING
 
 
-def test_a_tenure_that_has_to_be_claimed_after_all_and_is_not_to_be_had():
+def test_a_tenure_that_has_to_be_claimed_after_all_and_is_not_to_be_had() -> None:
     """Its worker's own row was not confirmed for long, so that it cannot begin at once."""
     side = warm_receiver()
     looks(side, "b", 1.3)
@@ -234,7 +239,7 @@ def test_a_tenure_that_has_to_be_claimed_after_all_and_is_not_to_be_had():
     assert side.state is R.IDLE
 
 
-def test_a_row_seen_too_late_is_claimed_before_anything_is_delivered():
+def test_a_row_seen_too_late_is_claimed_before_anything_is_delivered() -> None:
     side = warm_receiver()
     assert looks(side, "b", 1.1 + F / 2) == (RC.TAKE,)
     assert side.tell(RI.BEGAN) == (RC.UNSAY, RC.DELIVER)
@@ -244,7 +249,7 @@ def test_a_row_seen_too_late_is_claimed_before_anything_is_delivered():
     assert looks(cold, "b", 1.1) == (RC.TAKE,), "the first look shows it already"
 
 
-def test_unnamed_because_given():
+def test_unnamed_because_given() -> None:
     side = warm_receiver()
     looks(side, "a", 1.9)
     assert side.look_at_owner(naming(None), 2.0) == (RC.READ,)
@@ -253,47 +258,47 @@ def test_unnamed_because_given():
     assert looks(side, "b", 2.0) == (RC.RECEIVE,)
 
 
-def test_unnamed_because_the_owner_exited_after_giving():
+def test_unnamed_because_the_owner_exited_after_giving() -> None:
     side = warm_receiver()
     assert side.look_at_owner(None, 2.0) == (RC.READ,)
     assert looks(side, "b", 2.0) == (RC.RECEIVE,)
 
 
-def test_unnamed_because_withdrawn():
+def test_unnamed_because_withdrawn() -> None:
     side = warm_receiver()
     side.look_at_owner(naming(None), 2.0)
     assert looks(side, "a", 2.1) == (RC.UNSAY, RC.DISCARD)
     assert (side.state, side.owner, side.unmoved_s) == (R.IDLE, None, None)
 
 
-def test_the_owner_dies_and_a_warm_receiver_takes_over():
+def test_the_owner_dies_and_a_warm_receiver_takes_over() -> None:
     side = warm_receiver()
     assert looks(side, "a", 12.0, free=True) == (RC.TAKE,)
     assert looks(side, "a", 12.1, free=True) == (), "one write at a time"
     assert side.tell(RI.BEGAN) == (RC.UNSAY, RC.DELIVER)
 
 
-def test_a_kcl_worker_steals_it_from_the_owner():
+def test_a_kcl_worker_steals_it_from_the_owner() -> None:
     side = warm_receiver()
     assert looks(side, "kcl", 2.0) == (RC.UNSAY, RC.DISCARD)
     assert side.state is R.IDLE
 
 
-def test_another_worker_was_faster():
+def test_another_worker_was_faster() -> None:
     side = receiver()
     assert looks(side, None, 1.0, free=True, planned=True) == (RC.TAKE,)
     assert side.tell(RI.NOT_TAKEN) == (RC.UNSAY, RC.DISCARD)
     assert side.state is R.IDLE
 
 
-def test_given_while_it_was_about_to_take():
+def test_given_while_it_was_about_to_take() -> None:
     side = warm_receiver()
     looks(side, "a", 12.0, free=True)
     assert side.tell(RI.GIVEN_INSTEAD) == (RC.TAKE,)
     assert side.state is R.TAKING
 
 
-def test_a_free_lease_is_nobodys_business_unless_it_is_planned():
+def test_a_free_lease_is_nobodys_business_unless_it_is_planned() -> None:
     side = receiver()
     assert looks(side, None, 1.0, free=True) == ()
     side.want("a")
@@ -301,20 +306,20 @@ def test_a_free_lease_is_nobodys_business_unless_it_is_planned():
     assert looks(side, None, 1.2, free=True, planned=True) == (RC.TAKE,)
 
 
-def test_a_spare_that_a_leaving_owner_chose():
+def test_a_spare_that_a_leaving_owner_chose() -> None:
     side = receiver()
     assert side.look_at_owner(naming(), 1.0) == (RC.SAY_WANTED, RC.WARM_UP)
     assert side.owner == "a"
 
 
-def test_one_that_leaves_itself_gives_no_answer():
+def test_one_that_leaves_itself_gives_no_answer() -> None:
     side = receiver()
     assert side.look_at_owner(naming(), 1.0, leaving=True) == ()
     assert side.look_at_lease(row("kcl", next_owner="b"), sent_s=1.0, now_s=1.0, free=False, leaving=True) == ()
     assert side.state is R.IDLE
 
 
-def test_one_that_leaves_stays_until_the_lease_cannot_come_any_more():
+def test_one_that_leaves_stays_until_the_lease_cannot_come_any_more() -> None:
     side = warm_receiver()
     assert side.drop() == (RC.UNSAY, RC.DISCARD)
     assert side.polls
@@ -325,14 +330,14 @@ def test_one_that_leaves_stays_until_the_lease_cannot_come_any_more():
 
 
 @pytest.mark.parametrize("owner", ["a", None])
-def test_one_that_leaves_does_not_wait_for_a_dead_owner(owner):
+def test_one_that_leaves_does_not_wait_for_a_dead_owner(owner: str | None) -> None:
     side = warm_receiver()
     side.drop()
     assert looks(side, owner, 20.0, free=True) == ()
     assert side.state is R.IDLE
 
 
-def test_a_shard_that_has_ended_or_a_row_that_is_gone_is_not_waited_for():
+def test_a_shard_that_has_ended_or_a_row_that_is_gone_is_not_waited_for() -> None:
     side = warm_receiver()
     assert side.look_at_lease(None, sent_s=2.0, now_s=2.0, free=False) == (RC.UNSAY, RC.DISCARD)
     side = warm_receiver()
@@ -340,19 +345,19 @@ def test_a_shard_that_has_ended_or_a_row_that_is_gone_is_not_waited_for():
     assert looks(receiver(), "b", 2.0, ended=True) == ()
 
 
-def test_one_that_leaves_and_gets_the_lease_all_the_same():
+def test_one_that_leaves_and_gets_the_lease_all_the_same() -> None:
     side = warm_receiver()
     side.drop()
     assert looks(side, "b", 2.0) == (RC.TAKE,)
     assert side.tell(RI.BEGAN) == (RC.UNSAY, RC.DELIVER)
 
 
-def test_a_lease_that_comes_unasked_is_adopted():
+def test_a_lease_that_comes_unasked_is_adopted() -> None:
     side = receiver()
     assert looks(side, "b", 1.0) == (RC.TAKE,)
 
 
-def test_a_handoff_by_a_kcl_leader():
+def test_a_handoff_by_a_kcl_leader() -> None:
     side = receiver()
     assert looks(side, "kcl", 1.0, next_owner="b") == (RC.SAY_WANTED, RC.WARM_UP)
     assert side.look_at_owner(None, 1.1) == (), "the KCL worker has no row"
@@ -360,7 +365,7 @@ def test_a_handoff_by_a_kcl_leader():
     assert looks(side, "b", 1.3) == (RC.RECEIVE,)
 
 
-def test_a_kcl_leader_changes_its_mind():
+def test_a_kcl_leader_changes_its_mind() -> None:
     side = receiver()
     looks(side, "kcl", 1.0, next_owner="b")
     assert looks(side, "kcl", 1.1, next_owner="x") == (RC.READ,)
@@ -370,7 +375,7 @@ def test_a_kcl_leader_changes_its_mind():
 # --- the tables -------------------------------------------------------------------------------------
 
 
-def test_every_state_is_reached_and_left():
+def test_every_state_is_reached_and_left() -> None:
     for table, states, first, last in ((OWNER, O, O.HOLDING, O.GONE), (RECEIVER, R, R.IDLE, R.HOLDING)):
         reached = {first}
         for _ in states:
@@ -379,6 +384,6 @@ def test_every_state_is_reached_and_left():
         assert {before for before, _ in table} == set(states) - {last}
 
 
-def test_every_input_counts_somewhere():
+def test_every_input_counts_somewhere() -> None:
     assert {given for _, given in OWNER} == set(OI)
     assert {given for _, given in RECEIVER} == set(RI)

@@ -78,7 +78,7 @@ class Driver:
         self.tenure, commands = result
         self.waiting += [command.write for command in commands if isinstance(command, Send)]
         assert len(self.waiting) <= 1, "two writes are under way"
-        told = [command for command in commands if not isinstance(command, Send)]
+        told: list[Command] = [command for command in commands if not isinstance(command, Send)]
         self.said += told
         return told
 

@@ -15,7 +15,7 @@ from penstock.core.leases import Checkpoint, LeaseRow
 from penstock.core.leases import steps as machine
 from penstock.core.leases.tenure import Abandon, Settled
 from tests.core.leases.exploring import BrokenRuleError, explore
-from tests.core.leases.lease_search import Search, Table, Worker, _is_honoured, _without_tenure
+from tests.core.leases.lease_search import Numbers, Search, Table, Worker, _is_honoured, _without_tenure
 from tests.core.leases.leasing import at
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Row(Search):
 
     def begin(self, row: LeaseRow) -> int:
         """The number of the table with this row."""
-        self._tables, self._workers = _numbers(), _numbers()
+        self._tables, self._workers = Numbers(), Numbers()
         self._steps = {}
         self._older, self._honoured, self._useful = {}, {}, {}
         self.nobody = self._workers(Worker())
@@ -98,12 +98,6 @@ class Row(Search):
         if self.bounds.asks < 0 and tenure.may_deliver(0) and (wish is None or not wish.is_end):
             given = Settled(Checkpoint.SHARD_END, at_once=True)
             yield ENDS, *self._said(table, machine.step(tenure, given, 0), worker)
-
-
-def _numbers() -> object:
-    from tests.core.leases.lease_search import Numbers
-
-    return Numbers()
 
 
 class World(NamedTuple):

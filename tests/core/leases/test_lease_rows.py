@@ -6,7 +6,7 @@ import base64
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from penstock.core.leases import Checkpoint, LeaseKey, LeaseRow, NotALeaseError, StreamKey, is_lease, lease_row
 from penstock.core.leases.listing import listing_of
 from penstock.model import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "kcl"
 TABLES = [
@@ -26,7 +29,7 @@ TABLES = [
 
 def plain(item: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Plain attributes of an item in DynamoDB's JSON."""
-    readers = {
+    readers: dict[str, Callable[[Any], object]] = {
         "S": str,
         "N": lambda text: float(text) if "." in text else int(text),
         "B": base64.b64decode,

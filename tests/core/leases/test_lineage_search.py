@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def search(*, parent: int, child: int, faults: int = 0, ends: int = 0, **rules: bool) -> LineageSearch:
+def search(*, parent: int, child: int, faults: int = 0, ends: int = 0, **rules: Any) -> LineageSearch:
     """``parent``, ``child``: how far their counters go."""
     return LineageSearch(
         Bounds(workers=2, counter=parent, faults=faults, ends=ends, asks=-1),
@@ -46,7 +46,7 @@ def search(*, parent: int, child: int, faults: int = 0, ends: int = 0, **rules: 
     ],
 )
 def test_no_two_tenures_no_checkpoint_back_none_past_the_fence_no_early_child(
-    bounds: dict[str, int], capsys: pytest.CaptureFixture[str]
+    bounds: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of a parent and its child, with two workers; nor is a fence lifted by an older write."""
     found = search(**bounds).run()

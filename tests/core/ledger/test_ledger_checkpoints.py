@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,7 +27,7 @@ def write(checkpoints: Checkpoints, checkpoint: Checkpoint, records: int, now_s:
     checkpoints.wrote(now_s)
 
 
-def test_by_default_they_ride():
+def test_by_default_they_ride() -> None:
     checkpoints = fresh(Riding())
     assert checkpoints.riding(BEGIN) is None
     assert checkpoints.riding(at(5)) == at(5)
@@ -38,7 +39,7 @@ def test_by_default_they_ride():
     assert checkpoints.riding(Checkpoint.SHARD_END) == Checkpoint.SHARD_END
 
 
-def test_promptly_means_one_write_at_a_time():
+def test_promptly_means_one_write_at_a_time() -> None:
     checkpoints = fresh(Prompt())
     assert not checkpoints.due(BEGIN, 0, 100.0)
     assert checkpoints.due(at(5), 1, 100.0)
@@ -49,7 +50,7 @@ def test_promptly_means_one_write_at_a_time():
     assert not checkpoints.due(at(5), 1, 100.1)
 
 
-def test_every_so_many_records_or_seconds():
+def test_every_so_many_records_or_seconds() -> None:
     checkpoints = fresh(Every(records=100, seconds=5.0))
     assert not checkpoints.due(at(5), 99, 104.9)
     assert checkpoints.next_at_s(at(5)) == 105.0
@@ -66,7 +67,7 @@ def test_every_so_many_records_or_seconds():
 
 
 @pytest.mark.parametrize("given", [{}, {"records": 0}, {"seconds": 0.0}, {"records": 5, "seconds": -1}])
-def test_a_cadence_of_nothing_is_refused(given):
+def test_a_cadence_of_nothing_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="Every"):
         Every(**given)
 
@@ -74,7 +75,7 @@ def test_a_cadence_of_nothing_is_refused(given):
 # --- two-phase ------------------------------------------------------------------------------------
 
 
-def test_others_hold_still_until_it_is_committed():
+def test_others_hold_still_until_it_is_committed() -> None:
     checkpoints = fresh(Prompt())
     write(checkpoints, at(5), 5, 101.0)
     pending = checkpoints.prepare(at(9), b"file 7", came_to=at(20))
@@ -91,7 +92,7 @@ def test_others_hold_still_until_it_is_committed():
     assert checkpoints.riding(at(15)) == at(15)
 
 
-def test_a_commit_never_lies():
+def test_a_commit_never_lies() -> None:
     checkpoints = fresh(Riding())
     checkpoints.prepare(at(9, 3), None, came_to=at(20))
     with pytest.raises(CheckpointError, match="no prepared checkpoint to commit"):
@@ -104,7 +105,7 @@ def test_a_commit_never_lies():
         checkpoints.prepare(at(10), None, came_to=at(20))
 
 
-def test_one_that_goes_back_or_ahead_is_refused():
+def test_one_that_goes_back_or_ahead_is_refused() -> None:
     checkpoints = fresh(Riding())
     write(checkpoints, at(5), 5, 101.0)
     with pytest.raises(CheckpointError, match="would go back: 5/0 is stored"):
@@ -120,7 +121,7 @@ def test_one_that_goes_back_or_ahead_is_refused():
     checkpoints.prepare(Checkpoint.SHARD_END, None, came_to=Checkpoint.SHARD_END)
 
 
-def test_one_that_is_abandoned_lets_the_others_go_on():
+def test_one_that_is_abandoned_lets_the_others_go_on() -> None:
     checkpoints = fresh(Riding())
     write(checkpoints, at(5), 5, 101.0)
     checkpoints.prepare(at(9), None, came_to=at(20))
@@ -136,7 +137,7 @@ def test_one_that_is_abandoned_lets_the_others_go_on():
     assert checkpoints.riding(at(5)) is None
 
 
-def test_answers_that_no_caller_waits_for_change_nothing():
+def test_answers_that_no_caller_waits_for_change_nothing() -> None:
     checkpoints = fresh(Riding())
     for answer in (checkpoints.prepared, checkpoints.abandon):
         answer()
@@ -226,7 +227,7 @@ class Writes(RuleBasedStateMachine):
             assert self.checkpoints.next_at_s(self.at(self.safe)) <= self.now_s
 
 
-def test_what_is_stored_never_goes_back_and_never_lies():
+def test_what_is_stored_never_goes_back_and_never_lies() -> None:
     run_state_machine_as_test(
         Writes,
         settings=settings(

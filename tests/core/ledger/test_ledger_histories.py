@@ -373,11 +373,11 @@ MACHINES = [Histories, AnyOrderHistories, ByKeyHistories, LatestWinsHistories]
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_what_the_ledger_says_is_so(machine):
+def test_what_the_ledger_says_is_so(machine: type[Histories]) -> None:
     live(machine, 60, 40)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", MACHINES)
-def test_what_the_ledger_says_is_so_in_many_more_histories(machine):
+def test_what_the_ledger_says_is_so_in_many_more_histories(machine: type[Histories]) -> None:
     live(machine, 1_000, 80, derandomize=False)

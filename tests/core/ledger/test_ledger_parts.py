@@ -16,6 +16,7 @@ from tests.core.ledger.ledger_kit import Kept, Rec, at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from random import Random
 
     from penstock.core.ledger.settings import OrderPolicy
 
@@ -29,7 +30,7 @@ def admit(kept: Kept, records: list[Rec], **more: Any) -> None:
     kept.admit(parts.records, settled=parts.settled, unreadable=parts.unreadable)
 
 
-def test_a_record_is_settled_when_all_of_its_parts_are():
+def test_a_record_is_settled_when_all_of_its_parts_are() -> None:
     kept = Kept()
     admit(kept, [Rec(1, data=b"a b c"), Rec(2, 0, data=b"d"), Rec(2, 1, data=b"e f")])
     delivery = kept.deliver()
@@ -45,7 +46,7 @@ def test_a_record_is_settled_when_all_of_its_parts_are():
 
 
 @given(st.lists(st.integers(0, 6), max_size=20), st.randoms(use_true_random=False))
-def test_in_whatever_order_parts_are_settled(shape, random):
+def test_in_whatever_order_parts_are_settled(shape: list[int], random: Random) -> None:
     kept = Kept()
     records = [Rec(1 + number, data=b"x " * parts) for number, parts in enumerate(shape)]
     admit(kept, records)
@@ -63,7 +64,7 @@ def test_in_whatever_order_parts_are_settled(shape, random):
             left[part.sequence_number - 1] -= 1
 
 
-def test_a_record_without_parts_is_settled_and_holds_nothing_up():
+def test_a_record_without_parts_is_settled_and_holds_nothing_up() -> None:
     kept = Kept()
     admit(kept, [Rec(1, data=b""), Rec(2, data=b"a"), Rec(3, data=b"")])
     assert kept.ledger.safe == at(1)
@@ -73,7 +74,7 @@ def test_a_record_without_parts_is_settled_and_holds_nothing_up():
     assert kept.ledger.safe == at(3)
 
 
-def test_duplicates_are_not_split():
+def test_duplicates_are_not_split() -> None:
     kept = Kept()
     admit(kept, [Rec(1, data=b"a b"), Rec(2, data=b"c d"), Rec(3, data=b"e f")], without=[0, 2])
     delivery = kept.deliver()
@@ -82,7 +83,7 @@ def test_duplicates_are_not_split():
     assert kept.ledger.safe == at(3)
 
 
-def test_a_part_that_fails_comes_again_alone_and_a_dead_letter_names_it():
+def test_a_part_that_fails_comes_again_alone_and_a_dead_letter_names_it() -> None:
     kept = Kept()
     admit(kept, [Rec(1, data=b"a b c")])
     delivery = kept.deliver()
@@ -97,7 +98,7 @@ def test_a_part_that_fails_comes_again_alone_and_a_dead_letter_names_it():
     assert kept.ledger.safe == at(1)
 
 
-def test_a_record_that_can_not_be_split_is_unreadable():
+def test_a_record_that_can_not_be_split_is_unreadable() -> None:
     def half(record: Rec) -> Iterator[bytes]:
         yield b"first"
         raise ValueError(record.data)
@@ -111,7 +112,7 @@ def test_a_record_that_can_not_be_split_is_unreadable():
     assert (letter.record, letter.error_type, letter.part) == (Rec(1, data=b"secret"), "ValueError", None)
 
 
-def test_there_is_a_bound_and_endless_functions_end():
+def test_there_is_a_bound_and_endless_functions_end() -> None:
     def forever(record: Rec) -> Iterator[int]:
         while True:
             yield 1
@@ -122,7 +123,7 @@ def test_there_is_a_bound_and_endless_functions_end():
     assert len(split([Rec(1)], lambda record: range(100), parts_max=100).records) == 100
 
 
-def test_parts_that_differ_the_second_time_are_found_out():
+def test_parts_that_differ_the_second_time_are_found_out() -> None:
     counter = iter(range(100))
     parts = split([Rec(1), Rec(2)], lambda record: [next(counter)], twice=True)
     assert "follow from the record alone" in str(parts.unreadable[0])
@@ -131,7 +132,7 @@ def test_parts_that_differ_the_second_time_are_found_out():
     assert same.unreadable == {}
 
 
-def test_parts_count_the_records_bytes_once_and_keep_its_key():
+def test_parts_count_the_records_bytes_once_and_keep_its_key() -> None:
     kept = Kept(order=ByKey())
     admit(kept, [Rec(1, 0, "k", b"a b c d"), Rec(2, 0, "l", b"e")])
     assert kept.ledger.held.held_bytes == 8

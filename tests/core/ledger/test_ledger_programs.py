@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -16,7 +17,7 @@ from penstock.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
 
 
-def test_a_task_per_record_settled_in_any_order():
+def test_a_task_per_record_settled_in_any_order() -> None:
     kept, random = Kept(), Random(7)
     out = []
     for page in range(20):
@@ -32,7 +33,7 @@ def test_a_task_per_record_settled_in_any_order():
     assert kept.told == []
 
 
-def test_one_after_the_other():
+def test_one_after_the_other() -> None:
     kept = Kept()
     for page in range(5):
         kept.admit(recs(1 + 10 * page, 10))
@@ -42,7 +43,7 @@ def test_one_after_the_other():
     assert kept.told == []
 
 
-def test_ten_collected_and_only_the_last_settled():
+def test_ten_collected_and_only_the_last_settled() -> None:
     kept = Kept()
     kept.admit(recs(1, 10))
     deliveries = [kept.deliver(1) for _ in range(10)]
@@ -53,7 +54,7 @@ def test_ten_collected_and_only_the_last_settled():
     assert "settle_through(record)" in told.advice
 
 
-def test_ten_collected_and_settled_through_the_last():
+def test_ten_collected_and_settled_through_the_last() -> None:
     kept = Kept()
     kept.admit(recs(1, 100))
     for number in range(10, 101, 10):
@@ -70,7 +71,7 @@ def customers(count: int, slow_every: int, first: int) -> list[Rec]:
     ]
 
 
-def test_batches_per_customer_and_a_slow_one_is_told():
+def test_batches_per_customer_and_a_slow_one_is_told() -> None:
     kept = Kept(settle_deadline_s=60.0, stalled=Redeliver(times_max=1))
     collector: Collector[Rec] = Collector(lambda record: record.partition_key, records=100)
     full = 0
@@ -92,7 +93,7 @@ def test_batches_per_customer_and_a_slow_one_is_told():
     assert numbers(kept.deliver().records) == [1, 251]
 
 
-def test_a_flush_by_age():
+def test_a_flush_by_age() -> None:
     kept = Kept()
     collector: Collector[Rec] = Collector(lambda record: record.partition_key, records=100, age_s=10.0)
     assert collector.next_at_s() == math.inf
@@ -116,7 +117,7 @@ def test_a_flush_by_age():
 
 @example(["bac", "ab", "ab", "a"], 4)  # one record of each delivery, always at the same distance
 @given(st.lists(st.text("abc", min_size=1, max_size=12), max_size=8), st.integers(1, 4))
-def test_each_record_is_collected_once(pages, count):
+def test_each_record_is_collected_once(pages: list[str], count: int) -> None:
     kept = Kept()
     collector: Collector[Rec] = Collector(lambda record: record.partition_key, records=count)
     first = 1
@@ -137,6 +138,6 @@ def test_each_record_is_collected_once(pages, count):
 
 
 @pytest.mark.parametrize("wrong", [{"records": 0}, {"records": 5, "age_s": 0}])
-def test_what_is_no_collection_is_refused(wrong):
+def test_what_is_no_collection_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="a collection needs"):
-        Collector(lambda record: record, **wrong)
+        Collector[Rec](lambda record: record, **wrong)

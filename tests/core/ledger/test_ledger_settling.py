@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,10 @@ from penstock.errors import OptionError
 from penstock.events import FetchingHeld, LateSettlement, RecordsSkipped, RecordsUnsettled
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
+from tests.momentary import now
 
 
-def test_the_checkpoint_stays_before_the_first_that_is_not_settled():
+def test_the_checkpoint_stays_before_the_first_that_is_not_settled() -> None:
     kept = Kept(after=at(5))
     kept.admit(recs(10, 4))
     delivery = kept.deliver()
@@ -28,14 +30,14 @@ def test_the_checkpoint_stays_before_the_first_that_is_not_settled():
     assert kept.ledger.safe == at(5)
     kept.ledger.ack(delivery.ticket, [0])
     assert kept.ledger.safe == at(11)
-    assert kept.ledger.oldest == Position(12)
+    assert now(kept.ledger.oldest) == Position(12)
     kept.ledger.ack(delivery.ticket)
     assert kept.ledger.safe == at(13)
     assert kept.ledger.oldest is None
     assert kept.told == []
 
 
-def test_inside_of_an_aggregate_it_is_the_sub_sequence_number():
+def test_inside_of_an_aggregate_it_is_the_sub_sequence_number() -> None:
     kept = Kept()
     kept.admit([Rec(7, 0), Rec(7, 1), Rec(7, 2), Rec(8, 0)])
     delivery = kept.deliver()
@@ -47,7 +49,7 @@ def test_inside_of_an_aggregate_it_is_the_sub_sequence_number():
     assert kept.ledger.safe == at(8, 0)
 
 
-def test_a_page_may_end_behind_its_last_record_and_may_be_empty():
+def test_a_page_may_end_behind_its_last_record_and_may_be_empty() -> None:
     kept = Kept()
     kept.admit([], ends_at=Position(3, 9))
     assert kept.ledger.safe == at(3, 9)
@@ -62,7 +64,7 @@ def test_a_page_may_end_behind_its_last_record_and_may_be_empty():
     assert kept.ledger.safe == at(9)
 
 
-def test_records_that_do_not_follow_are_refused():
+def test_records_that_do_not_follow_are_refused() -> None:
     kept = Kept(after=at(5, 3))
     with pytest.raises(ValueError, match=r"from \(5, 3\) to \(6, 0\) do not follow 5"):
         kept.admit([Rec(5, 3), Rec(6)])
@@ -72,7 +74,7 @@ def test_records_that_do_not_follow_are_refused():
     assert kept.ledger.held.records == 1
 
 
-def test_at_the_shards_end_all_must_be_settled():
+def test_at_the_shards_end_all_must_be_settled() -> None:
     kept = Kept()
     kept.admit(recs(1, 2))
     kept.ledger.end()
@@ -84,13 +86,13 @@ def test_at_the_shards_end_all_must_be_settled():
     assert kept.ledger.came_to == Checkpoint.SHARD_END
 
 
-def test_a_shard_without_records_ends_too():
+def test_a_shard_without_records_ends_too() -> None:
     kept = Kept()
     kept.ledger.end()
     assert kept.ledger.safe == Checkpoint.SHARD_END
 
 
-def test_deliveries_are_of_the_size_that_is_asked_for_and_never_across_pages():
+def test_deliveries_are_of_the_size_that_is_asked_for_and_never_across_pages() -> None:
     kept = Kept()
     kept.admit(recs(1, 5))
     kept.admit(recs(6, 2))
@@ -100,7 +102,7 @@ def test_deliveries_are_of_the_size_that_is_asked_for_and_never_across_pages():
         kept.ledger.deliver(kept.now_s, 0)
 
 
-def test_what_came_settled_is_never_handed_out():
+def test_what_came_settled_is_never_handed_out() -> None:
     kept = Kept()
     kept.admit(recs(1, 6), settled=[0, 1, 4])
     assert kept.ledger.safe == at(2)
@@ -114,7 +116,7 @@ def test_what_came_settled_is_never_handed_out():
     assert kept.nothing()
 
 
-def test_a_place_of_another_delivery_settles_nothing():
+def test_a_place_of_another_delivery_settles_nothing() -> None:
     kept = Kept()
     kept.admit(recs(1, 4))
     one, two = kept.deliver(2), kept.deliver(2)
@@ -128,7 +130,7 @@ def test_a_place_of_another_delivery_settles_nothing():
     assert kept.ledger.out == 4
 
 
-def test_settling_twice_is_no_fault():
+def test_settling_twice_is_no_fault() -> None:
     kept = Kept()
     kept.admit(recs(1, 3))
     delivery = kept.deliver()
@@ -142,34 +144,35 @@ def test_settling_twice_is_no_fault():
 # --- bounds ---------------------------------------------------------------------------------------
 
 
-def test_fetching_stops_at_each_bound_and_nothing_is_dropped():
-    for bound in ({"records_max": 4}, {"bytes_max": 32}, {"repeat_records_max": 4}):
+def test_fetching_stops_at_each_bound_and_nothing_is_dropped() -> None:
+    bounds: list[dict[str, Any]] = [{"records_max": 4}, {"bytes_max": 32}, {"repeat_records_max": 4}]
+    for bound in bounds:
         kept = Kept(**bound)
         kept.admit(recs(1, 3))
-        assert kept.ledger.has_room
+        assert now(kept.ledger.has_room)
         kept.admit(recs(4, 3))
-        assert not kept.ledger.has_room
+        assert not now(kept.ledger.has_room)
         delivery = kept.deliver()
         kept.ledger.ack(delivery.ticket)
         assert kept.ledger.has_room
 
 
-def test_what_lies_behind_one_that_is_stuck_counts_against_what_a_crash_repeats():
+def test_what_lies_behind_one_that_is_stuck_counts_against_what_a_crash_repeats() -> None:
     kept = Kept(repeat_records_max=10)
     kept.admit(recs(1, 1))
     stuck = kept.deliver()
     for number in range(9):
-        assert kept.ledger.has_room
+        assert now(kept.ledger.has_room)
         kept.admit(recs(2 + number, 1))
         kept.ledger.ack(kept.deliver().ticket)
     assert kept.ledger.held.records == 1
-    assert not kept.ledger.has_room
+    assert not now(kept.ledger.has_room)
     kept.ledger.ack(stuck.ticket)
     assert kept.ledger.has_room
     assert kept.ledger.repeatable == 0
 
 
-def test_a_record_that_is_slow_holds_itself_and_not_its_page():
+def test_a_record_that_is_slow_holds_itself_and_not_its_page() -> None:
     kept = Kept()
     for page in range(20):
         kept.admit(recs(1 + page * 1000, 1000, data=b"x" * 100))
@@ -182,7 +185,7 @@ def test_a_record_that_is_slow_holds_itself_and_not_its_page():
 
 
 @given(st.integers(1, 200), st.integers(0, 2**32), st.integers(1, 5))
-def test_pages_let_go_what_is_settled_and_keep_the_positions(count, seed, subs):
+def test_pages_let_go_what_is_settled_and_keep_the_positions(count: int, seed: int, subs: int) -> None:
     """Also across several rounds of letting go, and with many records of one sequence number."""
     kept = Kept()
     records = [Rec(1 + number // subs, number % subs) for number in range(count)]
@@ -202,7 +205,7 @@ def test_pages_let_go_what_is_settled_and_keep_the_positions(count, seed, subs):
         assert page_bytes < 8 * 4 * len(open_places) or page_bytes == 8 * len(open_places)
 
 
-def test_a_program_that_waits_for_records_while_all_are_out_is_told():
+def test_a_program_that_waits_for_records_while_all_are_out_is_told() -> None:
     kept = Kept(records_max=4, full_after_s=5.0)
     kept.admit(recs(1, 4))
     delivery = kept.deliver()
@@ -222,7 +225,7 @@ def test_a_program_that_waits_for_records_while_all_are_out_is_told():
     assert len(kept.of(FetchingHeld)) == 2
 
 
-def test_no_room_is_not_told_while_there_is_something_to_hand_out():
+def test_no_room_is_not_told_while_there_is_something_to_hand_out() -> None:
     kept = Kept(records_max=4)
     kept.admit(recs(1, 6))
     kept.deliver(3)
@@ -233,7 +236,7 @@ def test_no_room_is_not_told_while_there_is_something_to_hand_out():
 # --- settling through, and the newest wins --------------------------------------------------------
 
 
-def test_settling_through_a_record_settles_all_that_were_handed_out_before():
+def test_settling_through_a_record_settles_all_that_were_handed_out_before() -> None:
     kept = Kept()
     kept.admit(recs(1, 5))
     kept.admit(recs(6, 5))
@@ -248,7 +251,7 @@ def test_settling_through_a_record_settles_all_that_were_handed_out_before():
     assert kept.told == []
 
 
-def test_the_newest_settlement_wins_where_it_is_told_to_and_says_what_was_skipped():
+def test_the_newest_settlement_wins_where_it_is_told_to_and_says_what_was_skipped() -> None:
     kept = Kept(latest_wins=True)
     kept.admit(recs(1, 5))
     kept.admit(recs(6, 5))
@@ -265,7 +268,7 @@ def test_the_newest_settlement_wins_where_it_is_told_to_and_says_what_was_skippe
         LedgerSettings(latest_wins=True, order=ByKey())
 
 
-def test_a_program_that_settles_only_the_last_of_ten_is_told_the_other_nine_and_the_call():
+def test_a_program_that_settles_only_the_last_of_ten_is_told_the_other_nine_and_the_call() -> None:
     kept = Kept()
     kept.admit(recs(1, 100))
     delivery = kept.deliver()
@@ -282,7 +285,7 @@ def test_a_program_that_settles_only_the_last_of_ten_is_told_the_other_nine_and_
     assert "settle_through(record)" in told.advice
 
 
-def test_the_same_where_each_record_is_a_delivery():
+def test_the_same_where_each_record_is_a_delivery() -> None:
     kept = Kept()
     kept.admit(recs(1, 40))
     for _ in range(4):
@@ -292,7 +295,7 @@ def test_the_same_where_each_record_is_a_delivery():
     assert (type(told), told.records) == (RecordsUnsettled, 36)
 
 
-def test_the_same_for_the_last_of_each_delivery():
+def test_the_same_for_the_last_of_each_delivery() -> None:
     kept = Kept()
     for first, count in ((1, 5), (6, 3), (9, 7), (16, 2)):
         kept.admit(recs(first, count))
@@ -302,7 +305,7 @@ def test_the_same_for_the_last_of_each_delivery():
     assert (type(told), told.records) == (RecordsUnsettled, 4 + 2 + 6 + 1)
 
 
-def test_tasks_that_end_in_any_order_are_not_taken_for_that():
+def test_tasks_that_end_in_any_order_are_not_taken_for_that() -> None:
     """A task per record, so many at a time, and the next begins when one ends."""
     for at_once in (2, 4, 10, 30):
         for seed in range(10):
@@ -322,7 +325,7 @@ def test_tasks_that_end_in_any_order_are_not_taken_for_that():
 # --- the end of a tenure --------------------------------------------------------------------------
 
 
-def test_what_is_unsettled_at_the_end_is_told_by_name_once():
+def test_what_is_unsettled_at_the_end_is_told_by_name_once() -> None:
     kept = Kept()
     kept.admit(recs(1, 50))
     delivery = kept.deliver(30)
@@ -336,7 +339,7 @@ def test_what_is_unsettled_at_the_end_is_told_by_name_once():
     assert "settle_through(record)" in told.advice
 
 
-def test_nothing_unsettled_is_nothing_told():
+def test_nothing_unsettled_is_nothing_told() -> None:
     kept = Kept()
     kept.admit(recs(1, 5))
     delivery = kept.deliver(3)
@@ -345,7 +348,7 @@ def test_nothing_unsettled_is_nothing_told():
     assert kept.told == []
 
 
-def test_late_settlements_count_for_nothing_and_are_told_once():
+def test_late_settlements_count_for_nothing_and_are_told_once() -> None:
     kept = Kept()
     kept.admit(recs(1, 5))
     delivery = kept.deliver()
@@ -375,18 +378,18 @@ def test_late_settlements_count_for_nothing_and_are_told_once():
     assert len(kept.told) == 1
 
 
-def test_draining_hands_out_nothing_and_waits_for_what_is_out():
+def test_draining_hands_out_nothing_and_waits_for_what_is_out() -> None:
     kept = Kept()
     kept.admit(recs(1, 6))
     delivery = kept.deliver(4)
     kept.ledger.draining = True
     assert kept.nothing()
-    assert not kept.ledger.drained
+    assert not now(kept.ledger.drained)
     kept.ledger.ack(delivery.ticket, [0])
     kept.ledger.nack(delivery.ticket, kept.now_s, [1])
     kept.ledger.dead_letter(delivery.ticket, kept.now_s, [2, 3])
     assert kept.ledger.out == 0
-    assert not kept.ledger.drained
+    assert not now(kept.ledger.drained)
     for letter in kept.ledger.dead_letters(kept.now_s):
         kept.ledger.buried(letter)
     assert kept.ledger.drained
@@ -394,7 +397,7 @@ def test_draining_hands_out_nothing_and_waits_for_what_is_out():
     assert numbers(kept.deliver().records) == [2]
 
 
-def test_an_iteration_that_was_left_offers_its_records_again():
+def test_an_iteration_that_was_left_offers_its_records_again() -> None:
     kept = Kept()
     kept.admit(recs(1, 6))
     one, two = kept.deliver(2), kept.deliver(2)
@@ -413,7 +416,7 @@ def test_an_iteration_that_was_left_offers_its_records_again():
 # --- where a new owner goes on --------------------------------------------------------------------
 
 
-def test_what_lies_behind_a_checkpoint():
+def test_what_lies_behind_a_checkpoint() -> None:
     page = [Rec(1), Rec(2, 0), Rec(2, 1), Rec(2, 2), Rec(5)]
     assert behind(page, at(2, 1)) == page[3:]
     assert behind(page, at(2, 9)) == page[4:]

@@ -58,7 +58,7 @@ class V2(v2.RecordProcessorBase):
     """The second shape: inputs. It checkpoints the largest number that it has seen, when it has seen some."""
 
     def __init__(self):
-        self.largest = (None, None)
+        self.largest: tuple[int | None, int | None] = (None, None)
 
     def initialize(self, initialize_input):
         self.shard_id = initialize_input.shard_id

@@ -26,7 +26,7 @@ def test_a_signal_that_comes_while_another_one_is_heard() -> None:
     while True:
         stopping = Stopping()
         moment = InterruptedAt(at, within=(f"{ROOT}/pipeline/job/stopping.py", *THREADS))
-        moment.calls = lambda heard=stopping: heard._on_signal(signal.SIGINT, None)  # type: ignore[misc]
+        moment.calls = lambda heard=stopping: heard._on_signal(signal.SIGINT, None)
 
         def hear(heard: Stopping = stopping, moment: InterruptedAt = moment) -> None:
             moment.run(lambda: heard._on_signal(signal.SIGTERM, None))

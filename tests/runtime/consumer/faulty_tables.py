@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.leases import Unknown
 from penstock.errors import TransportError
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from random import Random
 
     from penstock.core.leases import LeaseRow, Outcome, Write
     from penstock.core.leases.listing import Listing
     from penstock.core.leases.membership import WorkerRow
     from penstock.ports import LeaseTable
+
+
+T = TypeVar("T")
 
 TIMEOUT_S = 0.1
 
@@ -65,19 +69,19 @@ class FaultyTable:
     async def close(self) -> None:
         await self._table.close()
 
-    async def _read(self, call: Any) -> Any:
+    async def _read(self, call: Coroutine[Any, Any, T]) -> T:
         if self.is_cut:
             call.close()
             await asyncio.sleep(TIMEOUT_S)
             raise TransportError("the table cannot be reached")
         return await call
 
-    async def _write(self, call: Any) -> Outcome:
+    async def _write(self, call: Coroutine[Any, Any, Outcome]) -> Outcome:
         if self.is_cut:
             call.close()
             await asyncio.sleep(TIMEOUT_S)
             return Unknown("no answer")
-        outcome: Outcome = await call
+        outcome = await call
         if self._rng is not None and self._rng.random() < 0.5:
             self.answers_lost += 1
             return Unknown("the connection was reset")

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -76,6 +77,10 @@ async def test_leases_checkpoints_and_reading_go_on_while_the_loop_is_blocked(
     assert row.checkpoint.position.sequence_number == three.records[-1].sequence_number
 
 
+def is_past(end_s: float) -> bool:
+    return time.monotonic() > end_s
+
+
 async def test_another_consumer_takes_nothing_from_one_that_blocks(local: LocalKinesis, kinesis: Any) -> None:
     wanted = put(kinesis, range(40), key=lambda _: "one")
     table, got = MemoryLeaseTable(), list[bytes]()
@@ -86,7 +91,7 @@ async def test_another_consumer_takes_nothing_from_one_that_blocks(local: LocalK
             async for batch in consumer:
                 async with batch:
                     ends_s = time.monotonic() + 1.5 * QUICK["failover_s"]
-                    block_until(lambda ends_s=ends_s: time.monotonic() > ends_s)
+                    block_until(partial(is_past, ends_s))
                     got += [record.data for record in batch]
                 if len(got) >= len(wanted):
                     break

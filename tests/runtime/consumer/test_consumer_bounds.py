@@ -28,7 +28,7 @@ PYTHON_BYTES = 334
     ids=["records", "bytes", "what-a-crash-repeats"],
 )
 async def test_at_the_bound_nothing_more_is_fetched_and_nothing_is_dropped(
-    local: LocalKinesis, kinesis: Any, bound: dict[str, int]
+    local: LocalKinesis, kinesis: Any, bound: dict[str, Any]
 ) -> None:
     wanted = put(kinesis, [b"%0100d" % number for number in range(60)], key=lambda _: "k")
     told: list[Any] = []

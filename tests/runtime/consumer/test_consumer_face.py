@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections import Counter, defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -541,13 +542,16 @@ async def test_nothing_is_kept_of_shards_that_have_gone(local: LocalKinesis, kin
             async for batch in consumer:
                 batch.ack()
 
+    def each_has_one(other: Consumer) -> bool:
+        return len(one.statistics().shards) == len(other.statistics().shards) == 1
+
     seen: list[weakref.ref[ShardReader]] = []
     async with consumer_of(local, table) as one:
         reading = asyncio.create_task(read(one))
         for start in (0, 20, 40):
             async with consumer_of(local, table) as other:
                 other_reading = asyncio.create_task(read(other))
-                await until(lambda other=other: len(one.statistics().shards) == len(other.statistics().shards) == 1)
+                await until(partial(each_has_one, other))
                 put(kinesis, range(start, start + 20))
             await other_reading
             await until(lambda: len(one.statistics().shards) == 2)

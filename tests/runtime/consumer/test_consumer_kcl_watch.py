@@ -13,6 +13,7 @@ from penstock.core.leases import Done, Outcome, Unknown
 from penstock.errors import UnavailableError
 from penstock.runtime.worker.kcl_watch import KclWatch
 from penstock.runtime.worker.processors import busy_percent
+from tests.momentary import now
 from tests.runtime.consumer.kcl_kit import KclTable
 
 if TYPE_CHECKING:
@@ -145,11 +146,11 @@ async def test_a_fleet_that_has_left_is_found_to_be_gone_before_two_reports_are_
     assert watch.is_asleep
     assert table.looks == 5, "each failover time, not each minute"
     await look(watch, table)
-    assert watch.finding.fleet is Fleet.ALONE
+    assert now(watch.finding.fleet) is Fleet.ALONE
     table.own_tables = replace(left, has_leader=True)
     clock.now_s += LOOK_INTERVAL_S
     await look(watch, table)
-    assert watch.finding.fleet is Fleet.ALONE, "also a leader may be dead"
+    assert now(watch.finding.fleet) is Fleet.ALONE, "also a leader may be dead"
     table.own_tables = replace(left, updated_epoch_s={"kcl": int(clock.epoch_s())})
     clock.now_s += LOOK_INTERVAL_S
     await look(watch, table)

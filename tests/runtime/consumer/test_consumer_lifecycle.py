@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock import AssignedShard, Batch
+    from penstock.core.leases import LeaseRow
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 
@@ -102,7 +103,7 @@ async def test_children_begin_once_the_end_of_their_parent_was_told(local: Local
         diary.gate.clear()
         kinesis.split_shard(StreamName=STREAM, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127))
         put(kinesis, range(10, 30))
-        rows = {}
+        rows: dict[str, LeaseRow] = {}
         while len(rows) < 3:  # the children have their leases, and wait
             rows = {row.key[-1]: row for row in (await table.scan()).rows}
             await asyncio.sleep(0.01)

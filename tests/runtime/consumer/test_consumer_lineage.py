@@ -38,7 +38,7 @@ class Stream:
         """Records over the whole hash range, in the order of their numbers within each shard."""
         numbers = range(self._put, self._put + count)
         self._put += count
-        records = [
+        records: list[dict[str, Any]] = [
             {"Data": b"%d" % one, "PartitionKey": "k", "ExplicitHashKey": str(one % 16 * HASH_KEY_MAX // 15)}
             for one in numbers
         ]

@@ -19,6 +19,8 @@ from tests.runtime.consumer.faulty_tables import FaultyTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM, fleet_of
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from penstock.core.leases import LeaseRow, Outcome
     from penstock.core.leases.membership import WorkerRow
     from penstock.ports import LeaseTable
@@ -57,7 +59,7 @@ class LosingTable(FaultyTable):
     async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
         return await self._lose("delete_worker", self._table.delete_worker(worker_id, counter=counter))
 
-    async def _lose(self, kind: str, call: Any) -> Outcome:
+    async def _lose(self, kind: str, call: Coroutine[Any, Any, Outcome]) -> Outcome:
         loses = self._mine[kind] < LOST
         if loses and not self._applied:
             call.close()
@@ -82,7 +84,7 @@ class Log:
 
     async def more(self, count: int = 40) -> None:
         numbers = range(len(self.put), len(self.put) + count)
-        records = [
+        records: list[dict[str, Any]] = [
             {"Data": b"%d" % one, "PartitionKey": "k", "ExplicitHashKey": str(one % 8 * (2**128 // 8))}
             for one in numbers
         ]

@@ -77,7 +77,7 @@ class Reading:
                 assert not self._task.done(), "the consumer has ended"
                 await asyncio.sleep(0.02)
 
-    def shards_of(self, kind: type) -> set[str]:
+    def shards_of(self, kind: type[FanOutLeft | FanOutReturned]) -> set[str]:
         return {event.shard_id for event in self.events if isinstance(event, kind)}
 
 
@@ -93,8 +93,11 @@ async def test_fall_back_from_fan_out_and_return(local: LocalKinesis, kinesis: A
     wanted = put(kinesis, 0, 40)
     async with Reading(local, fan_out=FAN_OUT) as reading:
         await reading.until(lambda: set(reading.got) == wanted)
-        for operation, how in (("SubscribeToShard", "server_error"), ("SubscribeToShardEvent", "reset")):
-            local.faults.add(Fault(how=how, operation=operation))
+        for fault in (
+            Fault(how="server_error", operation="SubscribeToShard"),
+            Fault(how="reset", operation="SubscribeToShardEvent"),
+        ):
+            local.faults.add(fault)
         wanted |= put(kinesis, 40, 80)
         await reading.until(lambda: set(reading.got) == wanted and len(reading.shards_of(FanOutLeft)) == SHARDS)
         local.faults.clear()

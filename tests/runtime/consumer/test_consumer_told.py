@@ -24,6 +24,8 @@ from tests.runtime.consumer.faulty_tables import FaultyTable
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis
+    from penstock.model import Record
+    from penstock.runtime.shard.batch import Batch
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 SECRET = b"the card number"
@@ -225,6 +227,7 @@ async def test_what_is_told_is_logged_when_no_other_function_listens(
 ) -> None:
     put(kinesis, [SECRET], key=lambda _: "a key")
     caplog.set_level(logging.INFO, logger="penstock")
+    batch: Batch[Record]
     async with consumer_of(local, MemoryLeaseTable()) as consumer:
         async for batch in consumer:
             async with batch:

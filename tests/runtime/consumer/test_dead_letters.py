@@ -99,7 +99,8 @@ async def test_a_destination_that_fails_is_told_and_tried_again_and_the_record_i
     local: LocalKinesis, kinesis: Any
 ) -> None:
     numbers = put(kinesis, b"poison", b"1")
-    leases, events, kept = MemoryLeaseTable(), [], []
+    leases, kept = MemoryLeaseTable(), []
+    events: list[Any] = []
     works = False
 
     def keep(letter: Letter) -> None:
@@ -107,7 +108,11 @@ async def test_a_destination_that_fails_is_told_and_tried_again_and_the_record_i
             raise OSError("full")
         kept.append(letter)
 
-    chosen = {"ledger": LedgerSettings(retry=FAST), "dead_letters": DeadLettersTo(keep), "cadence": Prompt()}
+    chosen: dict[str, Any] = {
+        "ledger": LedgerSettings(retry=FAST),
+        "dead_letters": DeadLettersTo(keep),
+        "cadence": Prompt(),
+    }
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
 
         async def handle(batch: Any) -> None:
@@ -140,7 +145,11 @@ async def test_a_destination_that_hangs_counts_as_failed(local: LocalKinesis, ki
         if calls == 1:
             await asyncio.Event().wait()
 
-    chosen = {"ledger": LedgerSettings(retry=FAST), "dead_letters": DeadLettersTo(keep), "dead_letter_timeout_s": 0.05}
+    chosen: dict[str, Any] = {
+        "ledger": LedgerSettings(retry=FAST),
+        "dead_letters": DeadLettersTo(keep),
+        "dead_letter_timeout_s": 0.05,
+    }
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), events=events, **chosen) as consumer:
         async for batch in consumer:
             batch.dead_letter()

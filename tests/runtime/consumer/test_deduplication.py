@@ -69,8 +69,9 @@ async def read_until(
 
 async def test_duplicates_are_left_out_and_counted(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"a", b"b", b"a", b"c", b"b", b"a")
-    leases, events = MemoryLeaseTable(), []
-    chosen = {"deduplicate": EACH, "cadence": Prompt()}
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
+    chosen: dict[str, Any] = {"deduplicate": EACH, "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         assert await read_until(consumer, leases, numbers[-1]) == [b"a", b"b", b"c"]
     assert sum(event.records for event in of(events, DuplicatesLeftOut)) == 3
@@ -83,9 +84,10 @@ async def test_a_new_owner_without_a_handoff_reads_the_window_again(
     local: LocalKinesis, kinesis: Any, wait: bool
 ) -> None:
     numbers = put(kinesis, b"a", b"b")
-    leases, events = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
     choice = Deduplicate(key=lambda record: record.data, wait=wait)
-    chosen = {"deduplicate": choice, "cadence": Prompt()}
+    chosen: dict[str, Any] = {"deduplicate": choice, "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S):
         async with consumer_of(local, leases, **chosen) as consumer:
             assert await read_until(consumer, leases, numbers[-1]) == [b"a", b"b"]
@@ -108,9 +110,10 @@ async def test_a_new_owner_without_a_handoff_reads_the_window_again(
 async def test_a_window_that_waits_begins_behind_a_silence(local: LocalKinesis, kinesis: Any) -> None:
     """The first pages of a new owner may be empty, and behind: the window begins with what comes after them."""
     numbers = put(kinesis, b"a", b"b")
-    leases, events = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
     choice = Deduplicate(key=lambda record: record.data, wait=True, window_s=12 * 3600.0)
-    chosen = {"deduplicate": choice, "cadence": Prompt()}
+    chosen: dict[str, Any] = {"deduplicate": choice, "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S):
         async with consumer_of(local, leases, **chosen) as consumer:
             assert await read_until(consumer, leases, numbers[-1]) == [b"a", b"b"]
@@ -145,7 +148,8 @@ async def test_pages_that_tell_no_time_are_not_what_a_window_waits_for(local: Lo
 
 async def test_dedupe_survives_a_handoff(local: LocalKinesis, kinesis: Any) -> None:
     """The receiver reads the window while it warms up: nothing is waited for, and no duplicate comes through."""
-    leases, told = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    told: list[Any] = []
     got: list[tuple[str, bytes]] = []
 
     async def consume(consumer: Any) -> None:
@@ -154,7 +158,7 @@ async def test_dedupe_survives_a_handoff(local: LocalKinesis, kinesis: Any) -> N
                 got.extend((consumer.worker_id, record.data) for record in batch)
 
     numbers = put(kinesis, *[b"%d" % number for number in range(20)])
-    chosen = {"deduplicate": EACH, "warm_deadline_s": DEADLINE_S, "cadence": Prompt()}
+    chosen: dict[str, Any] = {"deduplicate": EACH, "warm_deadline_s": DEADLINE_S, "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S):
         async with consumer_of(local, leases, worker_id="one", **chosen) as one:
             first = asyncio.create_task(consume(one))
@@ -177,6 +181,10 @@ async def test_dedupe_survives_a_handoff(local: LocalKinesis, kinesis: Any) -> N
     assert not of(told, DedupeWindowRebuilding), "it was known before the shard came"
 
 
+def fails(error: BaseException) -> None:
+    pytest.fail(repr(error))
+
+
 @asynccontextmanager
 async def warm(local: LocalKinesis, numbers: list[int]) -> AsyncIterator[tuple[WarmUp, WindowRead]]:
     """A receiver that has read what follows the first record, and knows its window."""
@@ -186,7 +194,7 @@ async def warm(local: LocalKinesis, numbers: list[int]) -> AsyncIterator[tuple[W
     row = LeaseRow(key=SHARD_ID, checkpoint=Checkpoint.at(Position(numbers[0])))
     window, is_warm = stream.open_window(row), asyncio.Event()
     assert window is not None
-    warming = WarmUp(stream.open_feed(row), 1000, is_warm.set, pytest.fail, window)
+    warming = WarmUp(stream.open_feed(row), 1000, is_warm.set, fails, window)
     try:
         async with asyncio.timeout(DEADLINE_S):
             await is_warm.wait()
@@ -228,8 +236,12 @@ async def test_a_page_that_the_owner_has_settled_in_part_belongs_to_the_window_w
 
 async def test_the_tail_of_a_parent_belongs_to_the_window_of_its_child(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"a", b"b", key="k")
-    leases, events = MemoryLeaseTable(), []
-    chosen = {"deduplicate": Deduplicate(key=lambda record: record.data, wait=True), "cadence": Prompt()}
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
+    chosen: dict[str, Any] = {
+        "deduplicate": Deduplicate(key=lambda record: record.data, wait=True),
+        "cadence": Prompt(),
+    }
     async with asyncio.timeout(DEADLINE_S):
         async with consumer_of(local, leases, **chosen) as consumer:
             await read_until(consumer, leases, numbers[-1])
@@ -299,8 +311,9 @@ async def test_the_window_reaches_back_over_several_generations(local: LocalKine
 async def test_what_came_before_a_start_at_the_tip_has_no_twins(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, b"a", key="k")
     kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_ID, NewStartingHashKey=str(2**127))
-    leases, got = MemoryLeaseTable(), []
-    chosen = {"deduplicate": EACH, "start_at": StartAt.LATEST}
+    leases = MemoryLeaseTable()
+    got: list[bytes] = []
+    chosen: dict[str, Any] = {"deduplicate": EACH, "start_at": StartAt.LATEST}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **chosen) as consumer:
 
         async def handle(batch: Any) -> None:
@@ -320,7 +333,8 @@ async def test_what_was_dropped_for_its_hash_key_has_no_twins(local: LocalKinesi
     kinesis.create_stream(StreamName="two", ShardCount=2)
     inside, outside = [next(key for key in map(str, range(99)) if shard_of(key) == shard) for shard in (0, 1)]
     aggregate = encode_aggregate([(outside, b"a", None)])
-    leases, events = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
 
     def consumer() -> Consumer:
         settings = WorkerSettings(
@@ -354,8 +368,9 @@ def shard_of(key: str) -> int:
 
 async def test_a_key_that_cannot_be_made_is_told_and_the_record_handed_out(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"1", b"x", b"1", b"x")
-    leases, events = MemoryLeaseTable(), []
-    chosen = {"deduplicate": Deduplicate(key=lambda record: str(int(record.data))), "cadence": Prompt()}
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
+    chosen: dict[str, Any] = {"deduplicate": Deduplicate(key=lambda record: str(int(record.data))), "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         assert await read_until(consumer, leases, numbers[-1]) == [b"1", b"x", b"x"]
     assert [event.error_type for event in of(events, DedupeKeyFailed)] == ["ValueError", "ValueError"]
@@ -365,7 +380,7 @@ async def test_a_record_that_is_tried_again_is_no_duplicate_of_itself(local: Loc
     numbers = put(kinesis, b"a")
     leases, tries = MemoryLeaseTable(), 0
     retry = Retry(tries_max=None, base_s=0.001, cap_s=0.01)
-    chosen = {"deduplicate": EACH, "cadence": Prompt(), "ledger": LedgerSettings(retry=retry)}
+    chosen: dict[str, Any] = {"deduplicate": EACH, "cadence": Prompt(), "ledger": LedgerSettings(retry=retry)}
 
     async def handle(batch: Any) -> None:
         nonlocal tries
@@ -388,7 +403,12 @@ async def test_splitting_and_deduplication_together(local: LocalKinesis, kinesis
     def words(record: Any) -> list[bytes]:
         return [word for word in record.data.split(b",") if word]
 
-    chosen = {"deduplicate": EACH, "cadence": Prompt(), "split": words, "dead_letters": DeadLettersTo(print)}
+    chosen: dict[str, Any] = {
+        "deduplicate": EACH,
+        "cadence": Prompt(),
+        "split": words,
+        "dead_letters": DeadLettersTo(print),
+    }
     got: list[bytes] = []
 
     async def handle(batch: Any) -> None:

@@ -72,6 +72,10 @@ def test_dedupe_survives_a_sigkill(local: LocalKinesis, kinesis: Any, workers: W
     rng = random.Random(7)
     first: dict[str, str] = {}
     workers.start()
+
+    def more_than(count: int) -> Callable[[], bool]:
+        return lambda: len(workers.got()) > count
+
     for turn in range(3):
         keys = [str(rng.randrange(100 * turn + 100)) for _ in range(400)] + [f"end-{turn}"]
         for at in range(0, len(keys), 100):
@@ -81,7 +85,7 @@ def test_dedupe_survives_a_sigkill(local: LocalKinesis, kinesis: Any, workers: W
             for key, record in zip(keys[at : at + 100], answer["Records"], strict=True):
                 first.setdefault(key, record["SequenceNumber"])
         seen = len(workers.got())
-        workers.until(lambda seen=seen: len(workers.got()) > seen + 10)
+        workers.until(more_than(seen + 10))
         workers.kill()  # in the middle of it
         workers.start()
     workers.until(lambda: "end-2" in workers.got())

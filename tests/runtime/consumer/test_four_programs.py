@@ -31,7 +31,8 @@ def numbered(kinesis: Any, count: int = COUNT) -> list[int]:
 async def test_a_task_per_record_settled_in_any_order(local: LocalKinesis, kinesis: Any) -> None:
     """Works, and never blocks: the next batch comes while earlier records are being worked on."""
     numbers = numbered(kinesis)
-    leases, events = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
     rng = random.Random(3)
     got: list[bytes] = []
     at_work = most = 0
@@ -46,7 +47,7 @@ async def test_a_task_per_record_settled_in_any_order(local: LocalKinesis, kines
         got.append(batch.records[index].data)
         batch.ack(index)
 
-    chosen = {"cadence": Prompt(), "batch_records_max": 7}
+    chosen: dict[str, Any] = {"cadence": Prompt(), "batch_records_max": 7}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         async for batch in consumer:
             tasks |= {asyncio.create_task(work(batch, index)) for index in range(len(batch))}
@@ -62,7 +63,8 @@ async def test_a_task_per_record_settled_in_any_order(local: LocalKinesis, kines
 
 async def test_serial(local: LocalKinesis, kinesis: Any) -> None:
     numbers = numbered(kinesis)
-    leases, events, got = MemoryLeaseTable(), [], []
+    leases, got = MemoryLeaseTable(), []
+    events: list[Any] = []
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, cadence=Prompt()) as consumer:
         async for batch in consumer:
             async with batch:
@@ -94,8 +96,9 @@ async def ten_at_a_time(consumer: Any, settle: Any, times: int) -> None:
 async def test_ten_collected_and_only_the_last_one_settled(local: LocalKinesis, kinesis: Any) -> None:
     """The other nine are told by name, while the program runs, with the call that settles through a record."""
     numbers = numbered(kinesis)
-    leases, events = MemoryLeaseTable(), []
-    chosen = {"batch_records_max": 10, "cadence": Prompt()}
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
+    chosen: dict[str, Any] = {"batch_records_max": 10, "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         await ten_at_a_time(consumer, lambda batch, index: batch.ack(index), COUNT // 10)
         (told,) = of(events, RecordsUnsettled)
@@ -111,8 +114,9 @@ async def test_ten_collected_and_only_the_last_one_settled(local: LocalKinesis, 
 async def test_ten_collected_and_settled_through_the_last_one(local: LocalKinesis, kinesis: Any) -> None:
     """The same with the call that it was told."""
     numbers = numbered(kinesis)
-    leases, events = MemoryLeaseTable(), []
-    chosen = {"batch_records_max": 4, "cadence": Prompt()}
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
+    chosen: dict[str, Any] = {"batch_records_max": 4, "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         await ten_at_a_time(consumer, lambda batch, index: batch.settle_through(batch.records[index]), COUNT // 10)
         await checkpoint_reaches(leases, numbers[-1])
@@ -123,9 +127,10 @@ async def test_batches_per_customer_settled_when_one_has_a_hundred(local: LocalK
     """Never blocks; a slow customer's records are told, and handed out again, and no record is in two collections."""
     customers = [b"slow" if number % 50 == 0 else b"customer %d" % (number % 2) for number in range(250)]
     numbers = put_many(kinesis, customers)
-    leases, events = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
     ledger = LedgerSettings(retry=FOR_EVER, settle_deadline_s=0.2, stalled=Redeliver(times_max=1))
-    got: list[tuple[bytes, int]] = []
+    got: list[tuple[object, int]] = []
     seen: set[int] = set()
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, ledger=ledger) as consumer:
         async with aclosing(collect(consumer, lambda record: record.data, records=100)) as groups:
@@ -150,9 +155,10 @@ def told(events: list[Any]) -> set[int]:
 async def test_batches_per_customer_with_a_flush_by_age(local: LocalKinesis, kinesis: Any) -> None:
     customers = [b"slow" if number % 50 == 0 else b"customer %d" % (number % 2) for number in range(250)]
     numbers = put_many(kinesis, customers)
-    leases, events = MemoryLeaseTable(), []
-    got: Counter[bytes] = Counter()
-    chosen = {"cadence": Prompt(), "batch_records_max": 30}
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
+    got: Counter[object] = Counter()
+    chosen: dict[str, Any] = {"cadence": Prompt(), "batch_records_max": 30}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         async with aclosing(collect(consumer, lambda record: record.data, records=100, age_s=0.3)) as groups:
             async for group in groups:

@@ -23,6 +23,7 @@ from tests.runtime.consumer.outcome_kit import FAST, FOR_EVER, SHARD_ID, checkpo
 
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis
+    from penstock.runtime.shard.batch import Batch
 
 
 # --- splitting ----------------------------------------------------------------------------------------------
@@ -33,7 +34,7 @@ async def test_a_record_is_settled_when_all_of_its_parts_are_and_a_replay_gives_
 ) -> None:
     numbers = put(kinesis, b"a b c", b"d e", key="k")
     leases = MemoryLeaseTable()
-    chosen = {
+    chosen: dict[str, Any] = {
         "split": lambda record: record.data.split(),
         "dead_letters": DeadLettersTo(print),
         "cadence": Prompt(),
@@ -42,7 +43,7 @@ async def test_a_record_is_settled_when_all_of_its_parts_are_and_a_replay_gives_
     }
     async with asyncio.timeout(DEADLINE_S):
         async with consumer_of(local, leases, **chosen) as consumer:
-            batch = await anext(aiter(consumer))
+            batch: Batch[Any] = await anext(aiter(consumer))
             assert [(part.value, part.part, part.parts) for part in batch] == [
                 (b"a", 0, 3), (b"b", 1, 3), (b"c", 2, 3), (b"d", 0, 2), (b"e", 1, 2),
             ]  # fmt: skip
@@ -64,8 +65,10 @@ async def test_what_cannot_be_split_and_a_part_that_fails_are_dead_letters_of_th
     local: LocalKinesis, kinesis: Any
 ) -> None:
     numbers = put(kinesis, b"1 2", b"\xff", b"3 4 5 6", b"7", key="k")
-    leases, letters, got = MemoryLeaseTable(), [], []
-    chosen = {
+    leases = MemoryLeaseTable()
+    got: list[str] = []
+    letters: list[Any] = []
+    chosen: dict[str, Any] = {
         "split": lambda record: record.data.decode().split(),
         "parts_max": 3,
         "dead_letters": DeadLettersTo(letters.append),
@@ -109,7 +112,7 @@ async def test_keys_side_by_side_keep_the_order_of_each_and_the_checkpoint_the_p
     at_work: set[str] = set()
     most = 0
     go_on = asyncio.Event()
-    chosen = {
+    chosen: dict[str, Any] = {
         "ledger": LedgerSettings(retry=FOR_EVER, order=ByKey(slots_max=2)),
         "cadence": Prompt(),
         "batch_records_max": 4,
@@ -146,9 +149,10 @@ async def test_keys_side_by_side_keep_the_order_of_each_and_the_checkpoint_the_p
 
 async def test_the_newest_settlement_wins_and_what_it_passes_is_told(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"0", b"1", b"2", b"3")
-    leases, events = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
     ledger = LedgerSettings(retry=FOR_EVER, latest_wins=True)
-    chosen = {"ledger": ledger, "cadence": Prompt()}
+    chosen: dict[str, Any] = {"ledger": ledger, "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         batch = await anext(aiter(consumer))
         batch.ack(1)
@@ -174,8 +178,9 @@ async def first_of(consumer: Any) -> Any:
 
 async def test_ends_with_a_stop(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"0", b"1", b"2")
-    leases, events = MemoryLeaseTable(), []
-    chosen = {"failover_s": 60.0, "drain_deadline_s": 0.1}
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
+    chosen: dict[str, Any] = {"failover_s": 60.0, "drain_deadline_s": 0.1}
     async with asyncio.timeout(DEADLINE_S):
         async with consumer_of(local, leases, events=events, **chosen) as consumer:
             batch = await first_of(consumer)
@@ -239,8 +244,9 @@ async def test_ends_with_an_error_of_the_stream(local: LocalKinesis, kinesis: An
 
 async def test_ends_with_a_lost_lease_which_is_told_once(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"0", b"1", b"2")
-    leases, events = MemoryLeaseTable(), []
-    chosen = {"failover_s": 2.0, "cadence": Prompt()}
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
+    chosen: dict[str, Any] = {"failover_s": 2.0, "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         batch = await first_of(consumer)
         await checkpoint_reaches(leases, numbers[0])
@@ -261,7 +267,7 @@ async def test_ends_with_an_iteration_that_is_left_early_and_the_shard_is_offere
 ) -> None:
     numbers = put(kinesis, *[b"%d" % number for number in range(6)])
     leases = MemoryLeaseTable()
-    chosen = {"failover_s": 60.0, "batch_records_max": 3}
+    chosen: dict[str, Any] = {"failover_s": 60.0, "batch_records_max": 3}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **chosen) as consumer:
         shards = consumer.shards()
         reader = await anext(shards)
@@ -272,10 +278,10 @@ async def test_ends_with_an_iteration_that_is_left_early_and_the_shard_is_offere
         await checkpoint_reaches(leases, numbers[0])  # at once, not with the next renewal
         again = await anext(shards)
         assert again is reader
-        batch = await again.next_batch()
-        assert batch is not None
-        assert [record.data for record in batch] == [b"1", b"2"]
-        assert batch.attempt == 2
+        anew = await again.next_batch()
+        assert anew is not None
+        assert [record.data for record in anew] == [b"1", b"2"]
+        assert anew.attempt == 2
         more = await again.next_batch()
         assert more is not None
         assert [record.data for record in more] == [b"3", b"4", b"5"]

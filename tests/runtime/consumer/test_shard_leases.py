@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock import MemoryLeaseTable, StartAt
 from penstock.core.leases import Checkpoint, LeaseRow
@@ -14,6 +14,8 @@ from penstock.runtime.worker.stream_part import StreamPart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from penstock.runtime.feeds.polling import PollingFeed
 
 MIDDLE = 2**127
 
@@ -36,7 +38,7 @@ async def test_two_trimmed_parents_that_end_at_the_same_moment_leave_their_child
     async def list_shards() -> Sequence[Shard]:
         return [merged]
 
-    async def unused(*_: Any) -> Any:
+    def unused(row: LeaseRow) -> PollingFeed:
         raise AssertionError
 
     table = MemoryLeaseTable()

@@ -37,7 +37,8 @@ def stalled(policy: Any, **more: Any) -> dict[str, Any]:
 
 async def test_stall_warn_tells_the_records_each_time_and_does_nothing(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"0", b"1", b"2")
-    leases, events = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **stalled(Warn())) as consumer:
         (reader,) = [shard async for shard in take(consumer.shards(), 1)]
         batch = await reader.next_batch()
@@ -56,7 +57,8 @@ async def test_stall_redeliver_hands_the_records_out_again_and_late_settlements_
     local: LocalKinesis, kinesis: Any
 ) -> None:
     numbers = put(kinesis, b"0", b"1")
-    leases, events = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
     chosen = stalled(Redeliver(times_max=1))
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         (reader,) = [shard async for shard in take(consumer.shards(), 1)]
@@ -75,7 +77,9 @@ async def test_stall_redeliver_hands_the_records_out_again_and_late_settlements_
 
 async def test_stall_dead_letters_keeps_them_and_goes_on(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"0", b"1")
-    leases, events, kept = MemoryLeaseTable(), [], []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
+    kept: list[Any] = []
     chosen = {**stalled(DeadLetters()), "dead_letters": DeadLettersTo(kept.append)}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         batch = await anext(aiter(consumer))
@@ -89,7 +93,8 @@ async def test_stall_dead_letters_keeps_them_and_goes_on(local: LocalKinesis, ki
 
 async def test_stall_skip_settles_them_and_says_so(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"0", b"1")
-    leases, events = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **stalled(Skip())) as consumer:
         await anext(aiter(consumer))
         await checkpoint_reaches(leases, numbers[1])
@@ -127,7 +132,8 @@ async def test_stall_give_up_lets_another_worker_have_the_shard_and_not_this_one
     local: LocalKinesis, kinesis: Any
 ) -> None:
     put(kinesis, b"0")
-    leases, events = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
     got: list[str] = []
     chosen = {**stalled(GiveUp(cool_down_s=3600.0)), "drain_deadline_s": 0.2}
 
@@ -162,10 +168,11 @@ async def test_stall_give_up_lets_another_worker_have_the_shard_and_not_this_one
 
 async def test_a_worker_alone_takes_a_shard_back_after_the_cool_down(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, b"0")
-    leases, events = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
     works = asyncio.Event()
     retry = Retry(tries_max=None, base_s=0.001, cap_s=0.01, transient=(OSError,), give_up_after_s=0.1, cool_down_s=0.5)
-    chosen = {"ledger": LedgerSettings(retry=retry), "cadence": Prompt()}
+    chosen: dict[str, Any] = {"ledger": LedgerSettings(retry=retry), "cadence": Prompt()}
     loop = asyncio.get_running_loop()
     failed_s: list[float] = []
     tokens: list[int] = []
@@ -191,10 +198,11 @@ async def test_a_worker_alone_takes_a_shard_back_after_the_cool_down(local: Loca
 
 async def test_a_shard_that_is_given_up_without_a_cool_down_begins_anew(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"0")
-    leases, events = MemoryLeaseTable(), []
+    leases = MemoryLeaseTable()
+    events: list[Any] = []
     tokens: list[int] = []
     retry = Retry(tries_max=1, then=GiveUp(cool_down_s=0.0))
-    chosen = {"ledger": LedgerSettings(retry=retry), "cadence": Prompt()}
+    chosen: dict[str, Any] = {"ledger": LedgerSettings(retry=retry), "cadence": Prompt()}
 
     async def handle(batch: Any) -> None:
         tokens.append(batch.token)

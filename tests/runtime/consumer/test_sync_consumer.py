@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock import AssignedShard
+    from penstock.runtime.consumer.sync_batch import SyncPendingCheckpoint
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 STREAMS = {STREAM: 2}
@@ -134,7 +136,7 @@ def test_handlers_in_threads_by_key(local: LocalKinesis, kinesis: Any) -> None:
 def test_a_thread_for_each_shard(local: LocalKinesis, kinesis: Any) -> None:
     wanted = put(kinesis, range(40))
     got: Counter[bytes] = Counter()
-    threads = []
+    threads: list[threading.Thread] = []
 
     def work(shard: Any) -> None:
         for batch in shard:
@@ -143,7 +145,7 @@ def test_a_thread_for_each_shard(local: LocalKinesis, kinesis: Any) -> None:
                 got.update(record.data for record in batch)
 
     def offer() -> None:
-        threads.extend(in_thread(lambda shard=shard: work(shard)) for shard in consumer.shards())
+        threads.extend(in_thread(partial(work, shard)) for shard in consumer.shards())
 
     with sync_of(local, MemoryLeaseTable()) as consumer:
         offering = in_thread(offer)
@@ -214,7 +216,7 @@ def test_an_iteration_in_another_thread_ends_with_the_consumer(local: LocalKines
 def test_collections_of_a_key_in_a_thread(local: LocalKinesis, kinesis: Any) -> None:
     """Complete ones as they come, the rest by age; what failed comes again; what waits when it is left, too."""
     put(kinesis, range(20), key=lambda data: str(int(data) % 2))
-    got: list[tuple[str, list[int]]] = []
+    got: list[tuple[object, list[int]]] = []
     with sync_of(local, MemoryLeaseTable(), ledger=QUICK_RETRIES) as consumer:
         failed = False
         with closing(sync_collect(consumer, lambda record: record.partition_key, records=4, age_s=0.5)) as groups:
@@ -222,7 +224,7 @@ def test_collections_of_a_key_in_a_thread(local: LocalKinesis, kinesis: Any) -> 
                 with group:
                     numbers = [int(record.data) for record in group.records]
                     assert len(group) == len(numbers) <= 4
-                    assert {number % 2 for number in numbers} == {int(group.key)}
+                    assert {number % 2 for number in numbers} == {int(str(group.key))}
                     if not failed:
                         failed = True
                         raise ValueError("not yet")
@@ -290,14 +292,18 @@ def test_a_pending_checkpoint_that_is_kept_is_found_and_committed_by_a_thread(
     assert len(batch.unsettled()) == 4  # it can still be looked at
     with sync_of(local, table, on_pending=lambda found: PendingChoice.KEEP) as consumer:
         shard = next(one for one in consumer.shards() if one.shard_id == wanted)
-        assert shard.pending is not None
-        assert (shard.pending.position, shard.pending.state) == (pending.position, b"half done")
+
+        def kept() -> SyncPendingCheckpoint:
+            assert shard.pending is not None
+            return shard.pending
+
+        assert (kept().position, kept().state) == (pending.position, b"half done")
         again = shard.next_batch()
         assert again is not None
         with pytest.raises(CheckpointError, match="settle the others"):
-            shard.pending.commit()
+            kept().commit()
         assert again.ack()
-        shard.pending.commit()
+        kept().commit()
         assert shard.pending is None
         assert shard.stored == shard.settled
         assert shard.stored.position == pending.position

@@ -32,7 +32,7 @@ FACES = [
     (Consumer, SyncConsumer),
     (ShardReader, SyncShard),
 ]
-MISSING = {
+MISSING: dict[type, dict[str, list[str]]] = {
     ShardReader: {
         "a worker's, on the loop": [
             *("run", "heard", "stop", "drain", "resume", "hand_over", "over", "row", "children", "tell_failed")

@@ -86,7 +86,8 @@ async def test_a_search_for_the_registration_that_all_have_left_is_told(
 
     async def fails(source: KinesisSource, name: str) -> str:
         await goes_on.wait()
-        return await bug()
+        never: str = await bug()
+        return never
 
     async with heard(local, events, own_thread=False) as consumer:
         stream = consumer._streams[STREAM]

@@ -141,7 +141,7 @@ async def test_the_next_owner_may_commit_what_it_knows_to_be_done(local: LocalKi
     table = MemoryLeaseTable()
     async with asyncio.timeout(DEADLINE_S):
         await leave_pending(local, table)
-        chosen = {"on_pending": lambda pending: PendingChoice.COMMIT}
+        chosen: dict[str, Any] = {"on_pending": lambda pending: PendingChoice.COMMIT}
         async with reading(local, table, "worker-2", failover_s=60, **chosen) as two:
             await checkpoint_reaches(table, numbers[1])
             assert (await lease_of(table)).pending is None
@@ -154,7 +154,7 @@ async def test_the_next_owner_may_keep_it_and_decide_later(local: LocalKinesis, 
     table = MemoryLeaseTable()
     async with asyncio.timeout(DEADLINE_S):
         await leave_pending(local, table)
-        chosen = {"on_pending": lambda pending: PendingChoice.KEEP}
+        chosen: dict[str, Any] = {"on_pending": lambda pending: PendingChoice.KEEP}
         async with reading(local, table, "worker-2", failover_s=60, cadence=Prompt(), **chosen) as two:
             pending = two.reader.pending
             assert pending is not None

@@ -30,7 +30,7 @@ LONG_S = 100 * DEADLINE_S
 
 def test_the_times_of_leases_follow_from_the_failover_time_unless_they_are_given() -> None:
     assert WorkerSettings(failover_s=40.0).times == LeaseTimes.of(40.0)
-    given = {"renew_interval_s": 4.0, "margin_s": 1.0, "retry_s": 0.3, "unconfirmed_max_s": 70.0}
+    given: dict[str, Any] = {"renew_interval_s": 4.0, "margin_s": 1.0, "retry_s": 0.3, "unconfirmed_max_s": 70.0}
     assert WorkerSettings(failover_s=40.0, **given).times == LeaseTimes(failover_s=40.0, **given)
 
 
@@ -120,7 +120,7 @@ async def test_dead_letters_are_written_again_as_soon_and_side_by_side_as_is_wan
         kept.append(letter)
 
     ledger = LedgerSettings(letter_backoff_s=0.001, letter_backoff_max_s=0.002)
-    chosen = {"dead_letters": DeadLettersTo(keep), "dead_letters_at_once_max": 2, "cadence": Prompt()}
+    chosen: dict[str, Any] = {"dead_letters": DeadLettersTo(keep), "dead_letters_at_once_max": 2, "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, ledger=ledger, **chosen) as consumer:
         (reader,) = [await anext(consumer.shards())]
         batch = await reader.next_batch()

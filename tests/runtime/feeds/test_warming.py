@@ -16,6 +16,11 @@ from tests.runtime.feeds.feeding_kit import DEADLINE_S, POLL, STREAM, polling, r
 if TYPE_CHECKING:
     from penstock.local import LocalKinesis
 
+
+def fails(error: BaseException) -> None:
+    pytest.fail(repr(error))
+
+
 SMALL = replace(POLL, records_max=2)
 SIZE = 10
 
@@ -31,7 +36,7 @@ async def test_it_reads_as_much_as_it_may_and_goes_on_when_the_owner_has(local: 
     ]
     warm = asyncio.Event()
     async with asyncio.timeout(DEADLINE_S), source_of(local) as source, source_of(local) as other:
-        warming = WarmUp(polling(source, [], times=SMALL), 4 * (SIZE + 334), warm.set, pytest.fail)
+        warming = WarmUp(polling(source, [], times=SMALL), 4 * (SIZE + 334), warm.set, fails)
         await warm.wait()
         for done in (0, 2, 6):
             while len(held(warming)) < 4:

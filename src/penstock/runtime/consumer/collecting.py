@@ -13,7 +13,7 @@ from penstock.runtime.waiting import Breath
 from penstock.tasks import awaited, give_up
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Callable, Hashable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Hashable, Sequence
     from types import TracebackType
 
     from penstock.runtime.shard.batch import Batch
@@ -92,7 +92,7 @@ async def collect(
     *,
     records: int,
     age_s: float = math.inf,
-) -> AsyncIterator[Collection[Any]]:
+) -> AsyncGenerator[Collection[Any], None]:
     """Collections of ``records`` records with the same ``key(record)``, out of a consumer or a shard.
 
     ``age_s``: a collection is handed out, with what it has, when its first record came so long ago. Nothing blocks

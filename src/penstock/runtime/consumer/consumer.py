@@ -41,7 +41,7 @@ from penstock.tasks import failure_of, spawn
 from penstock.telemetry.log import log_events
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from types import TracebackType
 
     from penstock.core.ledger.settings import OrderPolicy
@@ -359,7 +359,7 @@ class Consumer:
 
     # --- reading --------------------------------------------------------------------------------
 
-    async def __aiter__(self) -> AsyncIterator[Batch[Record]]:
+    async def __aiter__(self) -> AsyncGenerator[Batch[Record], None]:
         """Batches of all shards that this consumer holds, each shard's in order. Ends when the consumer is closed.
 
         A program that leaves the iteration early gives back what it did not settle: it is handed out again. Raises what
@@ -379,9 +379,9 @@ class Consumer:
         finally:
             self._ready.take_back()
 
-    async def records(self) -> AsyncIterator[Delivered]:
+    async def records(self) -> AsyncGenerator[Delivered, None]:
         """The same record by record; each is settled by itself: ``async with record: ...``."""
-        async with contextlib.aclosing(aiter(self)) as batches:  # type: ignore[type-var]
+        async with contextlib.aclosing(aiter(self)) as batches:
             async for batch in batches:
                 for index in range(len(batch)):
                     if self._breath.is_due:
@@ -417,7 +417,7 @@ class Consumer:
             elif found or (end_s is not None and loop.time() >= end_s) or not await self._more(seen, end_s):
                 return found
 
-    async def shards(self) -> AsyncIterator[ShardReader]:
+    async def shards(self) -> AsyncGenerator[ShardReader, None]:
         """Each shard as this consumer begins to hold it: iterate it for its batches, in a task of its own.
 
         A shard whose iteration is left while it is held is offered anew. A shard that the program does not iterate is
@@ -472,7 +472,7 @@ class Consumer:
         if order is not None:
             self._order = order
             self._home.ask(self._reorder_all)
-        async with contextlib.aclosing(self.shards()) as readers:  # type: ignore[type-var]
+        async with contextlib.aclosing(self.shards()) as readers:
             await drive(
                 readers,
                 handler,

@@ -11,7 +11,7 @@ from penstock.runtime.consumer.sync_iterating import each
 from penstock.runtime.shard.leaving import settle_on_leaving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable, Hashable, Iterator, Sequence
+    from collections.abc import AsyncIterable, Callable, Generator, Hashable, Sequence
     from types import TracebackType
     from typing import Protocol
 
@@ -80,7 +80,7 @@ class SyncCollection:
 
 def sync_collect(
     batches: Face, key: Callable[[Any], Hashable], *, records: int, age_s: float = math.inf
-) -> Iterator[SyncCollection]:
+) -> Generator[SyncCollection, None, None]:
     """`collect` for threads: collections out of a `SyncConsumer` or a `SyncShard`, for one thread.
 
     ``key`` is called on the consumer's own thread, so it returns at once. What waits when the iteration is left is

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Generator
     from concurrent.futures import Executor
 
     from penstock.runtime.loop_thread import LoopThread
@@ -36,7 +36,7 @@ def unless_closed(thread: LoopThread, work: Callable[[], R]) -> R | None:
         return None
 
 
-def each(thread: LoopThread, iterate: Callable[[], AsyncIterator[I]]) -> Iterator[I]:
+def each(thread: LoopThread, iterate: Callable[[], AsyncIterator[I]]) -> Generator[I, None, None]:
     """What an iteration on the loop gives, one by one. Leaving this one leaves that one; it ends with the loop."""
     found = unless_closed(thread, lambda: on_loop(thread, iterate))
     if found is None:

@@ -8,7 +8,7 @@ from penstock.runtime.consumer.sync_batch import SyncBatch, SyncPendingCheckpoin
 from penstock.runtime.consumer.sync_iterating import each, on_loop, unless_closed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from penstock.core.leases.checkpoint import Checkpoint
     from penstock.model import Position
@@ -27,7 +27,7 @@ class SyncShard:
         self.token = reader.token
         self.origin = reader.origin
 
-    def __iter__(self) -> Iterator[SyncBatch]:
+    def __iter__(self) -> Generator[SyncBatch, None, None]:
         """As ``async for`` over a `ShardReader`."""
         for batch in each(self._thread, lambda: aiter(self._asynchronous)):
             yield SyncBatch(batch, self._thread)

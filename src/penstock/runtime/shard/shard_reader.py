@@ -24,7 +24,7 @@ from penstock.runtime.waiting import Alarm, Breath, wait_set
 from penstock.tasks import spawn
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
     from random import Random
     from typing import Any
 
@@ -219,7 +219,7 @@ class ShardReader(ReaderHooks):
             raise self.failure
         return None
 
-    async def __aiter__(self) -> AsyncIterator[Batch[Record]]:
+    async def __aiter__(self) -> AsyncGenerator[Batch[Record], None]:
         """Batches until the tenure ends. What a program that leaves early did not settle is handed out again."""
         self.is_iterated = True
         try:
