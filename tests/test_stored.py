@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from penstock.aws.attribute_values import plain_item
@@ -13,6 +15,7 @@ from penstock.core.leases.membership import worker_row
 from penstock.core.ledger.letter import Letter
 from penstock.local.journal import Journal
 from penstock.pipeline import delta_sink, exact_repeats, iceberg_sink
+from penstock.pipeline.table_sink import Commit
 from penstock.spark.lease_marks import checkpoint_of, noted
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.stamps import open_sealed
@@ -100,7 +103,7 @@ def test_dead_letters(version: str) -> None:
 
 @each_version
 def test_the_journal_of_the_local_kinesis(version: str, tmp_path: object) -> None:
-    folder = stored_kit.Path(str(tmp_path))
+    folder = Path(str(tmp_path))
     (folder / "journal").write_bytes(fixture(version, "journal.bin"))
     found, elsewhere, moves = model(), model(), list[float]()
     journal = Journal(folder)
@@ -116,10 +119,13 @@ def test_the_journal_of_the_local_kinesis(version: str, tmp_path: object) -> Non
     assert (folder / "journal").read_bytes() == fixture(version, "journal.bin")
 
 
+COMMITS = [Commit(*one) for one in BATCHES]
+
+
 @each_version
 def test_what_a_commit_in_a_delta_table_says_of_itself(version: str) -> None:
     options = lines_of(version, "delta_commits.jsonl")
-    assert [delta_sink._told(one["userMetadata"]) for one in options] == BATCHES
+    assert [delta_sink._told(one["userMetadata"]) for one in options] == COMMITS
     assert [(one["txnAppId"], int(one["txnVersion"])) for one in options] == [
         (one.writer, one.batch_id) for one in BATCHES
     ]
@@ -130,7 +136,7 @@ def test_what_a_snapshot_of_an_iceberg_table_says_of_itself(version: str) -> Non
     for options, batch in zip(lines_of(version, "iceberg_commits.jsonl"), BATCHES, strict=True):
         summary = {name.removeprefix("snapshot-property."): value for name, value in options.items()}
         snapshots = {7: {"parent_id": None, "at_ms": 1_000, "ours": summary}}
-        assert iceberg_sink._descent(snapshots, 7, batch.writer).commits == {batch.batch_id: batch}
+        assert iceberg_sink._descent(snapshots, 7, batch.writer).commits == {batch.batch_id: Commit(*batch)}
 
 
 def test_the_state_of_an_exact_deduplication() -> None:

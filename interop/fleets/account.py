@@ -6,14 +6,21 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from interop.fleets.writing import KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from interop.fleets.processes import WorkerProcess
+
+class Worker(Protocol):
+    """A worker that has printed lines, such as a WorkerProcess."""
+
+    name: str
+    kind: str
+
+    def new_lines(self) -> list[dict[str, Any]]: ...
 
 
 @dataclass
@@ -79,7 +86,7 @@ class Account:
         """A worker's first record."""
         self._deliveries: list[tuple[int, int]] = []  # (epoch ms, number)
 
-    def read(self, workers: Iterable[WorkerProcess]) -> None:
+    def read(self, workers: Iterable[Worker]) -> None:
         """Take in what was printed since."""
         for worker in workers:
             for line in worker.new_lines():
@@ -87,7 +94,7 @@ class Account:
                 if line["event"] == "records":
                     self._records(worker, line)
 
-    def _records(self, worker: WorkerProcess, line: dict[str, Any]) -> None:
+    def _records(self, worker: Worker, line: dict[str, Any]) -> None:
         key = (worker.name, line["shard"], line["tenure"])
         tenure = self.tenures.setdefault(key, Tenure(worker.name, worker.kind, line["shard"], line["tenure"]))
         if not tenure.deliveries:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NAME = StreamName("orders")
 LARGE = PutEntry(bytes(CBOR_DATA_BYTES_MIN), "k", "5")
 SMALL = PutEntry(b"a", "k")
-TAKEN = {"FailedRecordCount": 0, "Records": [{"SequenceNumber": "7", "ShardId": "shardId-0"}]}
+TAKEN: dict[str, Any] = {"FailedRecordCount": 0, "Records": [{"SequenceNumber": "7", "ShardId": "shardId-0"}]}
 
 
 @pytest.fixture

@@ -251,6 +251,8 @@ async def test_one_reset_ends_one_request(server: H2Server) -> None:
         first.answer()
         third.answer()
         one, two, three = await asyncio.gather(*calls, return_exceptions=True)
+    assert not isinstance(one, BaseException)
+    assert not isinstance(three, BaseException)
     assert (one.status, three.status) == (200, 200)
     assert isinstance(two, TransportError)
     assert not isinstance(two, StaleConnectionError)

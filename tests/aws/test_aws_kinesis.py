@@ -277,7 +277,7 @@ async def test_list_shards_reads_all_pages(server: ScriptedServer, client: Kines
 
 
 async def test_describe_stream_summary(server: ScriptedServer, client: KinesisClient) -> None:
-    summary = {
+    summary: dict[str, Any] = {
         "StreamName": "orders",
         "StreamARN": ARN.arn,
         "StreamStatus": "ACTIVE",

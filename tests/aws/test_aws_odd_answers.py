@@ -33,7 +33,7 @@ from penstock.runtime.feeds.polling import PollingFeed
 from tests.aws.aws_servers import Received, Reply, ScriptedServer, ok
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 NAME = StreamName("orders")
 FIRST = 49590338271490256608559692538361571095921575989136588898
@@ -66,17 +66,14 @@ def text(value: Any) -> bytes:
 NO_TEXT = b"""{"NextToken":"\xff", "NextShardIterator":"\xff", "ShardIterator":"\xff",
     "StreamDescriptionSummary":{"StreamName":"\xff"}, "Records":[{"SequenceNumber":"\xff"}]}"""
 ODD_BYTES = [b"", b"null", b"5", b"[]", b"{}x", DEEP, b'{"Records":' * 50_000, NO_TEXT, b"\xff\xfe{}", b"\x00"]
+ODD_VALUES: dict[str, list[Any]] = {
+    "SequenceNumber": ["", "abc", "-5", "+5", " 5", "5_0", "5" * 5000, "\u0665", "\xb2", "NaN"],
+    "ApproximateArrivalTimestamp": [1e300, -1e300, HUGE, "x", True],
+    "Data": ["=", "\xe9", 5],
+}
 ODD_PAGES = [
     PAGE | {"MillisBehindLatest": HUGE},
-    *[
-        PAGE | {"Records": [RECORD | {name: odd}, RECORD]}
-        for name, odds in {
-            "SequenceNumber": ["", "abc", "-5", "+5", " 5", "5_0", "5" * 5000, "\u0665", "\xb2", "NaN"],
-            "ApproximateArrivalTimestamp": [1e300, -1e300, HUGE, "x", True],
-            "Data": ["=", "\xe9", 5],
-        }.items()
-        for odd in odds
-    ],
+    *[PAGE | {"Records": [RECORD | {name: odd}, RECORD]} for name, odds in ODD_VALUES.items() for odd in odds],
     PAGE | {"NextShardIterator": 5},
     PAGE | {"ChildShards": [{"ShardId": "x"}]},
 ]
@@ -183,11 +180,12 @@ async def test_what_dynamodb_says(server: ScriptedServer, odd: Any) -> None:
     server.otherwise = lambda received: ok(odd)
     async with Wire(settings_of(server)) as wire:
         client = DynamoClient(wire)
-        for call, member in [
+        calls: list[tuple[Callable[[], Awaitable[object]], str]] = [
             (lambda: client.get("leases", {"k": "x"}), "Item"),
             (lambda: client.scan("leases", consistent=False), "Items"),
             (lambda: client.update("leases", {"k": "x"}, [("a", 1)], [("b", 2)], retry=NEVER), "Attributes"),
-        ]:
+        ]
+        for call, member in calls:
             if member in odd or member == "Attributes":
                 with pytest.raises(TransportError, match="leases: the answer is not what this call returns"):
                     await call()

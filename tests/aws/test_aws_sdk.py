@@ -208,7 +208,7 @@ async def test_a_web_identity(server: ScriptedServer, monkeypatch: pytest.Monkey
 def test_the_region(
     files: Path,
     monkeypatch: pytest.MonkeyPatch,
-    settings: dict[str, str],
+    settings: dict[str, Any],
     environment: dict[str, str],
     region: str,
 ) -> None:

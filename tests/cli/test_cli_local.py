@@ -132,7 +132,7 @@ def test_streams_settle_as_slowly_as_is_wanted(start: Callable[..., Any]) -> Non
     client = boto3.client("kinesis", endpoint_url=said["endpoint_url"], region_name="us-east-1")
 
     def status() -> str:
-        return client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamStatus"]
+        return str(client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamStatus"])
 
     def pass_time() -> None:
         advance = urllib.request.Request(f"{said['endpoint_url']}/_penstock/clock", b'{"advance_s": 3601}')

@@ -1,13 +1,24 @@
 """What the tests have a Connect client do. The text is sent to a Python that has the client and Penstock alone."""
 
+from __future__ import annotations
+
 import json  # noqa: F401 - what is printed
 import time
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from penstock import OptionError, pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 ORDER = "order_id STRING NOT NULL, customer STRING NOT NULL, amount DECIMAL(10,2) NOT NULL"
 POSITION = list(pipeline.POSITION)
@@ -17,7 +28,7 @@ TIMEOUT_S = 500
 spark = SparkSession.builder.getOrCreate()
 
 
-def finished(writer, folder, name):
+def finished(writer: DataStreamWriter, folder: str, name: str) -> StreamingQuery:
     """Run a query to the end of what is there."""
     query = writer.option("checkpointLocation", f"{folder}/{name}-checkpoint").trigger(availableNow=True).start()
     assert query.awaitTermination(TIMEOUT_S), "the query goes on"
@@ -25,7 +36,7 @@ def finished(writer, folder, name):
     return query
 
 
-def read(folder):
+def read(folder: str) -> dict[str, Any]:
     records = spark.read.format("penstock").options(streamName="orders", **START).load()
     decoded = pipeline.decode_json(records, ORDER)
     with pipeline.read_once(decoded) as rows:
@@ -46,7 +57,7 @@ def read(folder):
     }
 
 
-def stream_to_files(folder):
+def stream_to_files(folder: str) -> dict[str, Any]:
     records = spark.readStream.format("penstock").options(streamName="orders", **START).load()
     unique = pipeline.deduplicate(pipeline.decode_json(records, ORDER), "value.order_id", within="10 minutes")
     rows = unique.select("value.*", "reason")
@@ -60,7 +71,7 @@ def stream_to_files(folder):
     }
 
 
-def copy(folder):
+def copy(folder: str) -> dict[str, Any]:
     target = {"streamName": "copy", "stamps": "position", "aggregation": "true"}
     records = spark.readStream.format("penstock").options(streamName="orders", **START).load()
     writer = records.select("partition_key", "data", *POSITION).writeStream.queryName("copy").format("penstock")
@@ -88,8 +99,8 @@ def copy(folder):
     }
 
 
-def each_batch(folder):
-    def write(batch, batch_id) -> None:
+def each_batch(folder: str) -> dict[str, Any]:
+    def write(batch: DataFrame, batch_id: int) -> None:
         with pipeline.read_once(batch) as rows:
             good, dead = pipeline.split(rows)
             good.select("value.*").write.mode("overwrite").parquet(f"{folder}/each/orders/batch={batch_id}")
@@ -103,7 +114,7 @@ def each_batch(folder):
     }
 
 
-def told(what):
+def told(what: Callable[[], object]) -> str | None:
     """The beginning of the message of what is raised."""
     try:
         what()
@@ -112,7 +123,7 @@ def told(what):
     return None
 
 
-def refused(folder):
+def refused(folder: str) -> dict[str, Any]:
     records = spark.read.format("penstock").options(streamName="orders", **START).load()
     wrong = {**START, "streamNam": "orders"}
     return {
@@ -127,7 +138,7 @@ def refused(folder):
     }
 
 
-def raised(what):
+def raised(what: Callable[[], object]) -> Exception | None:
     try:
         what()
     except Exception as error:
@@ -135,15 +146,15 @@ def raised(what):
     return None
 
 
-def without_a_question(folder):
+def without_a_question(folder: str) -> dict[str, Any]:
     """The steps as in a query function of a declarative pipeline, and as everywhere: their columns and rows."""
     from pyspark.pipelines.graph_element_registry import graph_element_registration_context
 
     records = spark.read.format("penstock").options(streamName="orders", **START).load()
     streamed = spark.readStream.format("penstock").options(streamName="orders", **START).load()
-    order = StructType.fromDDL(ORDER)
+    order: StructType = StructType.fromDDL(ORDER)  # type: ignore[assignment]  # Spark calls it a DataType
 
-    def steps():
+    def steps() -> tuple[dict[str, DataFrame], DataFrame]:
         decoded = pipeline.decode_json(records, order)
         made = {
             "text": pipeline.decode_text(records),
@@ -157,11 +168,11 @@ def without_a_question(folder):
         }
         return made, pipeline.deduplicate(streamed, "partition_key", within="10 minutes")
 
-    with graph_element_registration_context(object()):
+    with graph_element_registration_context(object()):  # type: ignore[arg-type]  # it is not asked
         unasked, stream = steps()
     asked, _ = steps()
 
-    def rows(frame):
+    def rows(frame: DataFrame) -> tuple[list[str], list[str]]:
         names = sorted(frame.columns)
         return names, sorted(str(row) for row in frame.select(*names).collect())
 

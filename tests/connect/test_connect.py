@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Scene
+    from tests.connect.conftest import Scene
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(660)]
 

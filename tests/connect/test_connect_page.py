@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Scene
+    from tests.connect.conftest import Scene
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "spark-connect.md"
 

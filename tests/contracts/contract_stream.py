@@ -19,7 +19,8 @@ class Stream:
         """Wait until it is ACTIVE; its description."""
         deadline = time.monotonic() + ACTIVE_TIMEOUT_S
         while time.monotonic() < deadline:
-            summary = self.client.describe_stream_summary(StreamName=self.name)["StreamDescriptionSummary"]
+            answer = self.client.describe_stream_summary(StreamName=self.name)
+            summary: dict[str, Any] = answer["StreamDescriptionSummary"]
             if summary["StreamStatus"] == "ACTIVE":
                 return summary
             time.sleep(0.02)
@@ -34,11 +35,13 @@ class Stream:
             StreamName=self.name, Records=[entry | {"Data": payload} for payload in payloads]
         )
         assert answer.get("FailedRecordCount", 0) == 0
-        return answer["Records"]
+        taken: list[dict[str, Any]] = answer["Records"]
+        return taken
 
     def shards(self, **more: Any) -> list[dict[str, Any]]:
         """ListShards, one page."""
-        return self.client.list_shards(StreamName=self.name, **more)["Shards"]
+        shards: list[dict[str, Any]] = self.client.list_shards(StreamName=self.name, **more)["Shards"]
+        return shards
 
     def open_shards(self) -> list[str]:
         return [
@@ -46,13 +49,15 @@ class Stream:
         ]
 
     def iterator(self, shard: str, kind: str = "TRIM_HORIZON", **more: Any) -> str:
-        return self.client.get_shard_iterator(StreamName=self.name, ShardId=shard, ShardIteratorType=kind, **more)[
+        made = self.client.get_shard_iterator(StreamName=self.name, ShardId=shard, ShardIteratorType=kind, **more)[
             "ShardIterator"
         ]
+        return str(made)
 
     def page(self, shard: str, kind: str = "TRIM_HORIZON", **more: Any) -> dict[str, Any]:
         """The first page from there."""
-        return self.client.get_records(ShardIterator=self.iterator(shard, kind, **more))
+        page: dict[str, Any] = self.client.get_records(ShardIterator=self.iterator(shard, kind, **more))
+        return page
 
     def read(self, shard: str, pages_max: int = 200) -> list[dict[str, Any]]:
         """All records of a shard from its beginning: to its end, or until nothing more is there."""

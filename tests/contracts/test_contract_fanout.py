@@ -36,7 +36,7 @@ def consumer(stream: Stream) -> str:
         described = stream.client.describe_stream_consumer(ConsumerARN=made["ConsumerARN"])
         status = described["ConsumerDescription"]["ConsumerStatus"]
     assert status == "ACTIVE"
-    return made["ConsumerARN"]
+    return str(made["ConsumerARN"])
 
 
 @pytest.fixture

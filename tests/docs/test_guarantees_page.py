@@ -38,7 +38,7 @@ def said(sink: Sink) -> str:
 
 @pytest.mark.parametrize("name", KNOWN_FORMATS)
 def test_each_format_is_promised_what_the_check_says(name: str) -> None:
-    options = {"streamName": "copy"} if name == "penstock" else {}
+    options: dict[str, str | int | float | bool] = {"streamName": "copy"} if name == "penstock" else {}
     path = None if name in ("penstock", "console", "noop") else "lake/rows"
     assert of(name) == said(Sink(format=name, path=path, options=options))
 

@@ -8,7 +8,7 @@ import base64
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pytest
 
@@ -49,8 +49,11 @@ class Opened(NamedTuple):
     """None when it hands out nothing."""
 
 
+Kcl: TypeAlias = "Callable[[list[Wire]], list[Opened]]"
+
+
 @pytest.fixture(scope="module")
-def kcl() -> Callable[[list[Wire]], list[Opened]]:
+def kcl() -> Kcl:
     """Has the KCL open records, all in one process."""
     built = subprocess.run(["mvn", "-q", "-B", "compile"], cwd=PROJECT, capture_output=True, text=True)
     assert built.returncode == 0, f"mvn compile in interop/kcl:\n{built.stdout[-4000:]}\n{built.stderr[-2000:]}"
@@ -106,7 +109,7 @@ def numbered(records: UserRecords) -> list[UserRecord]:
     return [UserRecord(key, explicit, data, number) for number, (key, data, explicit) in enumerate(records)]
 
 
-def test_it_opens_aggregates_of_all_shapes_as_they_were_written(kcl) -> None:
+def test_it_opens_aggregates_of_all_shapes_as_they_were_written(kcl: Kcl) -> None:
     wires = [Wire(encode_aggregate(records), "a") for records in SHAPES.values()]
     for (name, records), seen, wire in zip(SHAPES.items(), kcl(wires), wires, strict=True):
         assert seen.aggregated, name
@@ -114,7 +117,7 @@ def test_it_opens_aggregates_of_all_shapes_as_they_were_written(kcl) -> None:
         assert seen.records == list(open_aggregate(wire.data) or ()), name
 
 
-def test_it_opens_the_containers_that_our_aggregator_makes(kcl) -> None:
+def test_it_opens_the_containers_that_our_aggregator_makes(kcl: Kcl) -> None:
     made: list[tuple[Container, UserRecords]] = []
     for records in SHAPES.values():
         at = 0
@@ -132,7 +135,7 @@ def test_it_opens_the_containers_that_our_aggregator_makes(kcl) -> None:
             assert seen == Opened(numbered(held), aggregated=True)
 
 
-def test_it_drops_a_whole_aggregate_exactly_when_ours_says_that_a_record_is_outside(kcl) -> None:
+def test_it_drops_a_whole_aggregate_exactly_when_ours_says_that_a_record_is_outside(kcl: Kcl) -> None:
     """No user record comes out, whether one lies outside or all do, and whichever one it is. Nothing is raised."""
     wires = []
     for records in SHAPES.values():
@@ -154,7 +157,7 @@ def test_it_drops_a_whole_aggregate_exactly_when_ours_says_that_a_record_is_outs
     assert dropped >= 50
 
 
-def test_the_range_includes_both_its_ends_and_explicit_hash_keys_go_before_the_partition_key(kcl) -> None:
+def test_the_range_includes_both_its_ends_and_explicit_hash_keys_go_before_the_partition_key(kcl: Kcl) -> None:
     where = hash_key("key")
     here = encode_aggregate([("key", b"1", None), ("key", b"2", None)])
     explicit = encode_aggregate([("key", b"1", 77), ("key", b"2", 77)])
@@ -172,7 +175,7 @@ def test_the_range_includes_both_its_ends_and_explicit_hash_keys_go_before_the_p
     assert [bool(one.records) for one in seen] == [delivered for *_, delivered in cases]
 
 
-def test_it_delivers_a_plain_record_whatever_the_range(kcl) -> None:
+def test_it_delivers_a_plain_record_whatever_the_range(kcl: Kcl) -> None:
     where = hash_key("key")
     assert kcl([Wire(b"data", "key", (where + 1, HASH_KEY_MAX))]) == [
         Opened([UserRecord("key", None, b"data", 0)], aggregated=False)

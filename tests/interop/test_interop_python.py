@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 from hashlib import md5
+from typing import Any
 
 import pytest
 from aws_kinesis_agg import deaggregator
@@ -43,7 +44,7 @@ def read_by_schema(data: bytes) -> UserRecords:
     ]
 
 
-def read_by_aws(container: Container) -> list[dict]:
+def read_by_aws(container: Container) -> list[dict[str, Any]]:
     """What AWS's module hands out for one Kinesis record."""
     record = {
         "Data": container.data,
@@ -85,7 +86,7 @@ def assert_aws_reads(container: Container, records: UserRecords) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_an_aggregate_of_each_shape(name) -> None:
+def test_an_aggregate_of_each_shape(name: str) -> None:
     records = SHAPES[name]
     data = encode_aggregate(records)
     assert read_by_schema(data) == records
@@ -93,7 +94,7 @@ def test_an_aggregate_of_each_shape(name) -> None:
 
 
 @given(st.lists(user_records, min_size=1, max_size=30))
-def test_aggregates_of_any_user_records(records) -> None:
+def test_aggregates_of_any_user_records(records: UserRecords) -> None:
     data = encode_aggregate(records)
     assert read_by_schema(data) == records
     assert_aws_reads(Container(data, "a", 0, len(records)), records)
@@ -101,7 +102,7 @@ def test_aggregates_of_any_user_records(records) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("bytes_max", [200, 51_200])
-def test_containers_hold_what_was_put_in_the_order_of_putting(name, bytes_max) -> None:
+def test_containers_hold_what_was_put_in_the_order_of_putting(name: str, bytes_max: int) -> None:
     records = SHAPES[name]
     made = containers(records, bytes_max)
     opened = [plain_or_opened(container) for container in made]

@@ -32,7 +32,7 @@ class Reply2(NamedTuple):
     headers: dict[str, str]
     body: bytes
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Any:
         return json.loads(self.body)
 
 
@@ -102,7 +102,7 @@ class Wire2:
     def _note(self, event: h2.events.Event) -> None:
         match event:
             case h2.events.ResponseReceived():
-                self.heads[event.stream_id] = dict(event.headers)
+                self.heads[event.stream_id] = dict(event.headers)  # type: ignore[arg-type]  # texts, as it is configured
             case h2.events.DataReceived():
                 self.bodies[event.stream_id] += event.data
                 if event.stream_id not in self.slow and event.flow_controlled_length:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SIGNED = {
     "Authorization": (
@@ -23,7 +26,7 @@ class Reply(NamedTuple):
     headers: dict[str, str]
     body: bytes
 
-    def json(self) -> dict[str, object]:
+    def json(self) -> Any:
         return json.loads(self.body)
 
 
@@ -40,7 +43,7 @@ def request_bytes(
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
-def call_bytes(operation: str, fields: dict[str, object], **headers: str) -> bytes:
+def call_bytes(operation: str, fields: Mapping[str, object], **headers: str) -> bytes:
     """A signed JSON call to Kinesis."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     usual = {"X-Amz-Target": f"Kinesis_20131202.{operation}", "Content-Type": "application/x-amz-json-1.1"}

@@ -34,7 +34,8 @@ def serving(
     **settings: Any,
 ) -> Iterator[tuple[int, set[Any]]]:
     """A server in a thread, with this handler; its port and its connections. What it fails on goes into ``faults``."""
-    ready, connections = threading.Event(), set()
+    ready = threading.Event()
+    connections: set[Any] = set()
     settings = {"body_bytes_max": BODY_BYTES_MAX} | settings
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda _, context: None if faults is None else faults.append(context))

@@ -49,7 +49,7 @@ def test_it_can_stand_still() -> None:
 
 
 def test_it_does_not_go_back_and_tells_those_that_listen() -> None:
-    moves = []
+    moves: list[float] = []
     clock = VirtualClock(5.0, running=False)
     clock.on_advance(moves.append)
     with pytest.raises(ValueError, match="does not go back"):

@@ -181,6 +181,7 @@ def test_it_ends_when_the_process_that_started_it_is_killed() -> None:
         "input()\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.send_signal(signal.SIGKILL)
         parent.wait()

@@ -48,7 +48,7 @@ def stored(wire: Wire) -> int:
     count = 0
     for shard in range(2):
         page = wire.call(call_bytes("GetRecords", {"ShardIterator": iterator_of(wire, shard)})).json()
-        count += len(page["Records"])  # type: ignore[arg-type]
+        count += len(page["Records"])
     return count
 
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from penstock.local.faults import FAULTS_MAX, SUBSCRIPTION_EVENT, Drawn, Facts, Fault, FaultPlan
+from tests.momentary import now
 
 GET = Facts("GetRecords", "task", "orders", frozenset(("shardId-000000000001",)))
 
@@ -73,7 +74,7 @@ def test_delays_add_up_before_the_first_other_fault() -> None:
 def test_faults_are_taken_back() -> None:
     plan = FaultPlan()
     first, second = plan.add(Fault(how="throttle")), plan.add(Fault(how="reset"))
-    assert plan.active
+    assert now(plan.active)
     first.clear()
     assert plan.draw(GET) == Drawn(0.0, second)
     plan.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any, NamedTuple
 
 import cbor2
 import pytest
@@ -19,10 +20,17 @@ LIST = "Kinesis_20131202.ListStreams"
 ALL_QUERY = "AWS query-string parameters must include 'X-Amz-{}'. "
 
 
+class Refusal(NamedTuple):
+    status: int
+    media: str | None
+    body: object
+    headers: dict[str, str]
+
+
 def ask(
     body: bytes = b"{}", *, method: str = "POST", path: str = "/", signed: bool = True, **headers: str
-) -> tuple[int, str | None, object, dict[str, str]] | None:
-    """Status, content type, body and headers of the refusal; None when the request passes."""
+) -> Refusal | None:
+    """None when the request passes."""
     given = {name.replace("_", "-").lower(): value for name, value in headers.items()}
     if signed:
         given |= {name.lower(): value for name, value in SIGNED.items()}
@@ -41,7 +49,13 @@ def ask(
         shown = json.loads(answer.body)
     else:
         shown = answer.body.decode()
-    return int(first.split()[1]), media, shown, fields
+    return Refusal(int(first.split()[1]), media, shown, fields)
+
+
+def refused(body: bytes = b"{}", **asked: Any) -> Refusal:
+    refusal = ask(body, **asked)
+    assert refusal is not None
+    return refusal
 
 
 def xml(code: str, message: str | None = None) -> str:
@@ -59,7 +73,7 @@ def test_a_signed_call_passes() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
 def test_only_post_is_a_call(method: str) -> None:
-    assert ask(b"", method=method)[:3] == (403, None, NO_OPERATION)
+    assert refused(b"", method=method)[:3] == (403, None, NO_OPERATION)
 
 
 @pytest.mark.parametrize(
@@ -75,12 +89,12 @@ def test_only_post_is_a_call(method: str) -> None:
     ],
 )
 def test_a_call_without_a_body(headers: dict[str, str], media: str, code: str) -> None:
-    assert ask(b"", **headers)[:3] == (400, media, {"__type": code})
+    assert refused(b"", **headers)[:3] == (400, media, {"__type": code})
 
 
 def test_a_body_of_an_unknown_type() -> None:
-    assert ask(content_type="text/plain")[:3] == (403, None, NO_OPERATION)
-    assert ask(content_type="text/plain", x_amz_target=LIST)[:3] == (
+    assert refused(content_type="text/plain")[:3] == (403, None, NO_OPERATION)
+    assert refused(content_type="text/plain", x_amz_target=LIST)[:3] == (
         404,
         None,
         xml("UnknownOperationException"),
@@ -89,12 +103,12 @@ def test_a_body_of_an_unknown_type() -> None:
 
 @pytest.mark.parametrize("body", [b"hello", b"true", b"null", b'{"a":', b"\xff"])
 def test_a_body_that_is_no_object_is_told_before_a_missing_signature(body: bytes) -> None:
-    assert ask(body, content_type=JSON, x_amz_target=LIST, signed=False)[:3] == (
+    assert refused(body, content_type=JSON, x_amz_target=LIST, signed=False)[:3] == (
         400,
         JSON,
         {"__type": "SerializationException"},
     )
-    assert ask(body, content_type=CBOR, x_amz_target=LIST, signed=False)[:3] == (
+    assert refused(body, content_type=CBOR, x_amz_target=LIST, signed=False)[:3] == (
         400,
         CBOR,
         {"__type": "SerializationException"},
@@ -106,12 +120,12 @@ def test_the_oldest_form_of_json() -> None:
         return {"Output": {"__type": f"com.amazon.coral.service#{code}"}, "Version": "1.0"}
 
     media = "application/json"
-    assert ask(content_type=media, x_amz_target=LIST)[:3] == (404, media, old("UnknownOperationException"))
-    assert ask(b"x", content_type=media)[:3] == (400, media, old("SerializationException"))
+    assert refused(content_type=media, x_amz_target=LIST)[:3] == (404, media, old("UnknownOperationException"))
+    assert refused(b"x", content_type=media)[:3] == (400, media, old("SerializationException"))
 
 
 def test_an_operation_that_does_not_exist() -> None:
-    assert ask(content_type=JSON, x_amz_target="Kinesis_20131202.Whatever")[:3] == (
+    assert refused(content_type=JSON, x_amz_target="Kinesis_20131202.Whatever")[:3] == (
         400,
         JSON,
         {"__type": "UnknownOperationException"},
@@ -167,8 +181,8 @@ def test_an_operation_that_does_not_exist() -> None:
         ),
     ],
 )
-def test_signatures_that_are_missing_or_not_whole(path: str, headers: dict[str, str], code: str, message: str) -> None:
-    refusal = ask(path=path, signed=False, content_type=JSON, x_amz_target=LIST, **headers)
+def test_signatures_that_are_missing_or_not_whole(path: str, headers: dict[str, Any], code: str, message: str) -> None:
+    refusal = refused(path=path, signed=False, content_type=JSON, x_amz_target=LIST, **headers)
     assert refusal[:3] == (400, JSON, {"__type": code, "message": message})
     assert refusal[3]["x-amzn-errortype"] == code
 
@@ -179,7 +193,7 @@ def test_a_signature_in_the_query_will_do() -> None:
 
 
 def test_a_browser_is_told_what_it_may_do() -> None:
-    refusal = ask(
+    refusal = refused(
         b"",
         method="OPTIONS",
         origin="http://page",
@@ -193,7 +207,7 @@ def test_a_browser_is_told_what_it_may_do() -> None:
     assert headers["access-control-allow-methods"] == "POST"
     assert headers["access-control-max-age"] == "172800"
     assert "x-amz-id-2" not in headers
-    assert "x-amzn-RequestId" in ask(b"", origin="http://page")[3]["access-control-expose-headers"]
+    assert "x-amzn-RequestId" in refused(b"", origin="http://page")[3]["access-control-expose-headers"]
 
 
 def test_the_quick_look_sees_a_whole_signature() -> None:

@@ -212,7 +212,7 @@ def test_a_later_answer_that_ends_cancelled_is_no_silence() -> None:
     """What it waits for was cancelled: the client must not wait for ever."""
 
     async def cancelled() -> Answer:
-        waited_for = asyncio.get_running_loop().create_future()
+        waited_for: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         waited_for.cancel()
         return await waited_for
 

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,12 +41,16 @@ def wire(local: LocalKinesis) -> Iterator[Wire2]:
 def consumer_of(wire: Wire2, stream: str, name: str = "reader") -> str:
     arn = wire.call("DescribeStreamSummary", {"StreamName": stream}).json()["StreamDescriptionSummary"]["StreamARN"]
     made = wire.call("RegisterStreamConsumer", {"StreamARN": arn, "ConsumerName": name})
-    return made.json()["Consumer"]["ConsumerARN"]
+    return str(made.json()["Consumer"]["ConsumerARN"])
 
 
 def subscribe(wire: Wire2, consumer: str, shard: int = 0) -> int:
     where = {"ConsumerARN": consumer, "ShardId": f"shardId-{shard:012d}", "StartingPosition": {"Type": "TRIM_HORIZON"}}
     return wire.start("SubscribeToShard", where)
+
+
+def has(wire: Wire2, stream: int, count: int) -> bool:
+    return len(wire.data_of(stream)) == count
 
 
 def put(wire: Wire2, stream: str, *payloads: bytes) -> None:
@@ -128,7 +133,7 @@ def test_fifty_subscriptions_share_a_connection_with_calls(local: LocalKinesis, 
         middle = even_ranges(SHARDS)[shard][0] + 1
         wire.call("PutRecord", {"StreamName": "orders", "ExplicitHashKey": str(middle)} | record)
     for shard, stream in enumerate(streams):
-        wire.until(lambda stream=stream: wire.data_of(stream))
+        wire.until(partial(wire.data_of, stream))
         assert [base64.b64decode(data) for data in wire.data_of(stream)] == [b"%d" % shard]
     local.clock.advance(301)
     assert {wire.reply(stream).status for stream in streams} == {200}
@@ -157,7 +162,7 @@ def test_a_slow_reader_of_one_subscription_holds_up_no_other(local: LocalKinesis
             for hash_key in ("0", first_of_second):
                 record = {"Data": large, "PartitionKey": "k", "ExplicitHashKey": hash_key}
                 wire.call("PutRecord", {"StreamName": "orders"} | record)
-            wire.until(lambda number=number: len(wire.data_of(quick)) == number + 1)
+            wire.until(partial(has, wire, quick, number + 1))
         assert len(wire.bodies[slow]) <= 65_535
         wire.slow.remove(slow)
         wire.h2.acknowledge_received_data(len(wire.bodies[slow]), slow)

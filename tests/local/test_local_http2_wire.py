@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import h2.events
@@ -317,13 +318,18 @@ def test_streams_over_the_announced_number_are_refused(release: threading.Event)
         assert [wire.reply(stream).body for stream in streams[:2]] == [b"held", b"held"]
 
 
+def works_on(served: Any, count: int) -> bool:
+    working: int = served._working
+    return working == count
+
+
 def test_a_client_that_takes_back_one_request_after_the_other_is_refused_while_they_are_worked_on(
     release: threading.Event,
 ) -> None:
     with wired(holding(release), streams_max=2) as (wire, served):
         for number in range(2 * WORK_PER_STREAM_MAX):
             stream = ask(wire, b"held")
-            eventually(lambda number=number: served._working == number + 1)
+            eventually(partial(works_on, served, number + 1))
             wire.reset(stream)
         with pytest.raises(ResetError, match="REFUSED_STREAM"):
             wire.reply(ask(wire, b"next"))
@@ -409,6 +415,7 @@ def test_a_client_that_is_told_to_leave_gets_its_answers_and_no_further_stream(
         waiting = ask(wire, b"held")
         last = ask(wire, kind)
         wire.until(lambda: wire.goodbye)
+        assert wire.goodbye is not None
         assert (wire.goodbye.error_code, wire.goodbye.last_stream_id) == (ErrorCodes.NO_ERROR, last)
         wire.until(lambda: last in wire.ended)
         assert wire.bodies[last] == b"one two"

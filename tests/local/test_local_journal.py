@@ -38,7 +38,8 @@ def put(local: Any, stream: str, *payloads: bytes) -> None:
 def read(local: Any, stream: str, shard: str = FIRST) -> list[dict[str, Any]]:
     where = {"StreamName": stream, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
     iterator = call(local, "GetShardIterator", **where)["ShardIterator"]
-    return call(local, "GetRecords", ShardIterator=iterator)["Records"]
+    records: list[dict[str, Any]] = call(local, "GetRecords", ShardIterator=iterator)["Records"]
+    return records
 
 
 @pytest.fixture
@@ -136,6 +137,7 @@ def new_model(clock: VirtualClock | None = None) -> KinesisModel:
 def written(folder: Path, texts: list[str]) -> bytes:
     """A journal of a stream and these records; the bytes of its file."""
     journal, model = Journal(folder), new_model()
+    assert isinstance(model.clock, VirtualClock)
     journal.load(model, model.clock.advance)
     model.on_change = journal.record
     model.handle("CreateStream", b'{"StreamName": "s", "ShardCount": 1}')
@@ -149,6 +151,7 @@ def written(folder: Path, texts: list[str]) -> bytes:
 def loaded(folder: Path) -> tuple[int, list[str]]:
     """(number of changes, texts of the records) that the journal makes."""
     journal, model = Journal(folder), new_model()
+    assert isinstance(model.clock, VirtualClock)
     try:
         changes = journal.load(model, model.clock.advance)
     finally:

@@ -37,7 +37,8 @@ def records_of(kinesis: Any, stream: str, shard: str = FIRST) -> list[dict[str, 
     iterator = kinesis.get_shard_iterator(StreamName=stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON")[
         "ShardIterator"
     ]
-    return kinesis.get_records(ShardIterator=iterator)["Records"]
+    records: list[dict[str, Any]] = kinesis.get_records(ShardIterator=iterator)["Records"]
+    return records
 
 
 def test_boto3_puts_and_gets(local: LocalKinesis, kinesis: Any) -> None:

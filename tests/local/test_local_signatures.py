@@ -132,4 +132,5 @@ def test_what_does_not_fit_together_is_refused(credential: str, stamp: str, text
     headers = {b"authorization": HEADER.format(credential).encode(), b"x-amz-date": stamp.encode()}
     verifier = Verifier(KEYS, "us-east-1", lambda: _seconds(MIDNIGHT))
     fault = verifier.fault(Request(b"POST", b"/", headers, b"{}", True, ""))
+    assert fault is not None
     assert text in fault[1]

@@ -29,7 +29,8 @@ FIRST = "shardId-000000000000"
 def consumer(kinesis: Any) -> str:
     kinesis.create_stream(StreamName="orders", ShardCount=1)
     arn = kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
-    return kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="reader")["Consumer"]["ConsumerARN"]
+    made = kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="reader")
+    return str(made["Consumer"]["ConsumerARN"])
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def test_pages_are_limited_in_records(world: World) -> None:
 def test_pages_are_limited_in_bytes_of_data_and_keys(world: World) -> None:
     for _ in range(12):
         world.put(bytes(MIB - 1), "k")
-    sizes = []
+    sizes: list[int] = []
     iterator = world.iterator()
     while not sizes or sizes[-1]:
         page = world.get(iterator)

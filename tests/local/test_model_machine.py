@@ -91,7 +91,8 @@ class ServiceMachine(RuleBasedStateMachine):
         shards = self.open_shards()
         if self.active() and len(shards) > 1:
             at = data.draw(st.integers(0, len(shards) - 2))
-            self.world.merge(*(int(shard["ShardId"][-12:]) for shard in shards[at : at + 2]))
+            lower, upper = (int(shard["ShardId"][-12:]) for shard in shards[at : at + 2])
+            self.world.merge(lower, upper)
 
     @rule(data=st.data())
     def scale(self, data: st.DataObject) -> None:

@@ -90,7 +90,7 @@ def test_every_operation_of_the_public_model_is_there_but_queues_and_channels() 
 # --- JSON types -----------------------------------------------------------------------------------
 
 BIG_NUMBER = "class com.amazon.coral.value.json.numbers.TruncatingBigNumber"
-CONTAINERS = [
+CONTAINERS: list[tuple[Any, str]] = [
     ([], "Start of list found where not expected"),
     ({}, "Start of structure or map found where not expected."),
 ]

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 def failure(rows: DataFrame, write: Callable[[DataFrame, int], object], checkpoint: Path) -> str:
     """What a query failed of that writes a whole stream; empty when it came to its end."""
-    writing = rows.writeStream.foreachBatch(write).trigger(availableNow=True)
+    writing = rows.writeStream.foreachBatch(write)  # type: ignore[arg-type]  # Spark does not look at what it returns
+    writing = writing.trigger(availableNow=True)
     query = writing.option("checkpointLocation", str(checkpoint)).start()
     try:
         query.awaitTermination()

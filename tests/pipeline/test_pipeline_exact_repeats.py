@@ -111,7 +111,8 @@ class Run:
 
 
 def order(written: Any, name: str, n: int, *, at_s: float = 0.0) -> dict[str, Any]:
-    return written.record(f'{{"id":"{name}","n":{n}}}', at_s=at_s)
+    record: dict[str, Any] = written.record(f'{{"id":"{name}","n":{n}}}', at_s=at_s)
+    return record
 
 
 def unique(stream: Any) -> DataFrame:

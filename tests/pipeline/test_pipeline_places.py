@@ -100,7 +100,8 @@ def test_a_write_that_failed_is_tried_again_and_other_folders_and_writers_are_fr
 
     def breaks_once(*args: Any, **named: Any) -> None:
         if broken:
-            raise OSError(broken.clear())
+            broken.clear()
+            raise OSError
         stage(*args, **named)
 
     monkeypatch.setattr(folder, "_stage", breaks_once)

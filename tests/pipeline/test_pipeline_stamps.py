@@ -33,9 +33,9 @@ KEYS = ["17", "", "ä/1", "x" * 300]
 def sealed_by(stamp: Stamp, data: bytes) -> bytes:
     if stamp.key is not None:
         return sealed(key_labels([stamp.key]), [data])[0]
-    position = [[value] for value in stamp[:4]]
+    streams, shards, numbers, subs = ([value] for value in stamp[:4])
     index = None if stamp.row_index is None else [stamp.row_index]
-    return sealed(position_labels(*position, index), [data])[0]  # type: ignore[arg-type]
+    return sealed(position_labels(streams, shards, numbers, subs, index), [data])[0]  # type: ignore[arg-type]
 
 
 def test_spark_opens_what_python_sealed(frame: Callable[[list[dict[str, Any]]], DataFrame], written: Any) -> None:

@@ -206,7 +206,8 @@ def test_what_is_wrong_with_a_sink(spark: SparkSession) -> None:
         DeltaSink("lake", options={"TxnVersion": "1"})
     with pytest.raises(OptionError, match="set by the sink itself"):
         IcebergSink("lake.a.b", options={"snapshot-property.penstock.batch": "1"})
-    for given in ({}, {"path": "lake", "table": "orders"}):
+    wrong: list[dict[str, Any]] = [{}, {"path": "lake", "table": "orders"}]
+    for given in wrong:
         with pytest.raises(OptionError, match="either a path or a table"):
             DeltaSink(**given)
 

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment import views
-from penstock.core.assignment.births import Birth
+from penstock.core.assignment.births import Birth, births_at_end
 from penstock.core.feeding.cursor import FeedCursor
 from penstock.core.leases import Done, Unknown, lease_row, writes
 from penstock.core.leases import steps as machine
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.membership import Members
-from penstock.core.leases.tenure import State, Tenure
+from penstock.core.leases.tenure import Answered, State, Tenure
 from penstock.core.ledger import page
 from penstock.core.ledger.by_key import KeyQueue
 from penstock.core.ledger.chain import Chain
@@ -80,7 +80,8 @@ def children_without_a_lease(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_newest_settlement_is_checkpointed(patch: pytest.MonkeyPatch) -> None:
-    real, newest = Batch.ack, {}
+    real = Batch.ack
+    newest: dict[Any, Checkpoint] = {}
 
     def ack(self: Any, *indices: int) -> bool:
         counts = real(self, *indices)
@@ -124,9 +125,9 @@ def unknown_outcomes_count_as_done(patch: pytest.MonkeyPatch) -> None:
             given = replace(given, outcome=Done(row))
         return real(tenure, given, now_s)
 
-    for state in State:
-        patch.setitem(machine.TABLE, (state, machine.Answered), hopeful)
-    patch.setitem(machine.TABLE, (State.OVER, machine.Answered), machine._ignored)
+    answered: list[tuple[State, type[Any]]] = [(state, Answered) for state in State]
+    for rule in answered:
+        patch.setitem(machine.TABLE, rule, machine._ignored if rule[0] is State.OVER else hopeful)
 
 
 def what_was_applied_is_not_recognized(patch: pytest.MonkeyPatch) -> None:
@@ -328,7 +329,7 @@ def each_worker_plans_to_have_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def children_begin_with_what_comes_from_now_on(patch: pytest.MonkeyPatch) -> None:
-    real = shard_leases.births_at_end
+    real = births_at_end
 
     def late(children: Any, held: Any) -> list[Birth]:
         return [Birth(one.shard, "LATEST") for one in real(children, held)]

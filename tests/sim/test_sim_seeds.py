@@ -37,6 +37,8 @@ from penstock.testing.sim.programs import PROGRAMS
 from penstock.testing.sim.story import BAD
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.core.ledger.letter import Letter
 
 SEEDS = range(1_000, 1_008)
@@ -95,7 +97,7 @@ def test_a_partition_from_the_table_alone_hands_the_shards_over_without_two_read
     assert report.moves > 8  # two went to the other worker, and two came back
 
 
-OPTIONS = {
+OPTIONS: dict[str, Callable[[FaultPlan], object]] = {
     "several streams": lambda plan: plan.streams > 1,
     "dead letters": lambda plan: plan.bad,
     "duplicates": lambda plan: plan.window_s and plan.window_waits,

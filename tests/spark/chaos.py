@@ -22,12 +22,13 @@ from penstock.spark.reading import read_partition
 
 if TYPE_CHECKING:
     from penstock.local.embedded import LocalKinesis
+    from penstock.local.faults import How
 
 HOUR_S = 3600
 RETENTION_S = 24 * HOUR_S
 BATCHES_MAX = 300
 """More batches than this in one go are no progress."""
-FAULTS = ("throttle", "server_error", "reset", "lost_reply", "truncate", "expired_iterator")
+FAULTS: tuple[How, ...] = ("throttle", "server_error", "reset", "lost_reply", "truncate", "expired_iterator")
 READING = ("GetRecords", "GetShardIterator", "ListShards", "DescribeStreamSummary")
 
 

@@ -6,11 +6,12 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.settings import Credentials, LeaseTableOptions, WireSettings
 from penstock.core.leases import writes
 from penstock.spark.driver import Driver, wire_settings
 from penstock.spark.options import parse_read_options
+from penstock.spark.pace import Pace
 from penstock.spark.ranges import ReadSettings
 from penstock.spark.reading import read_partition
 
@@ -59,7 +60,7 @@ class Query:
         """One micro-batch, committed. Empty when nothing is new."""
         assert self.driver is not None
         self.stream.settle()
-        self.driver._next_plan_s = 0.0  # without the wait between two looks
+        self.driver._pace = Pace()  # without the wait between two looks
         end = self.driver.latest(self.end, capped=True)
         if end == self.end:
             return []

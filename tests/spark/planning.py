@@ -84,7 +84,7 @@ class World:
 
     async def drain(self, planner: Planner, batches_max: int = 200) -> list[list[Row]]:
         """Plans and reads until nothing new is planned."""
-        batches = []
+        batches: list[list[Row]] = []
         before = planner.offset
         for _ in range(batches_max):
             offset = await self.plan_settled(planner)
@@ -130,17 +130,20 @@ class World:
 
     async def read_range(self, one: ShardRange) -> list[Row]:
         rows: list[Row] = []
+        end = one.end_sequence_number
         at = IteratorAt.at_sequence(one.first_sequence_number)
         iterator: str | None = await self.client.get_shard_iterator(self.stream, one.shard_id, at)
         while iterator is not None:
             page = await self.client.get_records(iterator)
             for record in page.records:
                 number = int(record.sequence_number)
-                if one.end_kind is EndKind.EXCLUSIVE and number >= one.end_sequence_number:
-                    assert number == one.end_sequence_number
-                    return rows
+                if one.end_kind is EndKind.EXCLUSIVE:
+                    assert end is not None
+                    if number >= end:
+                        assert number == end
+                        return rows
                 rows.append(Row(one.shard_id, number, record.data))
-                if one.end_kind is EndKind.INCLUSIVE and number == one.end_sequence_number:
+                if one.end_kind is EndKind.INCLUSIVE and number == end:
                     return rows
             iterator = page.next_shard_iterator
             at_tip = page.millis_behind_latest == 0 and not page.records and iterator is not None

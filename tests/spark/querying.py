@@ -13,7 +13,7 @@ from penstock.runtime.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.local.embedded import LocalKinesis
     from penstock.model import Shard, StreamName

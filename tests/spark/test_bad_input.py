@@ -20,7 +20,7 @@ from tests.spark.querying import QUERY_TIMEOUT_S, Batches, Stream, assert_exact,
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 

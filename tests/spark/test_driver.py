@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -84,15 +84,17 @@ def test_a_clock_that_is_set_while_the_query_runs_is_no_loss(
     machine_s = time.time
     monkeypatch.setattr(time, "time", lambda: machine_s() + set_by_s)
     for made in (Wire.__init__, SignedCalls.__init__, CredentialCache.__init__):
+        assert made.__kwdefaults__ is not None
         monkeypatch.setitem(made.__kwdefaults__, "now", lambda: machine_s() + set_by_s)
     driver = make_driver(pollIntervalMs="200")
-    end = None
+    end: dict[str, Any] | None = None
     for _ in range(2):
         stream.put(10)
         stream.settle()
         before = end
         while (end := driver.latest(before, capped=True)) == before:
             pass
+        assert end is not None
         assert rows_of(driver, end) == 10
         stream.settle(HOUR_S)  # the shards are silent, and seen to be
         for set_to_s in (set_by_s, hours * HOUR_S):

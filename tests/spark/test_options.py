@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
 from penstock.errors import OptionError
-from penstock.model import StartAt, StreamName
+from penstock.model import OutsidePolicy, StartAt, StreamName
 from penstock.spark.admission import Caps
 from penstock.spark.options import READ_OPTIONS, ReadOptions, check_options, parse_read_options
-from penstock.spark.ranges import OutsidePolicy
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 
@@ -119,7 +119,7 @@ def test_all_faults_are_told_at_once() -> None:
         ({"streamName": "o", "region": "a", "regionName": "b"}, "is given twice"),
     ],
 )
-def test_each_fault_is_told(given: dict[str, str], message: str) -> None:
+def test_each_fault_is_told(given: dict[str, Any], message: str) -> None:
     assert any(message in fault for fault in faults(**given)), faults(**given)
 
 

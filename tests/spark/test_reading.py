@@ -28,6 +28,9 @@ from tests.spark.scenes import Row, Scene, range_of, rows_of, whole
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.local.faults import How
+    from penstock.spark.ranges import ShardRange
+
 HOUR_S = 3600.0
 
 
@@ -122,9 +125,9 @@ def test_parents_come_before_their_children(local: LocalKinesis) -> None:
     ]
 
 
-def many_shards(local: LocalKinesis, shards: int = 9) -> tuple[Scene, list[tuple]]:
+def many_shards(local: LocalKinesis, shards: int = 9) -> tuple[Scene, list[tuple[ShardRange, ...]]]:
     scene = Scene(local, shards)
-    chains = []
+    chains: list[tuple[ShardRange, ...]] = []
     for shard in range(shards):
         scene.put(shard, *numbered(40 + 60 * (shard % 4), size=1000 + 100 * shard))
         chains.append((whole(shard, scene.log(shard)),))
@@ -233,12 +236,12 @@ def test_a_record_of_10_mib_between_small_ones(local: LocalKinesis) -> None:
 # --- failures ---------------------------------------------------------------------------------------
 
 
-FAULTS = ("throttle", "server_error", "reset", "lost_reply", "truncate")
+FAULTS: tuple[How, ...] = ("throttle", "server_error", "reset", "lost_reply", "truncate")
 CALLS = [(how, operation) for how in FAULTS for operation in ("GetShardIterator", "GetRecords")]
 
 
 @pytest.mark.parametrize(("how", "operation"), [*CALLS, ("expired_iterator", "GetRecords")])
-def test_failures_are_repeated(local: LocalKinesis, how: str, operation: str) -> None:
+def test_failures_are_repeated(local: LocalKinesis, how: How, operation: str) -> None:
     scene = Scene(local)
     scene.put(0, *numbered(50, size=30_000))
     chain = (whole(0, scene.log(0)),)
@@ -308,7 +311,7 @@ def test_a_task_that_is_ended_early_leaves_nothing_behind(local: LocalKinesis) -
 # --- trimmed ----------------------------------------------------------------------------------------
 
 
-def half_trimmed(local: LocalKinesis) -> tuple[Scene, list, list]:
+def half_trimmed(local: LocalKinesis) -> tuple[Scene, list[Any], list[Any]]:
     """Records 0 to 9 are past the 24 hours of retention, 10 to 19 are not."""
     scene = Scene(local)
     scene.put(0, *numbered(10))

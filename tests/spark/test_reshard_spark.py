@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -40,7 +40,7 @@ class Tasks:
 
         frame.select("shard_id").foreachPartition(note)
 
-    def read(self) -> list[dict[str, object]]:
+    def read(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in self.folder.iterdir()]
 
 
@@ -65,14 +65,14 @@ def test_a_backlog_across_a_reshard_keeps_the_slots_busy(spark: SparkSession, st
     finally:
         query.stop()
     ran = tasks.read()
-    rows = sum(sum(task["shards"].values()) for task in ran)  # type: ignore[attr-defined]
+    rows = sum(sum(task["shards"].values()) for task in ran)
     assert rows == len(stream.written)
-    for batch in sorted({task["batch"] for task in ran}):  # type: ignore[type-var]
+    for batch in sorted({task["batch"] for task in ran}):
         mine = [task for task in ran if task["batch"] == batch]
         spans = sorted((task["began"], task["ended"]) for task in mine)
-        busy = sum(ended - began for began, ended in spans)  # type: ignore[operator]
-        took = max(ended for _, ended in spans) - spans[0][0]  # type: ignore[operator, type-var]
-        shards = sum(len(task["shards"]) for task in mine)  # type: ignore[arg-type]
+        busy = sum(ended - began for began, ended in spans)
+        took = max(ended for _, ended in spans) - spans[0][0]
+        shards = sum(len(task["shards"]) for task in mine)
         print(f"\nbatch {batch}: {len(mine)} tasks, {shards} shards, {busy / took:.2f} slots busy for {took:.1f} s")
         assert len(mine) >= 4
         assert busy / took > 1.2

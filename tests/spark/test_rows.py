@@ -19,9 +19,9 @@ from penstock.aws.settings import WireSettings
 from penstock.core.aggregation import MAGIC
 from penstock.core.hashkeys import hash_key
 from penstock.errors import AggregateError, OptionError
-from penstock.model import HASH_KEY_MAX
+from penstock.model import HASH_KEY_MAX, OutsidePolicy
 from penstock.spark.columns import SCHEMA, arrow_schema, asked_columns
-from penstock.spark.ranges import COLUMNS, EndKind, OutsidePolicy, ReadSettings, ShardRange
+from penstock.spark.ranges import COLUMNS, EndKind, ReadSettings, ShardRange
 from penstock.spark.rows import Batcher, OutsideTally, RowMaker, timestamps
 
 SHARD = "shardId-000000000003"

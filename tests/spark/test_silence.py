@@ -6,6 +6,7 @@ A page of the local service crosses a minute here, so that an hour is sixty of t
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from penstock.local.faults import Fault
 from penstock.model import StartAt
 from penstock.spark import planner as planning_module
 from penstock.spark import probing, waiting
+from penstock.spark.lookahead import Lookahead, Seen
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.planner import Planner
 from penstock.spark.positions import SILENCE_MARGIN_MS, Kind, ShardPosition
@@ -361,9 +363,9 @@ async def test_a_shard_that_stands_still_is_left_out_of_a_live_cut_and_is_an_err
     world.local.clock.advance(10 * HOUR_S)
     (silent_id,) = set(await world.open_shards()) - {await shard_of(world, busy)}
 
-    async def nothing(probe: probing.ShardProbe, *_: object, **__: object) -> object:
+    async def nothing(probe: probing.ShardProbe, *_: Any, **__: Any) -> object:
         look = await original(probe, *_, **__)
-        return probing.Lookahead(stands=True) if probe.shard_id == silent_id else look
+        return Lookahead(stands=True) if probe.shard_id == silent_id else look
 
     original = probing.ShardProbe._open_at
     monkeypatch.setattr(probing.ShardProbe, "_open_at", nothing)
@@ -403,8 +405,8 @@ def test_a_time_that_is_kept_lies_a_little_before_the_place() -> None:
 
 
 def test_a_lookahead_that_has_crossed_the_cut_ends_behind_its_last_record() -> None:
-    seen = probing.Seen(5, 1_000, 1, 1)
-    look = probing.Lookahead([seen], reached_ms=9_000)
+    seen = Seen(5, 1_000, 1, 1)
+    look = Lookahead([seen], reached_ms=9_000)
     bound = look.bound(9_000)
     assert bound is not None
     assert (bound.kind, bound.sequence_number) == (EndKind.INCLUSIVE, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -16,9 +17,10 @@ from penstock.spark.stamps import Opened, Stamp, key_labels, open_sealed, positi
 SEQUENCE = "49680439090499813244938441984552225079182268153605390338"
 
 
-def seal_position(data: bytes, *position: object, row_index: int | None = None) -> bytes:
-    columns = [[value] for value in position]
-    return sealed(position_labels(*columns, None if row_index is None else [row_index]), [data])[0]  # type: ignore[arg-type]
+def seal_position(data: bytes, *position: Any, row_index: int | None = None) -> bytes:
+    streams, shards, numbers, subs = ([value] for value in position)
+    indexes = None if row_index is None else [row_index]
+    return sealed(position_labels(streams, shards, numbers, subs, indexes), [data])[0]
 
 
 def test_an_envelope_byte_by_byte() -> None:

@@ -63,7 +63,7 @@ def read_all(stream: Stream) -> list[tuple[str, str, bytes]]:
     found = []
     for shard in stream.shards():
         at = IteratorAt("TRIM_HORIZON")
-        iterator = stream._loop.run(stream.client.get_shard_iterator(stream.name, shard.shard_id, at))
+        iterator: str | None = stream._loop.run(stream.client.get_shard_iterator(stream.name, shard.shard_id, at))
         while iterator is not None:
             page = stream._loop.run(stream.client.get_records(iterator, limit=10_000))
             for record in page.records:
@@ -237,7 +237,7 @@ def test_a_stream_that_does_not_exist(stream: Stream) -> None:
         ({"id": ["1", None, "2"]}, {"stamps": "id"}, "id is null in a row"),
     ],
 )
-def test_rows_that_cannot_be_put(stream: Stream, changes: dict[str, Any], options: dict[str, str], match: str) -> None:
+def test_rows_that_cannot_be_put(stream: Stream, changes: dict[str, Any], options: dict[str, Any], match: str) -> None:
     with pytest.raises(InvalidRecordError, match=match):
         write(stream, {**numbered(3), **changes}, **options)
     assert read_all(stream) == []

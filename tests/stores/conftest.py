@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
-from penstock.aws.settings import WireSettings
+from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.settings import LeaseTableOptions, WireSettings
 from penstock.local.embedded import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.stores.postgres import PostgresLeaseTable

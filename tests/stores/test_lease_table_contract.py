@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -148,7 +148,11 @@ async def test_an_owners_write_is_refused_if_anything_of_the_ownership_moved(
     table: LeaseTable, kind: str, moved: str
 ) -> None:
     seen = LeaseRow(key="a", counter=3, owner="w1", checkpoint=at(0))
-    changes = {"counter": {"counter": 4}, "owner": {"owner": "w9"}, "checkpoint_owner": {"checkpoint_owner": "w9"}}
+    changes: dict[str, dict[str, Any]] = {
+        "counter": {"counter": 4},
+        "owner": {"owner": "w9"},
+        "checkpoint_owner": {"checkpoint_owner": "w9"},
+    }
     now = await made(table, replace(seen, **changes[moved]))
     write = {
         "take": writes.take(seen, "w2"),

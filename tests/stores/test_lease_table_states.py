@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.aws.lease_table import DynamoLeaseTable, LeaseTableOptions
-from penstock.aws.settings import WireSettings
+from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.settings import LeaseTableOptions, WireSettings
 from penstock.core.leases import Done, LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.errors import AccessDeniedError, NotFoundError

@@ -31,10 +31,11 @@ STEPS = st.lists(
     ),
     max_size=14,
 )
+Step = tuple[str, str, int, int, bytes | None]
 FIRST = st.sampled_from([full_row("a"), LeaseRow(key="a"), LeaseRow(key="a", owner="w1", checkpoint=Checkpoint.LATEST)])
 
 
-def write_of(seen: LeaseRow, step: tuple[str, str, int, int, bytes | None]) -> Write:
+def write_of(seen: LeaseRow, step: Step) -> Write:
     """A write as a worker makes it that saw this row."""
     what, name, number, sub, state = step
     to = max(at(number, sub), seen.checkpoint)
@@ -63,14 +64,14 @@ def write_of(seen: LeaseRow, step: tuple[str, str, int, int, bytes | None]) -> W
 @settings(max_examples=60)
 @given(first=FIRST, steps=STEPS)
 def test_sqlite_does_what_the_writes_say(
-    tmp_path_factory: pytest.TempPathFactory, first: LeaseRow, steps: list
+    tmp_path_factory: pytest.TempPathFactory, first: LeaseRow, steps: list[Step]
 ) -> None:
     folder = tmp_path_factory.mktemp("agree")
 
     asyncio.run(_compare(folder, first, steps))
 
 
-async def _compare(folder: Path, first: LeaseRow, steps: list[tuple[str, str, int, int, bytes | None]]) -> None:
+async def _compare(folder: Path, first: LeaseRow, steps: list[Step]) -> None:
     memory, sqlite = MemoryLeaseTable(), SqliteLeaseTable(folder / "leases.sqlite")
     await sqlite.ensure()
     seen = [first]

@@ -53,7 +53,9 @@ async def test_a_program_runs_to_the_end_of_what_it_is_fed() -> None:
     async with TestConsumer(orders(1, 2, 3), deserializer=json.loads) as consumer:
         await billing.run(consumer)
     assert billing.billed == [1, 2, 3]
-    assert consumer.unsettled == consumer.not_checkpointed == consumer.retried == consumer.dead_letters == []
+    assert consumer.unsettled == consumer.not_checkpointed == []
+    assert consumer.retried == []
+    assert consumer.dead_letters == []
     (last,) = consumer.stream.ends().values()
     assert consumer.checkpoints == {SHARD: last}
 

@@ -114,7 +114,9 @@ def test_a_program_of_threads_runs_to_the_end() -> None:
     assert got == [{"a": 1}, {"a": 2}]
     assert len(threads) == 1
     assert not threads & {"MainThread", "penstock-consumer"}
-    assert consumer.unsettled == consumer.not_checkpointed == consumer.dead_letters == consumer.skipped == []
+    assert consumer.unsettled == consumer.not_checkpointed == []
+    assert consumer.dead_letters == []
+    assert consumer.skipped == []
     assert isinstance(consumer.checkpoints[SHARD], tuple)
     with consumer.successor([{"a": 3}]) as second:
         second.run(lambda batch: got.extend(batch.values))

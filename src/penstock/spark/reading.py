@@ -32,7 +32,7 @@ from penstock.spark.fetching import Fetcher
 from penstock.spark.rows import Batcher, OutsideTally, RowMaker, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     import pyarrow as pa
 
@@ -56,7 +56,7 @@ TURN_ROWS = 10_000
 """No more than a page, so that a chain's turn does not wait for pages one by one while others stand still."""
 
 
-def read_partition(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: ShardPartition) -> Generator[pa.RecordBatch, None, None]:
     """The rows of a partition as Arrow record batches: the same ones in the same order, whatever the attempt.
 
     Every range is read to its end, or this raises: DataLossError, StalledError (worth another attempt), AggregateError

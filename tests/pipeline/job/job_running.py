@@ -142,7 +142,7 @@ def order(number: int, amount: int | str = 1) -> bytes:
 @contextmanager
 def no_file_longer_than(spark: SparkSession, bytes_max: int) -> Iterator[None]:
     """A limit on what Spark's Java can write into one file: as a full disk, the write fails half-way."""
-    java = spark.sparkContext._gateway.proc.pid
+    java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # a session that runs has one
     soft, hard = resource.prlimit(java, resource.RLIMIT_FSIZE)
     resource.prlimit(java, resource.RLIMIT_FSIZE, (bytes_max, hard))
     try:

@@ -9,6 +9,7 @@ import json
 import sys
 import threading
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -276,14 +277,19 @@ def by_hand(scene: Scene) -> dict[str, Any]:
     return {"unnamed": unnamed, "written": written, "older": older, "ids": scene.ids()}
 
 
+def _note(written: list[Any], sink: DeltaSink, batch: DataFrame, number: int) -> None:
+    written.append(sink.write(batch, number))
+
+
 def of_the_catalog(scene: Scene) -> dict[str, Any]:
     """Delta: a table by name, whose first batch makes it; partitioned, and that batch runs again."""
     scene.add(0, 4)
-    name, written = f"{scene.name}_by_name", []
+    name = f"{scene.name}_by_name"
+    written: list[Any] = []
     failed = []
     for _ in range(2):
         sink = DeltaSink(table=name, partition_by=["kind"])
-        failed.append(scene.run(lambda batch, number, to=sink: written.append(to.write(batch, number))))
+        failed.append(scene.run(partial(_note, written, sink)))
         scene.forget(0)
     ids = sorted(row["id"] for row in scene.spark.table(name).collect())
     return {"failed": failed, "written": written, "ids": ids}
@@ -364,7 +370,7 @@ def set_back_where_delta_cannot_be_asked(scene: Scene) -> dict[str, Any]:
     def not_there(*_: Any) -> Any:
         raise TypeError("'JavaPackage' object is not callable")
 
-    asked, delta_sink._state_of = delta_sink._state_of, not_there
+    asked, delta_sink._state_of = delta_sink._state_of, not_there  # type: ignore[assignment]  # until it is put back
     try:
         for first in (0, 3, 6):
             scene.add(first, first + 3)
