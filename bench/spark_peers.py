@@ -18,7 +18,7 @@ from botocore.config import Config
 from pyspark.sql.datasource import InputPartition
 
 from penstock.spark.columns import arrow_schema
-from penstock.spark.ranges import EndKind
+from penstock.spark.ranges import EndKind, ShardPartition
 from penstock.spark.source import PenstockDataSource, PenstockStreamReader
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from penstock.spark.ranges import ReadSettings, ShardPartition, ShardRange
+    from penstock.spark.ranges import ReadSettings, ShardRange
 
 RECORDS_PATH = "PENSTOCK_BENCH_RECORDS"
 """Environment variable: a pickled file that says what is in the streams, for the source that reads nothing."""

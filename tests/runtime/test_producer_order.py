@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.local import LocalKinesis
-    from penstock.model import OutRecord
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])
 KEYS = [f"key-{number}" for number in range(20)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,9 +14,6 @@ from penstock.core.feeding.silence import BARREN_PAGES_MAX
 from penstock.errors import DataLossError, StalledError, TransportError
 from penstock.spark.cursor import EMPTY_PAUSE_S, RangeCursor
 from penstock.spark.ranges import EndKind, ReadSettings, ShardRange
-
-if TYPE_CHECKING:
-    pass
 
 BASE = 49590338271490256608559692538361571095921575989136588898
 BORN_S = 1_700_000_000
