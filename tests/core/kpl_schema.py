@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from google.protobuf import (  # type: ignore[import-untyped]  # it has no types
+from google.protobuf import (
     descriptor_pb2,
     descriptor_pool,
     message_factory,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aws_kinesis_agg import deaggregator
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # it has no types
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import math
 import random
 import signal
 import time
@@ -58,10 +59,11 @@ class Watched:
         self.chunks: dict[int, Chunk] = {}
         take_in = self.sends._take_in
 
-        def noting() -> None:
+        def noting(records_max: float = math.inf) -> bool:
             self.note()
-            take_in()
+            has_more = take_in(records_max)
             self.note()
+            return has_more
 
         self.sends._take_in = noting  # type: ignore[method-assign]
 
