@@ -318,9 +318,6 @@ def test_a_silent_workers_lease_is_taken_only_when_it_has_stopped(capsys: pytest
     assert found.takes > 100
 
 
-FENCED_AND_ALIVE: tuple[State, type[Any]] = (State.FENCED, Alive)
-
-
 def the_own_row_counts_for_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tenure, "base_s", property(lambda tenure: tenure.lease_s))
 
@@ -332,7 +329,7 @@ def a_renewal_from_before_the_own_row_was_confirmed_lifts(patch: pytest.MonkeyPa
         after, commands = real(tenure, given, now_s)
         return (replace(after, sent=tenure.sent), commands) if tenure.sent is not None else (after, commands)
 
-    patch.setitem(machine.TABLE, FENCED_AND_ALIVE, careless)
+    patch.setitem(machine.TABLE, (State.FENCED, Alive), careless)  # type: ignore[arg-type]
 
 
 def the_own_row_lifts_by_itself(patch: pytest.MonkeyPatch) -> None:
@@ -342,7 +339,7 @@ def the_own_row_lifts_by_itself(patch: pytest.MonkeyPatch) -> None:
         after, commands = real(tenure, given, now_s)
         return (replace(after, state=State.HELD), commands) if now_s < after.fence_s else (after, commands)
 
-    patch.setitem(machine.TABLE, FENCED_AND_ALIVE, careless)
+    patch.setitem(machine.TABLE, (State.FENCED, Alive), careless)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ F = TIMES.failover_s
 
 def test_the_table_is_complete() -> None:
     inputs = {Tick, Answered, Alive, Saw, Settled, Prepared, Measured, End, Abandon}
-    assert {name.strip() for name in str(values.Input).split("|")} == {one.__name__ for one in inputs}
+    assert {name.strip() for name in values.Input.split("|")} == {one.__name__ for one in inputs}
     assert set(TABLE) == set(itertools.product(State, inputs))
 
 
