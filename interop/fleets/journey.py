@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ KCL_SETTINGS: dict[str, object] = {
 }
 KCL_REPORT_S = 10.0
 """How often workers show themselves to a KCL 3.x leader; 30 s by default."""
+TOLD_MS_MAX = 50
+"""A worker has written the handoff by so long before it says so."""
 KCL_3_SETTINGS: dict[str, object] = {
     "lease.workerUtilizationAwareAssignmentConfig.workerMetricsReporterFreqInMillis": int(KCL_REPORT_S * 1000),
     # Each round of the leader balances; each third by default.
@@ -172,6 +175,25 @@ class Journey:
         """Let records flow for a while: what a step leads to is measured while nothing else happens."""
         end_s = time.monotonic() + seconds
         self.until("flow", lambda: time.monotonic() >= end_s)
+
+    def handoffs(self) -> set[tuple[str, str]]:
+        """(from, to) of all moves with a handoff that a KCL 3.x leader asked for: worker ids. A worker of ours answers
+        faster than the watch looks, so what such a worker says of its handoffs counts too.
+        """
+        found = self.watch.handoffs()
+        for name, worker in self.workers.items():
+            for line in worker.lines_file.read_text().splitlines():
+                said = json.loads(line)
+                if said.get("kind") != "ShardLeft" or "the shard was handed over" not in said["text"]:
+                    continue
+                owners = (
+                    seen.owner
+                    for seen in list(self.watch.history)
+                    if seen.at_ms >= said["at_ms"] - TOLD_MS_MAX and seen.key in said["text"]
+                )
+                to = next((owner for owner in owners if owner != name), None)
+                found |= {(name, to)} if to is not None else set()
+        return found
 
     def describe(self) -> str:
         """What the fleet looks like now."""

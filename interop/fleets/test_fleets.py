@@ -72,7 +72,7 @@ def test_ours_join_a_kcl_fleet(journey: Callable[..., Journey], version: str, se
         fleet.finish()
     fleet.check()
     if version == KCL_3:
-        assert {("kcl-1", "ours-1"), ("kcl-1", "ours-2")} <= fleet.watch.handoffs()
+        assert {("kcl-1", "ours-1"), ("kcl-1", "ours-2")} <= fleet.handoffs()
 
 
 @FLEETS
@@ -104,7 +104,7 @@ def test_a_kcl_worker_joins_ours(journey: Callable[..., Journey], version: str, 
         fleet.finish()
     fleet.check()
     if version == KCL_3:
-        assert {("ours-1", "kcl-1"), ("ours-1", "kcl-2")} <= fleet.watch.handoffs()
+        assert {("ours-1", "kcl-1"), ("ours-1", "kcl-2")} <= fleet.handoffs()
 
 
 @FLEETS

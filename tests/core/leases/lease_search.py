@@ -11,6 +11,7 @@ former process wrote, or writes yet, is of ``gone`` to it, and to the others of 
 
 A hand may delete the row at any moment. Then there is none until an owner restores it, or it is made anew, which takes
 that no living worker says that it holds the lease. So it begins where an application does, with tokens from 1 on.
+An owner may also read the shard to its end, after which the row has served and is deleted: no worker may restore it.
 """
 
 from __future__ import annotations
@@ -125,6 +126,8 @@ class Table(NamedTuple):
     is_orphan: bool = False
     """The process that has the lease is dead."""
     is_absent: bool = False
+    has_served: bool = False
+    """It is absent since the shard was read to its end."""
     before: Before | None = None
     """From a deletion until another owner begins."""
     is_older: bool = False
@@ -148,6 +151,8 @@ class Bounds:
     """Times that a hand deletes the row."""
     births: int = 0
     """1: a deleted row is made anew."""
+    serves: int = 0
+    """1: the shard has an end, and the row is deleted after it."""
     twins: bool = False
     """All are processes of one worker id."""
 
@@ -225,7 +230,7 @@ class Search:
         """The row is deleted, or is, and is made anew."""
         if not table.is_absent:
             table = _deleted(table)
-        is_bounded = table.deletes <= self.bounds.deletes and self.bounds.births
+        is_bounded = table.deletes <= self.bounds.deletes and self.bounds.births and not table.has_served
         if is_bounded and not any(self._holds_up(self._workers.values[worker]) for worker in workers):
             anew = table._replace(is_absent=False, fresh=True, token=0, owners=0, is_older=True)
             yield "the row is made anew", self._world(self._tables(anew), workers, False)
@@ -278,7 +283,7 @@ class Search:
             if known is None:
                 seen = _as_seen(self._tables.values[table], owns)
                 known = self._honoured[table, worker, owns] = _is_honoured(
-                    seen.row, self._workers.values[worker], shown=not seen.deletes
+                    seen.row, self._workers.values[worker], shown=not (seen.deletes or seen.has_served)
                 )
             honoured += known
         if honoured > 1:
@@ -360,6 +365,9 @@ class Search:
             yield "gives up", *self._said(table._replace(faults=table.faults + 1), given_up, worker)
         if not table.is_absent:
             yield "looks", *tell(Saw(table.row))
+        if self.bounds.serves and not table.is_absent and _owner_of(table.row) == ME and tenure.may_deliver(0):
+            served = table._replace(row=BORN, is_absent=True, has_served=True, is_orphan=False)
+            yield "comes to the end, and the row is deleted", served, _without_tenure(worker)
         if tenure.may_deliver(0):
             settled = (tenure.wish.checkpoint or tenure.row.checkpoint).position.sequence_number
             if settled < self.bounds.position:
@@ -411,7 +419,7 @@ class Search:
         if found is None:
             row = _as_seen(self._tables.values[table], owns).row
             found = self._useful[worker, table, owns] = self._workers(
-                _useful(self._workers.values[worker], row, may_restore=self.bounds.deletes > 0)
+                _useful(self._workers.values[worker], row, may_restore=self.bounds.deletes + self.bounds.serves > 0)
             )
         return found
 
@@ -467,6 +475,8 @@ def _applied(table: Table, under: Under) -> tuple[Table, Any]:
     if not (table.is_absent if born is not None else write.allowed_on(attributes)):
         return table, Refused(None if table.is_absent else table.row)
     row = born if born is not None else lease_row(write.onto(attributes or {}))
+    if table.has_served:
+        raise BrokenRuleError("a lease that has served is made anew")
     if write.kind is Kind.RESTORE:
         table = _restored(table, under, row)
     elif row.checkpoint < table.row.checkpoint:
@@ -568,9 +578,7 @@ def _older(worker: Worker) -> Worker:
         sent = tenure.sent
         if sent is not None:
             sent = replace(sent, first_s=_age(sent.first_s), last_s=_age(sent.last_s))
-        quiet_until_s = tenure.quiet_until_s - 1
-        quiet_until_s = quiet_until_s if quiet_until_s > 0 else float("-inf")
-        tenure = replace(tenure, lease_s=_age(tenure.lease_s), sent=sent, quiet_until_s=quiet_until_s)
+        tenure = replace(tenure, lease_s=_age(tenure.lease_s), sent=sent)
     if seen is not None:
         seen = Seen(seen.row, _age(seen.since_s, TAKE_AGE), _age(seen.last_s))
     return worker._replace(tenure=tenure, seen=seen)

@@ -10,7 +10,7 @@ import pytest
 from penstock.core.assignment import views
 from penstock.core.leases import Kind, LeaseRow, writes
 from penstock.core.leases import steps as machine
-from penstock.core.leases.row import CHECKPOINT, COUNTER, PROCESS
+from penstock.core.leases.row import CHECKPOINT, PROCESS
 from penstock.core.leases.tenure import Alive, Began, State, Tenure
 from tests.core.leases.exploring import BrokenRuleError
 from tests.core.leases.lease_search import FORMER, Bounds, Search
@@ -23,8 +23,9 @@ THREE = Bounds(workers=3, counter=2, position=0, faults=1, ends=0)
 TWO = Bounds(workers=2, counter=3, position=1, faults=1, ends=1)
 TWINS = Bounds(workers=2, counter=3, position=1, faults=1, ends=1, twins=True)
 DELETED = Bounds(workers=2, counter=3, position=0, faults=1, ends=0, deletes=1)
-MADE_ANEW = Bounds(workers=2, counter=2, position=0, faults=0, ends=1, deletes=1, births=1)
+MADE_ANEW = Bounds(workers=2, counter=2, position=1, faults=0, ends=1, deletes=1, births=1)
 SETTLED = Bounds(workers=2, counter=3, position=1, faults=0, ends=1, deletes=1)
+SERVED = Bounds(workers=2, counter=3, position=0, faults=1, ends=1, serves=1)
 ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
 
 
@@ -38,6 +39,9 @@ ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
         TWINS,
         DELETED,
         MADE_ANEW,
+        SERVED,
+        pytest.param(replace(SERVED, deletes=1), marks=pytest.mark.slow),
+        pytest.param(replace(SERVED, counter=2, deletes=1, births=1), marks=pytest.mark.slow),
         pytest.param(SETTLED, marks=pytest.mark.slow),
         pytest.param(replace(DELETED, position=1), marks=pytest.mark.slow),
         pytest.param(replace(DELETED, twins=True), marks=pytest.mark.slow),
@@ -55,6 +59,9 @@ ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
         "2-processes-of-one-name",
         "2-workers-and-a-hand",
         "2-workers-and-a-row-that-is-made-anew",
+        "2-workers-and-an-end",
+        "2-workers-an-end-and-a-hand",
+        "2-workers-an-end-and-a-row-that-is-made-anew",
         "2-workers-that-settle-and-a-hand",
         "2-workers-that-settle-a-fault-and-a-hand",
         "2-processes-of-one-name-and-a-hand",
@@ -244,18 +251,34 @@ def a_lost_checkpoint_is_not_thought_of(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writes, "_PROGRESS", frozenset())
 
 
-def a_restoring_owner_is_the_only_one(patch: pytest.MonkeyPatch) -> None:
-    real = machine._restore
+def a_fence_that_fell_is_not_thought_of(patch: pytest.MonkeyPatch) -> None:
+    real = machine._deleted
 
-    def careless(tenure: Any, refused: Any, row: Any, now_s: float) -> Any:
-        after, commands = real(tenure, refused, row, now_s)
-        return replace(after, quiet_until_s=tenure.quiet_until_s), commands
+    def careless(tenure: Tenure, refused: Any, row: Any, now_s: float) -> Any:
+        return real(tenure, refused, row, min(now_s, tenure.fence_s - 1))
 
-    patch.setattr(machine, "_restore", careless)
+    patch.setattr(machine, "_deleted", careless)
 
 
-def a_restoring_owner_gives_up_and_begins_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Tenure, "over_s", property(lambda tenure: tenure.base_s + tenure.times.unconfirmed_max_s))
+def a_gift_without_an_answer_was_not_made(patch: pytest.MonkeyPatch) -> None:
+    real = machine._deleted
+
+    def careless(tenure: Tenure, refused: Any, row: Any, now_s: float) -> Any:
+        return real(tenure, replace(refused, repeated=False), row, now_s)
+
+    patch.setattr(machine, "_deleted", careless)
+
+
+def a_row_is_restored_after_the_fence_fell(patch: pytest.MonkeyPatch) -> None:
+    real = machine._work
+
+    def careless(tenure: Tenure, now_s: float) -> Any:
+        if tenure.sent is None or tenure.sent.write.kind is not Kind.RESTORE:
+            return real(tenure, now_s)
+        after, commands = real(replace(tenure, lease_s=now_s), now_s)
+        return replace(after, lease_s=tenure.lease_s), commands
+
+    patch.setattr(machine, "_work", careless)
 
 
 def a_take_of_a_deleted_row_makes_it(patch: pytest.MonkeyPatch) -> None:
@@ -263,43 +286,26 @@ def a_take_of_a_deleted_row_makes_it(patch: pytest.MonkeyPatch) -> None:
 
     def careless(tenure: Tenure, sent: Any, row: Any, now_s: float) -> Any:
         if tenure.token == 0 and row is None:
-            return machine._restore(tenure, replace(sent, repeated=True), row, now_s)
+            return machine._deleted(tenure, replace(sent, repeated=True), row, now_s)
         return real(tenure, sent, row, now_s)
 
     patch.setattr(machine, "_refused", careless)
 
 
-def a_restored_row_goes_on_with_the_new_ones_counter(patch: pytest.MonkeyPatch) -> None:
-    real = writes.restore
-
-    def careless(known: LeaseRow, found: LeaseRow | None, lost: Any = None) -> Any:
-        write = real(known, found, lost)
-        if found is None:
-            return write
-        return replace(write, changes=tuple({**dict(write.changes), COUNTER: found.counter + 1}.items()))
-
-    patch.setattr(writes, "restore", careless)
-
-
-def another_process_that_restored_the_row_is_oneself(patch: pytest.MonkeyPatch) -> None:
-    def careless(row: LeaseRow, known: LeaseRow) -> bool:
-        return row.counter == known.counter and row.actual_owner == known.actual_owner
-
-    patch.setattr(machine, "_is_of_same_owner", careless)
-
-
 HANDS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, Bounds]] = [
     (a_lost_write_is_not_thought_of, "a row that is written anew has an old counter", DELETED),
     (a_lost_checkpoint_is_not_thought_of, "a checkpoint went back", replace(DELETED, position=1)),
-    (a_restoring_owner_is_the_only_one, "two tenures", DELETED),
-    (a_restoring_owner_gives_up_and_begins_again, "two tenures", DELETED),
+    (a_fence_that_fell_is_not_thought_of, "two tenures", DELETED),
+    (a_fence_that_fell_is_not_thought_of, "has served", SERVED),
+    (a_gift_without_an_answer_was_not_made, "has served", SERVED),
+    (a_row_is_restored_after_the_fence_fell, "has served", replace(SERVED, counter=2, deletes=1, births=1)),
     (a_take_of_a_deleted_row_makes_it, "two tenures", DELETED),
-    (a_restored_row_goes_on_with_the_new_ones_counter, "has an old counter", MADE_ANEW),
-    (another_process_that_restored_the_row_is_oneself, "two tenures", replace(DELETED, twins=True)),
 ]
 
 
-@pytest.mark.parametrize(("spoil", "message", "bounds"), HANDS, ids=[spoil.__name__ for spoil, *_ in HANDS])
+@pytest.mark.parametrize(
+    ("spoil", "message", "bounds"), HANDS, ids=[f"{spoil.__name__}-{message}" for spoil, message, _ in HANDS]
+)
 def test_a_rule_of_deleted_rows_that_is_taken_away_is_missed(
     monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None], message: str, bounds: Bounds
 ) -> None:
@@ -329,7 +335,7 @@ def a_renewal_from_before_the_own_row_was_confirmed_lifts(patch: pytest.MonkeyPa
         after, commands = real(tenure, given, now_s)
         return (replace(after, sent=tenure.sent), commands) if tenure.sent is not None else (after, commands)
 
-    patch.setitem(machine.TABLE, (State.FENCED, Alive), careless)  # type: ignore[arg-type]
+    patch.setattr(machine, "TABLE", {**machine.TABLE, (State.FENCED, Alive): careless})
 
 
 def the_own_row_lifts_by_itself(patch: pytest.MonkeyPatch) -> None:
@@ -339,7 +345,7 @@ def the_own_row_lifts_by_itself(patch: pytest.MonkeyPatch) -> None:
         after, commands = real(tenure, given, now_s)
         return (replace(after, state=State.HELD), commands) if now_s < after.fence_s else (after, commands)
 
-    patch.setitem(machine.TABLE, (State.FENCED, Alive), careless)  # type: ignore[arg-type]
+    patch.setattr(machine, "TABLE", {**machine.TABLE, (State.FENCED, Alive): careless})
 
 
 @pytest.mark.parametrize(

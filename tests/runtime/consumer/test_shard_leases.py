@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import pytest
 
 from penstock import MemoryLeaseTable, StartAt
 from penstock.core.leases import Checkpoint, LeaseRow
@@ -22,6 +25,12 @@ MIDDLE = 2**127
 
 def lease(shard_id: str, first: int, last: int) -> LeaseRow:
     return LeaseRow(key=shard_id, checkpoint=Checkpoint.parse("1"), first_hash_key=first, last_hash_key=last)
+
+
+def half_of(parent: str, shard_id: str, first: int, last: int) -> Shard:
+    return Shard(
+        shard_id=shard_id, parents=(parent,), first_hash_key=first, last_hash_key=last, first_sequence_number=10
+    )
 
 
 async def test_two_trimmed_parents_that_end_at_the_same_moment_leave_their_child_a_lease() -> None:
@@ -52,3 +61,52 @@ async def test_two_trimmed_parents_that_end_at_the_same_moment_leave_their_child
     assert rows[child].checkpoint.text == "TRIM_HORIZON"
     assert rows[child].parents == {left, right}
     assert [rows[parent].children for parent in (left, right)] == [{child}, {child}]
+
+
+@pytest.mark.parametrize(
+    ("leased", "born"),
+    [((), {0: "7"}), ((1,), {2: "TRIM_HORIZON"}), ((1, 2), {})],
+    ids=["children without leases", "one child has a lease", "both children have leases"],
+)
+async def test_a_row_that_was_deleted_is_made_as_it_was_known_unless_its_shard_is_done(
+    leased: tuple[int, ...], born: dict[int, str]
+) -> None:
+    """Its worker slept: another one may have read the shard to its end, and deleted the row since it had served."""
+    parent, left, right = map(shard_id_of, range(3))
+    whole = Shard(
+        shard_id=parent,
+        parents=(),
+        first_hash_key=0,
+        last_hash_key=HASH_KEY_MAX,
+        first_sequence_number=1,
+        last_sequence_number=9,
+    )
+    halves = [
+        half_of(parent, left, 0, MIDDLE - 1),
+        half_of(parent, right, MIDDLE, HASH_KEY_MAX),
+    ]
+
+    async def list_shards() -> Sequence[Shard]:
+        return [whole, *halves]
+
+    def unused(row: LeaseRow) -> PollingFeed:
+        raise AssertionError
+
+    table = MemoryLeaseTable()
+    await table.ensure()
+    for number in leased:
+        half = halves[number - 1]
+        await table.create(lease(half.shard_id, half.first_hash_key, half.last_hash_key))
+    part = StreamPart(name="orders", list_shards=list_shards, open_feed=unused)
+    shards = ShardLeases(table, {None: part}, StartAt.LATEST, retry_s=0.01, changed=lambda: None, owned=frozenset)
+    known = replace(lease(parent, 0, HASH_KEY_MAX), checkpoint=Checkpoint.parse("7"), counter=55)
+    shards.gone(known)
+    has_gone = [shards.has_gone]
+    await shards.missing_of_gone()
+    assert [*has_gone, shards.has_gone] == [True, False]
+    rows = {row.key: row for row in (await table.scan(consistent=True)).rows}
+    made = {shard_id_of(number): checkpoint for number, checkpoint in born.items()}
+    before = {shard_id_of(number) for number in leased}
+    assert {key: row.checkpoint.text for key, row in rows.items() if key not in before} == made
+    if parent in rows:
+        assert rows[parent] == known

@@ -94,6 +94,14 @@ def births(
     return [Birth(lineage.shards[one], found[one]) for one in lineage.shards if one in found]
 
 
+def missing_of(gone: Iterable[str], lineage: Lineage, held: Mapping[str, bool]) -> list[str]:
+    """Of shards whose leases were deleted, those that have none still. One that has a descendant with a lease is done:
+    its own lease was cleaned up.
+    """
+    done = lineage.ancestors(one for one in held if one in lineage)
+    return [one for one in gone if one in lineage and one not in held and one not in done]
+
+
 class _Search:
     """From shards without a lease up to where reading has to begin."""
 

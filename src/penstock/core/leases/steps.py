@@ -144,16 +144,13 @@ def _storable(tenure: Tenure) -> Checkpoint | None:
 
 
 def _is_due(tenure: Tenure, now_s: float) -> bool:
-    if tenure.state is State.ENDING:
-        return now_s >= tenure.quiet_until_s
-    if now_s >= tenure.renew_at_s or tenure.wish.prepare is not None:
+    if tenure.state is State.ENDING or now_s >= tenure.renew_at_s or tenure.wish.prepare is not None:
         return True
     return tenure.wish.at_once and _storable(tenure) is not None
 
 
 def _send(tenure: Tenure, write: Write, now_s: float) -> Result:
-    lifts = now_s >= tenure.quiet_until_s
-    return replace(tenure, sent=Sent(write, now_s, now_s, first_lifts=lifts, last_lifts=lifts)), (Send(write),)
+    return replace(tenure, sent=Sent(write, now_s, now_s)), (Send(write),)
 
 
 def _work(tenure: Tenure, now_s: float) -> Result:
@@ -163,17 +160,20 @@ def _work(tenure: Tenure, now_s: float) -> Result:
         return _send(tenure, _next_write(tenure), now_s) if _is_due(tenure, now_s) else (tenure, ())
     if not sent.doubtful or now_s < sent.last_s + tenure.times.retry_s:
         return tenure, ()
-    lifts = now_s >= tenure.quiet_until_s
-    again = replace(sent, last_s=now_s, last_lifts=lifts, doubtful=False, repeated=True)
+    if sent.write.kind is Kind.RESTORE and now_s >= tenure.fence_s:
+        return _over(tenure, _lost(Loss.GONE, tenure, sent))
+    again = replace(sent, last_s=now_s, last_lifts=True, doubtful=False, repeated=True)
     return replace(tenure, sent=again), (Send(sent.write),)
 
 
 def _tick(tenure: Tenure, given: Tick, now_s: float) -> Result:
-    if now_s < tenure.over_s:
+    if now_s < tenure.base_s + tenure.times.unconfirmed_max_s:
         return _work(tenure, now_s)
     if tenure.token == 0:
         return _over(tenure, NotTaken(None))
-    return _over(tenure, Ended(None) if tenure.state is State.ENDING else Lost(Loss.UNCONFIRMED, None))
+    if tenure.state is State.ENDING:
+        return _over(tenure, Ended(None))
+    return _over(tenure, _lost(Loss.UNCONFIRMED, tenure, tenure.sent))
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def _confirmed(tenure: Tenure, sent: Sent, row: LeaseRow, since_s: float, lifts:
         return _and_work(after, commands, now_s)
     if tenure.state is State.FENCED and lifts and now_s < after.fence_s:
         return _and_work(replace(after, state=State.HELD), (*commands, Lifted()), now_s)
-    if tenure.state in (State.CLAIMING, State.FENCED) and tenure.quiet_until_s <= now_s < after.alive_fence_s:
+    if tenure.state in (State.CLAIMING, State.FENCED) and now_s < after.alive_fence_s:
         # It comes too late: another may have the lease already. A new write tells.
         after, more = _send(after, _next_write(after), now_s)
         return after, commands + more
@@ -236,7 +236,7 @@ def _refused(tenure: Tenure, sent: Sent, row: LeaseRow | None, now_s: float) -> 
         return _over(tenure, NotTaken(row))
     if _was_deleted(sent, known, row):
         # A hand, or a TTL. Made anew by others it would begin where an application does, and records were passed over.
-        return _restore(tenure, sent, row, now_s)
+        return _deleted(tenure, sent, row, now_s)
     if tenure.state is State.ENDING and sent.repeated and row is not None and _is_stored(tenure.wish, row):
         return _over(tenure, Ended(row))  # given, and written over by the next owner
     return _over(tenure, Lost(Loss.GONE if row is None else Loss.TAKEN, row))
@@ -250,16 +250,26 @@ def _is_of_same_owner(row: LeaseRow, known: LeaseRow) -> bool:
     return same and row.process == known.process
 
 
-def _restore(tenure: Tenure, refused: Sent, row: LeaseRow | None, now_s: float) -> Result:
-    """Write the row anew, at least as far as a write that may have been applied before the row was deleted had made it:
-    one that was repeated, since it had no answer. Where another worker may have the lease, that one is waited for.
+def _deleted(tenure: Tenure, refused: Sent, row: LeaseRow | None, now_s: float) -> Result:
+    """Write the row anew, as long as no other worker can have had the lease. One that had it may have read the shard to
+    its end: then the row had served and was deleted rightly, and written anew it would have the shard read again.
     """
-    write, repeated = refused.write, refused.repeated
-    if now_s >= tenure.fence_s or (repeated and write.kind in (Kind.GIVE, Kind.FREE)):
-        # It finds this row at its next renewal, or its own fence falls, before the failover time has passed.
-        tenure = replace(tenure, quiet_until_s=now_s + tenure.times.failover_s)
-    lost = write if repeated or write.kind is Kind.RESTORE else None
-    return _send(tenure, writes.restore(tenure.row, row, lost), now_s)
+    gave = refused.repeated and refused.write.kind in (Kind.GIVE, Kind.FREE)
+    if gave or now_s >= tenure.fence_s:
+        return _over(tenure, _lost(Loss.GONE, tenure, refused))
+    return _send(tenure, writes.restore(tenure.row, row, _maybe_stored(refused)), now_s)
+
+
+def _lost(why: Loss, tenure: Tenure, sent: Sent | None) -> Lost:
+    """Of a lease whose row is not to be seen, with what is known of it."""
+    return Lost(why, None, writes.as_known(tenure.row, None if sent is None else _maybe_stored(sent)))
+
+
+def _maybe_stored(sent: Sent) -> Write | None:
+    """The write, where it may have been applied before the row was deleted: one that was repeated, for want of an
+    answer.
+    """
+    return sent.write if sent.repeated or sent.write.kind is Kind.RESTORE else None
 
 
 def _was_deleted(sent: Sent, known: LeaseRow, row: LeaseRow | None) -> bool:

@@ -12,10 +12,10 @@ whatever is slow, lost, repeated or asleep:
    the first time it was sent. So an applied write that was answered with an error costs nothing.
 3. **Token.** The counter that the take (or the former owner's give) wrote. It grows with every owner.
 
-A row that was deleted under its owner is written anew by it (`writes.restore`). Where another worker could have had the
-lease by then, since the fence was down or a write that gives it away may have been applied, that worker may deliver
-still, and nothing in the table shows it. It finds the restored row at its next renewal and stops. So nothing is
-delivered, and the lease is not let go, before another F has passed: `Tenure.quiet_until_s`.
+A row that was deleted under its owner is written anew by it (`writes.restore`), while the fence stands. Once it has
+fallen, or a write that gives the lease away may have been applied, another worker may have had the lease: it may
+deliver still, or have read the shard to its end, after which the row was deleted rightly. So the tenure is over then,
+and what its owner knew goes into a new row only where the list of shards says that one is missing (`Lost.known`).
 """
 
 from __future__ import annotations
@@ -197,6 +197,9 @@ class Lost:
 
     why: Loss
     row: LeaseRow | None
+    """As it was found, if it was."""
+    known: LeaseRow | None = None
+    """Where the row was deleted, or may be: a lease without an owner, as far as this one had come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,10 +268,6 @@ class Tenure:
     """0 until it has begun."""
     sent: Sent | None = None
     wish: Wish = _NOTHING
-    quiet_until_s: float = float("-inf")
-    """Before this no write lifts the fence, and the lease is not let go: another worker may deliver, of whose tenure a
-    deleted row was all that showed.
-    """
 
     @property
     def base_s(self) -> float:
@@ -297,22 +296,15 @@ class Tenure:
         return self.alive_s + self.times.failover_s - self.times.margin_s
 
     @property
-    def over_s(self) -> float:
-        """When the tenure is over for want of a confirmed write. Not while another worker may deliver, of whose tenure
-        no row tells: this worker would find its own name in the row that it restored, and begin at once.
-        """
-        return max(self.base_s + self.times.unconfirmed_max_s, self.quiet_until_s)
-
-    @property
     def wake_at_s(self) -> float | None:
         """When the next `Tick` is due; None when nothing is waited for."""
         if self.state is State.OVER:
             return None
-        times = [self.over_s]
+        times = [self.base_s + self.times.unconfirmed_max_s]
         if self.state is State.HELD:
             times.append(self.fence_s)
         if self.sent is None:
-            times.append(self.quiet_until_s if self.state is State.ENDING else self.renew_at_s)
+            times.append(self.renew_at_s)
         elif self.sent.doubtful:
             times.append(self.sent.last_s + self.times.retry_s)
         return min(times)

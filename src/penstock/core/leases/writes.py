@@ -166,15 +166,25 @@ def restore(known: LeaseRow, found: LeaseRow | None, lost: Write | None = None) 
     owner's last write, where it may have been applied before the row was deleted. Then its counter has been seen, and
     its checkpoint must not go back. To which worker it gave the lease is not kept.
     """
-    may_be = {} if lost is None else dict(lost.changes)
-    progress = {name: value for name, value in may_be.items() if name in _PROGRESS}
-    after = {**known.attributes(), **progress, COUNTER: max(known.counter, may_be.get(COUNTER, 0)) + 1}
-    changes = {name: value for name, value in after.items() if name not in known.others}
+    changes = {name: value for name, value in _known(known, lost).items() if name not in known.others}
     if found is None:
         stored = tuple((name, value) for name, value in changes.items() if value is not None)
         return Write(Kind.RESTORE, known.key, ((KEY, None),), stored)
     del changes[KEY]
     return Write(Kind.RESTORE, known.key, _as_seen(found), tuple(changes.items()))
+
+
+def as_known(known: LeaseRow, lost: Write | None = None) -> LeaseRow:
+    """The same without an owner: for a row that is to be made where one is missing."""
+    of_owner = (OWNER, CHECKPOINT_OWNER, PROCESS)
+    after = {name: value for name, value in _known(known, lost).items() if value is not None and name not in of_owner}
+    return lease_row(after)
+
+
+def _known(known: LeaseRow, lost: Write | None) -> dict[str, Any]:
+    may_be = {} if lost is None else dict(lost.changes)
+    progress = {name: value for name, value in may_be.items() if name in _PROGRESS}
+    return {**known.attributes(), **progress, COUNTER: max(known.counter, may_be.get(COUNTER, 0)) + 1}
 
 
 def creates(write: Write) -> LeaseRow | None:

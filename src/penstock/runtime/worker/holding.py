@@ -118,6 +118,9 @@ class Holding:
         def heard(command: Command) -> None:
             if isinstance(command, Lost) and command.why is Loss.UNCONFIRMED:
                 self.retreats_until_s = self._clock() + self._settings.failover_s
+            if isinstance(command, Lost) and command.known is not None:
+                self.shards.gone(command.known)
+                self._changed()
             if not held:
                 early.append(command)
             for one in held:

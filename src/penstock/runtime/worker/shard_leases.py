@@ -11,6 +11,7 @@ from penstock.core.assignment.births import (
     births_at_end,
     births_beyond_end,
     children_of,
+    missing_of,
     needs_search,
 )
 from penstock.core.assignment.rows import shard_view
@@ -76,6 +77,29 @@ class ShardLeases:
         self._changed = changed
         self._owned = owned
         self._audits = {stream: HoleAudit() for stream in parts}
+        self._gone: dict[str, LeaseRow] = {}
+        """By key, leases whose rows were deleted while this worker had them, as far as it had come."""
+
+    def gone(self, known: LeaseRow) -> None:
+        """A row was deleted while this worker had the lease, or while it could not be reached, and another worker may
+        have had it since. It is made anew, as it was known here, if the lease is missing; the shard may have been read
+        to its end, too.
+        """
+        self._gone[known.key] = known
+
+    @property
+    def has_gone(self) -> bool:
+        """True while such leases are to be looked for."""
+        return bool(self._gone)
+
+    async def missing_of_gone(self) -> None:
+        """Create the leases that are missing, by a new look."""
+        gone = {*self._gone}
+        rows = {row.key: row for row in (await self._table.scan(consistent=True)).rows}
+        if not gone <= rows.keys():
+            await self.missing(rows)
+        for key in gone:
+            self._gone.pop(key, None)
 
     async def missing(self, rows: Mapping[str, LeaseRow]) -> None:
         """Create the leases that a listing of the shards says are missing: all of them, in an empty table."""
@@ -162,7 +186,11 @@ class ShardLeases:
         known = _of(part, rows)
         held = dict.fromkeys(self._held_by_workers(part), False)
         held |= {shard_id_of(row.key): row.ended for row in known}
-        await self._create(part, births(_lineage(await part.list_shards(), known), held, self._start_at))
+        lineage = _lineage(await part.list_shards(), known)
+        gone = missing_of([shard_id_of(row.key) for row in _of(part, self._gone)], lineage, held)
+        found = births(lineage, held | dict.fromkeys(gone, False), self._start_at)
+        # Where its start matters there is a row to go on from.
+        await self._create(part, [*found, *(Birth(lineage.shards[one], "TRIM_HORIZON") for one in gone)])
         self._changed()
 
     def _held_by_workers(self, part: StreamPart) -> set[str]:
@@ -237,8 +265,9 @@ class ShardLeases:
 
     def _born(self, part: StreamPart, birth: Birth) -> LeaseRow:
         shard = birth.shard
-        return LeaseRow(
-            key=part.key_of(shard.shard_id),
+        key = part.key_of(shard.shard_id)
+        return self._gone.get(key) or LeaseRow(
+            key=key,
             checkpoint=Checkpoint.parse(birth.start),
             parents=frozenset(shard.parents),
             first_hash_key=shard.first_hash_key,

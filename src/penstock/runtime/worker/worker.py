@@ -99,6 +99,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._keeping_up: asyncio.Task[None] | None = None
         self._keep_up_at_s = float("-inf")
+        self._look_for_gone_at_s = float("-inf")
         self._searched = False
         """Once in its life a worker asks which leases are missing, though the table has some."""
         self._measure_at_s = float("-inf")
@@ -398,6 +399,10 @@ class Worker:
             for held in self.held.values():
                 held.measure()
         if task is not None and not task.done():
+            return
+        if self._shards.has_gone and now_s >= self._look_for_gone_at_s:
+            self._look_for_gone_at_s = now_s + self.settings.times.retry_s
+            self._keeping_up = self._spawn(self._upkeep(self._shards.missing_of_gone))
             return
         if now_s < self._keep_up_at_s:
             return
