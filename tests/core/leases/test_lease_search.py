@@ -324,6 +324,9 @@ def test_a_silent_workers_lease_is_taken_only_when_it_has_stopped(capsys: pytest
     assert found.takes > 100
 
 
+FENCED_AND_ALIVE: tuple[State, type[Any]] = (State.FENCED, Alive)
+
+
 def the_own_row_counts_for_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tenure, "base_s", property(lambda tenure: tenure.lease_s))
 
@@ -335,7 +338,7 @@ def a_renewal_from_before_the_own_row_was_confirmed_lifts(patch: pytest.MonkeyPa
         after, commands = real(tenure, given, now_s)
         return (replace(after, sent=tenure.sent), commands) if tenure.sent is not None else (after, commands)
 
-    patch.setattr(machine, "TABLE", {**machine.TABLE, (State.FENCED, Alive): careless})
+    patch.setattr(machine, "TABLE", {**machine.TABLE, FENCED_AND_ALIVE: careless})
 
 
 def the_own_row_lifts_by_itself(patch: pytest.MonkeyPatch) -> None:
@@ -345,7 +348,7 @@ def the_own_row_lifts_by_itself(patch: pytest.MonkeyPatch) -> None:
         after, commands = real(tenure, given, now_s)
         return (replace(after, state=State.HELD), commands) if now_s < after.fence_s else (after, commands)
 
-    patch.setattr(machine, "TABLE", {**machine.TABLE, (State.FENCED, Alive): careless})
+    patch.setattr(machine, "TABLE", {**machine.TABLE, FENCED_AND_ALIVE: careless})
 
 
 @pytest.mark.parametrize(
