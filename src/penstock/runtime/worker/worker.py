@@ -401,7 +401,6 @@ class Worker:
         if task is not None and not task.done():
             return
         if self._shards.has_gone and now_s >= self._look_for_gone_at_s:
-            self._look_for_gone_at_s = now_s + self.settings.times.retry_s
             self._keeping_up = self._spawn(self._upkeep(self._shards.missing_of_gone))
             return
         if now_s < self._keep_up_at_s:
@@ -425,7 +424,7 @@ class Worker:
             reason = error.code if isinstance(error, ServiceError) else type(error).__name__
             # A shard may be waiting for its lease: not for as long as when all is well.
             again_s = min(self.settings.failover_s, self.settings.upkeep_interval_s)
-            self._keep_up_at_s = self._clock() + again_s
+            self._keep_up_at_s = self._look_for_gone_at_s = self._clock() + again_s
             self._on_event(LeaseUpkeepFailed(self._table.name, reason, again_s))
 
     def _retreat(self) -> None:
