@@ -152,7 +152,10 @@ class Bounds:
     births: int = 0
     """1: a deleted row is made anew."""
     serves: int = 0
-    """1: the shard has an end, and the row is deleted after it."""
+    """1: the shard has an end, and the row is deleted after it. Without ``deletes``: an owner's request to write a row
+    anew that a hand deleted, and that arrives so late that the row was made, has served and is gone again, is made. No
+    condition on a row that is not there can tell.
+    """
     twins: bool = False
     """All are processes of one worker id."""
 

@@ -40,8 +40,7 @@ ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
         DELETED,
         MADE_ANEW,
         SERVED,
-        pytest.param(replace(SERVED, deletes=1), marks=pytest.mark.slow),
-        pytest.param(replace(SERVED, counter=2, deletes=1, births=1), marks=pytest.mark.slow),
+        pytest.param(replace(SERVED, position=1), marks=pytest.mark.slow),
         pytest.param(SETTLED, marks=pytest.mark.slow),
         pytest.param(replace(DELETED, position=1), marks=pytest.mark.slow),
         pytest.param(replace(DELETED, twins=True), marks=pytest.mark.slow),
@@ -60,8 +59,7 @@ ASKED = Bounds(workers=2, counter=3, position=0, faults=0, ends=1, asks=1)
         "2-workers-and-a-hand",
         "2-workers-and-a-row-that-is-made-anew",
         "2-workers-and-an-end",
-        "2-workers-an-end-and-a-hand",
-        "2-workers-an-end-and-a-row-that-is-made-anew",
+        "2-workers-that-settle-and-an-end",
         "2-workers-that-settle-and-a-hand",
         "2-workers-that-settle-a-fault-and-a-hand",
         "2-processes-of-one-name-and-a-hand",
@@ -269,18 +267,6 @@ def a_gift_without_an_answer_was_not_made(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(machine, "_deleted", careless)
 
 
-def a_row_is_restored_after_the_fence_fell(patch: pytest.MonkeyPatch) -> None:
-    real = machine._work
-
-    def careless(tenure: Tenure, now_s: float) -> Any:
-        if tenure.sent is None or tenure.sent.write.kind is not Kind.RESTORE:
-            return real(tenure, now_s)
-        after, commands = real(replace(tenure, lease_s=now_s), now_s)
-        return replace(after, lease_s=tenure.lease_s), commands
-
-    patch.setattr(machine, "_work", careless)
-
-
 def a_take_of_a_deleted_row_makes_it(patch: pytest.MonkeyPatch) -> None:
     real = machine._refused
 
@@ -298,7 +284,6 @@ HANDS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, Bounds]] = [
     (a_fence_that_fell_is_not_thought_of, "two tenures", DELETED),
     (a_fence_that_fell_is_not_thought_of, "has served", SERVED),
     (a_gift_without_an_answer_was_not_made, "has served", SERVED),
-    (a_row_is_restored_after_the_fence_fell, "has served", replace(SERVED, counter=2, deletes=1, births=1)),
     (a_take_of_a_deleted_row_makes_it, "two tenures", DELETED),
 ]
 
