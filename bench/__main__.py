@@ -1,8 +1,8 @@
 """Runs the benchmarks and writes their figures down: ``python -m bench``, or ``make bench``.
 
-Each program runs by itself (``python -m bench.NAME --json``), one after the other. All results go to
-docs/BENCHMARKS.md with machine, versions and date. The exit status is 1 when a program fails, not when a goal is
-missed: that is for the reader of the page.
+Each program runs by itself (``python -m bench.NAME --json``), one after the other. Its results go to its section of
+docs/BENCHMARKS.md, with machine, versions and date; the sections of programs that did not run stay as they are. The
+exit status is 1 when a program fails, not when a goal is missed: that is for the reader of the page.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -69,48 +70,67 @@ def versions() -> str:
     return ", ".join(found)
 
 
-def page(results: dict[str, dict[str, Any] | None]) -> str:
-    """The page, in Markdown."""
+HEAD = """# Benchmarks
+
+Written by `make bench`; do not edit. Each program has a section, with the day of its last run. Both sides of a
+comparison are measured in the same run, turn by turn, and the median of the rounds counts. The goal bounds the ratio
+ours / peer where there is a peer, else our figure. A program run alone prints its table with all rounds:
+`python -m bench.wire`. `make bench ARGS="wire"` runs it, and writes its section anew.
+"""
+
+
+def section(name: str, result: dict[str, Any]) -> str:
+    """What a run of a program found, in Markdown."""
     lines = [
-        "# Benchmarks",
+        f"## bench/{name}.py",
         "",
-        "Written by `make bench`; do not edit. Both sides of a comparison are measured in the same run, turn by",
-        "turn, and the median of the rounds counts. The goal bounds the ratio ours / peer where there is a peer,",
-        "else our figure. A program run alone prints its table with all rounds: `python -m bench.wire`.",
+        first_line(name),
         "",
         f"- date: {dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC",
         f"- machine: {machine()}",
-        f"- versions: {versions()}",
+        textwrap.fill(f"- versions: {versions()}", 118, subsequent_indent="  ", break_on_hyphens=False),
+        "",
+        "| " + " | ".join(HEADINGS) + " |",
+        "| " + " | ".join("---" for _ in HEADINGS) + " |",
+        *("| " + " | ".join(row(case)) + " |" for case in result["results"]),
         "",
     ]
-    for name, result in results.items():
-        lines += [f"## bench/{name}.py", "", first_line(name), ""]
-        if result is None:
-            lines += ["This program failed in this run.", ""]
-            continue
-        lines += ["| " + " | ".join(HEADINGS) + " |", "| " + " | ".join("---" for _ in HEADINGS) + " |"]
-        lines += ["| " + " | ".join(row(case)) + " |" for case in result["results"]]
-        lines.append("")
-        if result.get("text"):
-            lines += [result["text"], ""]
+    if result.get("text"):
+        lines += [result["text"], ""]
     return "\n".join(lines)
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """The sections of a page, by program."""
+    found = {}
+    for part in text.split("\n## bench/")[1:]:
+        found[part.partition(".py\n")[0]] = "## bench/" + part.rstrip("\n") + "\n"
+    return found
+
+
+def page(sections: dict[str, str]) -> str:
+    """The page: a section for each program that has been run and is there still."""
+    return "\n".join([HEAD, *(sections[name] for name in programs() if name in sections)])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the benchmarks and write docs/BENCHMARKS.md.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these; writes no page: {', '.join(programs())}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {', '.join(programs())}")
     asked = parser.parse_args().names
     unknown = sorted(set(asked) - set(programs()))
     if unknown:
         parser.error(f"no benchmark is called {', '.join(unknown)}")
-    results = {name: run(name) for name in asked or programs()}
-    text = page(results)
-    print(text)
-    if not asked:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(text)
-        say(f"written: {PAGE.relative_to(ROOT)}")
-    return 1 if None in results.values() else 0
+    failed = False
+    for name in asked or programs():
+        result = run(name)
+        failed = failed or result is None
+        if result is not None:
+            found = section(name, result)
+            print(found)
+            known = sections_of(PAGE.read_text()) if PAGE.exists() else {}
+            PAGE.write_text(page(known | {name: found}))
+            say(f"written: {PAGE.relative_to(ROOT)}")
+    return int(failed)
 
 
 if __name__ == "__main__":
