@@ -101,14 +101,14 @@ def test_a_write_that_failed_is_tried_again_and_other_folders_and_writers_are_fr
     def breaks_once(*args: Any, **named: Any) -> None:
         if broken:
             broken.clear()
-            raise OSError
+            raise OSError("a disk is full")
         stage(*args, **named)
 
     monkeypatch.setattr(folder, "_stage", breaks_once)
 
     def write(batch: DataFrame, number: int) -> None:
         if broken:
-            with pytest.raises(OSError, match="None"):
+            with pytest.raises(OSError, match="a disk is full"):
                 folder.write(batch, number)
         folder.write(batch, number)
         BatchFolder(f"{here}/./out", writer="other").write(batch, number)

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 spark = SparkSession.active()
 
-ORDER: StructType = StructType.fromDDL(  # type: ignore[assignment]  # Spark calls it a DataType
-    "order_id STRING NOT NULL, customer STRING NOT NULL, amount DECIMAL(10,2) NOT NULL"
-)
+ORDER = StructType.fromDDL("order_id STRING NOT NULL, customer STRING NOT NULL, amount DECIMAL(10,2) NOT NULL")
 POSITION = ["stream", "shard_id", "sequence_number", "sub_sequence_number"]
 
 
