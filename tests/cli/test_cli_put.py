@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -215,10 +216,12 @@ def test_on_a_terminal_it_shows_how_far_it_is(start: Run, local: LocalKinesis, t
     process = start("put", "orders", str(path), stderr=theirs)
     os.close(theirs)
     shown = b""
-    while b"100 records" not in shown:
-        shown += os.read(ours, 4096)
+    with contextlib.suppress(OSError):  # it has ended
+        while b"100 records" not in shown:
+            shown += os.read(ours, 4096)
     stdout, _ = process.communicate(timeout=WAIT_S)
     os.close(ours)
+    assert b"100 records" in shown, (shown, stdout)
     assert b"0 refused" in shown
     assert stdout.startswith(b"orders: 100 records written")
 
