@@ -213,7 +213,8 @@ def test_on_a_terminal_it_shows_how_far_it_is(start: Run, local: LocalKinesis, t
     path = tmp_path / "lines"
     path.write_bytes(b"line\n" * 100)
     ours, theirs = pty.openpty()
-    process = start("put", "orders", str(path), stderr=theirs)
+    # On a terminal that is said to be dumb nothing is drawn.
+    process = start("put", "orders", str(path), stderr=theirs, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)
     shown = b""
     with contextlib.suppress(OSError):  # it has ended
