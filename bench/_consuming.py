@@ -21,7 +21,7 @@ import msgspec
 from bench._dynamo import table
 from bench._form import cpu_s
 from bench._producing import resident_bytes, wire
-from penstock.core.ledger.checkpoints import Prompt, Riding
+from penstock.core.shard.checkpoints import Prompt, Riding
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.feeds import FanOutTimes

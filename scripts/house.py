@@ -558,7 +558,7 @@ class Walk:
 
 async def consumer_walk() -> list[str]:
     """The files that one warm record enters in a consumer."""
-    from penstock.core.ledger.checkpoints import Prompt
+    from penstock.core.shard.checkpoints import Prompt
     from penstock.model import StartAt
     from penstock.runtime.consumer.consumer import Consumer
     from penstock.runtime.worker.settings import WorkerSettings

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.core.assignment.strategies import ByThroughput, EqualCounts, Fixed
     from penstock.core.feeding.poll_pace import PollTimes
-    from penstock.core.ledger.checkpoints import Every, Prompt, Riding
     from penstock.core.ledger.dedupe import Deduplicate
     from penstock.core.ledger.letter import Letter
     from penstock.core.ledger.parts import Part
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         Stop,
         Warn,
     )
+    from penstock.core.shard.checkpoints import Every, PendingChoice, Prompt, Riding
     from penstock.errors import (
         AccessDeniedError,
         AggregateError,
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.origin import Origin
     from penstock.runtime.shard.shard_reader import ShardReader
-    from penstock.runtime.shard.two_phase import FoundPending, PendingCheckpoint, PendingChoice
+    from penstock.runtime.shard.two_phase import FoundPending, PendingCheckpoint
     from penstock.runtime.shard.values import HandOut, Unreadable
     from penstock.runtime.sync_consumer import SyncConsumer
     from penstock.runtime.sync_producer import SyncProducer
@@ -208,7 +208,7 @@ _HOMES = (
     "penstock.runtime.producer",
     "penstock.runtime.sync_producer",
     "penstock.core.ledger.settings",
-    "penstock.core.ledger.checkpoints",
+    "penstock.core.shard.checkpoints",
     "penstock.core.ledger.dedupe",
     "penstock.core.ledger.letter",
     "penstock.core.ledger.parts",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.core.feeding.poll_pace import PollTimes
-from penstock.core.ledger.checkpoints import Prompt
 from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.shard.checkpoints import Prompt
 from penstock.kclpy.daemon import Daemon, DaemonSettings
 from penstock.kclpy.session import SessionSettings
 from penstock.model import StartAt

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.ledger.checkpoints import Prompt
+from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError
 from penstock.kclpy.known_properties import IGNORED, READ, WITHOUT_MEANING
 from penstock.kclpy.options import KclOptions, options_of

@@ -21,6 +21,7 @@ from penstock.core.ledger.chain import Chain
 from penstock.core.ledger.dedupe import Rebuild
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import Retry
+from penstock.core.shard.checkpoints import PendingChoice
 from penstock.model import Position
 from penstock.runtime.dead_letters.burying import Burying
 from penstock.runtime.feeds import PollingFeed
@@ -29,7 +30,6 @@ from penstock.runtime.shard.asking import Asking
 from penstock.runtime.shard.batch import Batch
 from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
-from penstock.runtime.shard.two_phase import PendingChoice
 from penstock.runtime.shard.window_reading import WindowRead
 from penstock.runtime.worker import shard_leases, worker
 from penstock.runtime.worker.presence import Presence

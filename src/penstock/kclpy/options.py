@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.core.feeding.poll_pace import PollTimes
-from penstock.core.ledger.checkpoints import Prompt
 from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError
 from penstock.kclpy.daemon import DaemonSettings
 from penstock.kclpy.known_properties import remarks_on

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.leases import writes
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.ledger.checkpoints import Prompt
+from penstock.core.shard.checkpoints import Prompt
 from penstock.events import BatchFailed, RecordsSkipped
 from penstock.model import Position, Record, StartAt
 from penstock.runtime.consumer.consumer import Consumer, new_worker_id

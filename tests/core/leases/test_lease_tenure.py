@@ -583,6 +583,22 @@ def test_a_pending_one_that_says_what_is_stored_already_is_removed_by_its_commit
     assert driver.row.pending is None
 
 
+def test_a_wish_to_commit_ends_with_the_checkpoint_that_it_was_for() -> None:
+    driver = held(row=replace(FREE, checkpoint=at(2), pending=at(3)))
+    driver.tell(Tick(), after_s=TIMES.renew_interval_s)
+    driver.tell(Settled(at(5), commit=True))
+    driver.tell(Prepared(at(7), b"s"))
+    assert driver.answer() == [], "the renewal was on its way"
+    assert driver.answer() == [PendingStored(at(7))]
+    assert driver.waiting == [], "a checkpoint would clear what was prepared"
+    driver.tell(Tick(), after_s=TIMES.renew_interval_s)
+    assert driver.answer() == []
+    assert (driver.row.checkpoint, driver.row.pending, driver.row.pending_state) == (at(2), at(7), b"s")
+    driver.tell(Settled(at(7), commit=True))
+    assert driver.answer() == [Stored(at(7))]
+    assert driver.row.pending is None
+
+
 def test_nothing_is_settled_before_it_has_begun() -> None:
     driver = Driver()
     driver.tell(Settled(at(5), at_once=True))

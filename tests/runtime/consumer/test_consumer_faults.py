@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.leases import Done, writes
-from penstock.core.ledger.checkpoints import Prompt
+from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import NotFoundError
 from penstock.events import LeaseUpkeepFailed
 from penstock.local import Fault, LocalKinesis

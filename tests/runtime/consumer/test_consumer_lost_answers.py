@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.leases import Done, Kind, Unknown, Write
-from penstock.core.ledger.checkpoints import Prompt
+from penstock.core.shard.checkpoints import Prompt
 from penstock.local import LocalKinesis
 from tests.runtime.consumer.faulty_tables import FaultyTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM, fleet_of

@@ -9,8 +9,8 @@ from penstock.core.leases import writes
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Loss, Lost
 from penstock.core.leases.writes import Done, Unknown
-from penstock.core.ledger.checkpoints import Every, Prompt
 from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.shard.checkpoints import Every, Prompt
 from penstock.model import Position
 from penstock.stores.memory import MemoryLeaseTable
 from tests.momentary import now

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.leases import Done, writes
 from penstock.core.leases.writes import Kind
-from penstock.core.ledger.checkpoints import Prompt
+from penstock.core.shard.checkpoints import Prompt
 from penstock.local import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import STREAM, Fleet, fleet_of

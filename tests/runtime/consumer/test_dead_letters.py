@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.ledger.checkpoints import Prompt
 from penstock.core.ledger.letter import Letter
 from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Redeliver, Retry
+from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import NotFoundError, OptionError
 from penstock.events import DeadLetterFailed, RecordDeadLettered
 from penstock.model import Position

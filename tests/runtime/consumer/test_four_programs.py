@@ -8,8 +8,8 @@ from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.ledger.checkpoints import Prompt
 from penstock.core.ledger.settings import LedgerSettings, Redeliver
+from penstock.core.shard.checkpoints import Prompt
 from penstock.events import RecordsStalled, RecordsUnsettled
 from penstock.model import Position
 from penstock.runtime.consumer.collecting import collect

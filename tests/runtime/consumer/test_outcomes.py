@@ -10,8 +10,8 @@ import pytest
 
 from penstock.core.leases import writes
 from penstock.core.leases.writes import Done
-from penstock.core.ledger.checkpoints import Prompt
 from penstock.core.ledger.settings import ByKey, LedgerSettings
+from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError, ShardReadError
 from penstock.events import LateSettlement, RecordsSkipped, RecordsUnsettled
 from penstock.model import Position

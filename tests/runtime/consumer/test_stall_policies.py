@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.ledger.checkpoints import Prompt
 from penstock.core.ledger.settings import (
     DeadLetters,
     GiveUp,
@@ -18,6 +17,7 @@ from penstock.core.ledger.settings import (
     Stop,
     Warn,
 )
+from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import ShardStoppedError
 from penstock.events import RecordsSkipped, RecordsStalled, RecordsUnsettled, ShardGivenUp
 from penstock.model import Position

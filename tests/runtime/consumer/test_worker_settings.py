@@ -9,8 +9,8 @@ import pytest
 
 from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.times import LeaseTimes
-from penstock.core.ledger.checkpoints import Every, Prompt
 from penstock.core.ledger.settings import LedgerSettings
+from penstock.core.shard.checkpoints import Every, Prompt
 from penstock.errors import OptionError
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds import FanOutTimes

@@ -294,9 +294,10 @@ def _fulfilled(wish: Wish, row: LeaseRow, kind: Kind) -> tuple[Wish, tuple[Comma
             return wish, ()  # another was asked for meanwhile
         return replace(wish, prepare=None), (PendingStored(wish.prepare.checkpoint),)
     left = replace(wish, throughput_kib_s=None, read_until_ms=None) if kind in (Kind.RENEW, Kind.CHECKPOINT) else wish
+    stored = (Stored(row.checkpoint, row.pending is not None),)
     if wish.checkpoint is None or not _is_stored(wish, row) or (wish.commit and row.pending is not None):
-        return left, (Stored(row.checkpoint),) if kind is Kind.CHECKPOINT else ()
-    return replace(left, checkpoint=None, at_once=False, commit=False), (Stored(row.checkpoint),)
+        return left, stored if kind is Kind.CHECKPOINT else ()
+    return replace(left, checkpoint=None, at_once=False, commit=False), stored
 
 
 def _asked(tenure: Tenure, row: LeaseRow) -> tuple[Command, ...]:
@@ -353,7 +354,9 @@ def _prepared(tenure: Tenure, given: Prepared, now_s: float) -> Result:
     floor = max(tenure.row.checkpoint, tenure.wish.checkpoint or tenure.row.checkpoint)
     if given.checkpoint < floor:
         raise ValueError(f"{given.checkpoint.text} of {tenure.row.key} cannot be prepared: {floor.text} is settled")
-    return _work(replace(tenure, wish=replace(tenure.wish, prepare=given)), now_s)
+    # A wish to commit was for the checkpoint that was pending before this one. Kept, it would clear this one with the
+    # write after next: the next owner would not be told of what was prepared, and a commit would wait for ever.
+    return _work(replace(tenure, wish=replace(tenure.wish, prepare=given, commit=False)), now_s)
 
 
 def _measured(tenure: Tenure, given: Measured, now_s: float) -> Result:

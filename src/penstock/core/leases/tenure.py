@@ -175,6 +175,8 @@ class Stored:
     """The checkpoint is in the table."""
 
     checkpoint: Checkpoint
+    pending: bool = False
+    """True: a prepared one is there as well, and waits to be committed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,9 @@
 """The ledger of a shard: what was handed out, what became of it, and how far a checkpoint may go. Without any I/O.
 
 ``Ledger`` is the whole of one tenure: pages of records go in, deliveries come out, handlers settle them in any order,
-and ``safe`` says how far all is settled. ``Checkpoints`` says when that is written. ``LedgerSettings`` has the choices.
+and ``safe`` says how far all is settled. ``LedgerSettings`` has the choices.
 """
 
-from penstock.core.ledger.checkpoints import Checkpoints, Every, Pending, Phase, Prompt, Riding
 from penstock.core.ledger.collecting import Collected, Collector
 from penstock.core.ledger.dedupe import DedupeWindow, Deduplicate, Rebuild
 from penstock.core.ledger.endings import Closing, Ending
@@ -29,7 +28,6 @@ from penstock.core.ledger.ticket import DeadLetter, Delivery, Ticket
 __all__ = [
     "AnyOrder",
     "ByKey",
-    "Checkpoints",
     "Closing",
     "Collected",
     "Collector",
@@ -39,19 +37,14 @@ __all__ = [
     "Deduplicate",
     "Delivery",
     "Ending",
-    "Every",
     "GiveUp",
     "InOrder",
     "Ledger",
     "LedgerSettings",
     "Part",
-    "Pending",
-    "Phase",
-    "Prompt",
     "Rebuild",
     "Redeliver",
     "Retry",
-    "Riding",
     "Skip",
     "Split",
     "SplitError",

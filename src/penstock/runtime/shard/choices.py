@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.core.ledger.checkpoints import Riding
 from penstock.core.ledger.settings import LedgerSettings
+from penstock.core.shard.checkpoints import Riding
 from penstock.runtime.dead_letters.burying import AT_ONCE_MAX, TIMEOUT_S
 
 if TYPE_CHECKING:
-    from penstock.core.ledger.checkpoints import Cadence
+    from penstock.core.shard.checkpoints import Cadence
     from penstock.runtime.dead_letters.destinations import LetterSink
     from penstock.runtime.shard.two_phase import OnPending
 

@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Loss
     from penstock.core.ledger.endings import Ending
     from penstock.core.ledger.ledger import Ledger
+    from penstock.core.shard.checkpoints import Checkpoints
     from penstock.model import Record
     from penstock.runtime.home import Home
     from penstock.runtime.shard.filling import Filling
     from penstock.runtime.shard.ledgers import Ledgers
     from penstock.runtime.shard.shard_reader import ShardReader
-    from penstock.runtime.shard.storing import Storing
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
-    from penstock.runtime.shard.two_phase import PendingCheckpoint
     from penstock.runtime.shard.values import Values
 
 
@@ -34,7 +33,7 @@ class ReaderHooks:
 
     _keeper: TenureKeeper
     _ledgers: Ledgers
-    _storing: Storing
+    _checkpoints: Checkpoints
     _filling: Filling
 
     def __init__(self) -> None:
@@ -92,14 +91,8 @@ class ReaderHooks:
     def lives(self, home: Home) -> None:
         """Say where it runs, before the program reads it."""
         self.home, self._lock, self._signal = home, home.lock, home.signal()
-        self._storing.lives(home)
         if (let_go := self.let_go) is not None:
             self.let_go = lambda: home.ask(let_go)
-
-    @property
-    def pending(self) -> PendingCheckpoint | None:
-        """The checkpoint that is stored as pending: prepared in this tenure, or left by a former owner and kept."""
-        return self._storing.pending
 
     @property
     def ledger(self) -> Ledger[Record]:
@@ -111,7 +104,7 @@ class ReaderHooks:
         """Nothing behind this is checkpointed, settled or not, nor is the shard stored as ended; see `checkpoint_to`.
         None: what is settled is checkpointed.
         """
-        return self._storing.furthest
+        return self._checkpoints.bound
 
     @property
     def stored(self) -> Checkpoint:

@@ -7,8 +7,10 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.leases.tenure import Fenced, Lifted, Lost, Stored
-from penstock.core.ledger.checkpoints import Checkpoints
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.tenure import Fenced, Lifted, Lost, PendingStored, Stored
+from penstock.core.shard import checkpoints
+from penstock.core.shard.checkpoints import Answer, Flush, Look, Prepare, Progress, SetBound
 from penstock.errors import CheckpointError, ShardReadError
 from penstock.events import HandoverWaits
 from penstock.runtime.shard.admitting import Admission
@@ -16,8 +18,7 @@ from penstock.runtime.shard.batch import Batch
 from penstock.runtime.shard.filling import Filling
 from penstock.runtime.shard.ledgers import Ledgers
 from penstock.runtime.shard.reader_hooks import ReaderHooks, stopped
-from penstock.runtime.shard.storing import Storing
-from penstock.runtime.shard.two_phase import resume
+from penstock.runtime.shard.two_phase import PendingCheckpoint, choose
 from penstock.runtime.shard.values import StopReading
 from penstock.runtime.telling import told
 from penstock.runtime.waiting import Alarm, Breath, wait_set
@@ -31,18 +32,17 @@ if TYPE_CHECKING:
     from penstock.core.feeding.buffer import Share
     from penstock.core.feeding.cursor import Taken
     from penstock.core.feeding.pages import ChildShard
-    from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.leases.tenure import Command
     from penstock.core.ledger.endings import Ending
     from penstock.core.ledger.ledger import Ledger
     from penstock.core.ledger.settings import OrderPolicy
     from penstock.core.ledger.ticket import Delivery
+    from penstock.core.shard.checkpoints import Pending
     from penstock.events import LedgerEvent
     from penstock.model import Position, Record
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
     from penstock.runtime.shard.choices import ReaderChoices
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
-    from penstock.runtime.shard.two_phase import PendingCheckpoint, Resumed
     from penstock.tasks import Heard
 
 DRAIN_TOLD_AFTER_S = 1.0
@@ -95,6 +95,7 @@ class ShardReader(ReaderHooks):
         self._ending: asyncio.Task[None] | None = None
         self._ending_told: Ending | None = None  # of a ledger: after a seek there may be another one
         self._stop_raised: Ending | None = None
+        self._asked: asyncio.Future[None] | None = None  # what a caller has asked of the checkpoints' machine
         begins = self._begin(choices, rng, on_event, None if feed.room is None else feed.room.share)
         self._filling = Filling(
             feed,
@@ -110,17 +111,23 @@ class ShardReader(ReaderHooks):
             on_end=on_end,
         )
         if begins.settled > keeper.row.checkpoint:
-            self._storing.tell(at_once=True)
+            self._checkpoint(Flush(at_once=True))
 
     def _begin(
         self, choices: ReaderChoices, rng: Random, on_event: Callable[[LedgerEvent], None], share: Share | None
-    ) -> Resumed:
+    ) -> checkpoints.Begun:
         """Begin a ledger behind the records that the former owner has settled."""
         stream, shard_id, keeper = self.stream, self.shard_id, self._keeper
-        checkpoints = Checkpoints(choices.cadence, keeper.row.checkpoint, self._loop.time())
-        begins = resume(
-            keeper.row, checkpoints, stream=stream, shard_id=shard_id, on_pending=choices.on_pending, on_event=on_event
+        choice = choose(keeper.row, choices.on_pending, stream=stream, shard_id=shard_id, on_event=on_event)
+        begins = checkpoints.begin(
+            keeper.row,
+            choice,
+            where=f"{stream}, {shard_id}",
+            cadence=choices.cadence,
+            bound=keeper.row.checkpoint if choices.checkpoint_when_told else None,
+            now_s=self._loop.time(),
         )
+        self._checkpoints = begins.checkpoints
         self._ledgers = Ledgers(
             begins.settled,
             choices,
@@ -133,16 +140,6 @@ class ShardReader(ReaderHooks):
             on_written=self._on_settled,
             on_failed=self._fails("the writing of a dead letter"),
             share=share,
-        )
-        self._storing = Storing(
-            keeper,
-            checkpoints,
-            self._ledgers,
-            where=f"{stream}, {shard_id}",
-            furthest=keeper.row.checkpoint if choices.checkpoint_when_told else None,
-            holds_end=lambda: self.before_end is not None,
-            alarm_at=self._alarm.at,
-            on_free=self._on_settled,
         )
         return begins
 
@@ -211,7 +208,7 @@ class ShardReader(ReaderHooks):
             batch = self.take()
             if batch is not None:
                 return batch
-            if self._storing.furthest is not None and self.ledger.safe.is_end:
+            if self._checkpoints.bound is not None and self.ledger.safe.is_end:
                 return None
             await self._signal.wait(seen)
             self.breath.rested()
@@ -243,7 +240,7 @@ class ShardReader(ReaderHooks):
 
     def _taken_back(self) -> None:
         if not self.is_over:
-            self._storing.tell(at_once=True)
+            self._checkpoint(Flush(at_once=True))
             self._stir()
 
     # --- two phases -----------------------------------------------------------------------------
@@ -255,14 +252,36 @@ class ShardReader(ReaderHooks):
         Raises CheckpointError: for a position that is checkpointed already, or was not fetched yet, while another call
         is on its way, and when the shard is lost.
         """
-        return await self.home.run(lambda: self._storing.prepare(position, state))
+        prepared = await self.ask(Prepare(Checkpoint.at(position), state))
+        assert prepared is not None
+        return PendingCheckpoint(self, prepared)
+
+    @property
+    def pending(self) -> PendingCheckpoint | None:
+        """The checkpoint that is stored as pending: prepared in this tenure, or left by a former owner and kept."""
+        found = self._checkpoints.pending
+        return None if found is None else PendingCheckpoint(self, found)
+
+    async def ask(self, given: checkpoints.Prepare | checkpoints.Commit | checkpoints.Abandon) -> Pending | None:
+        """Ask for a step of a checkpoint in two phases, and wait until it is stored. Returns what was pending then.
+        Raises CheckpointError.
+        """
+        return await self.home.run(lambda: self._ask(given))
+
+    async def _ask(self, given: checkpoints.Input) -> Pending | None:
+        self._checkpoint(given)
+        pending, self._asked = self._checkpoints.pending, self._loop.create_future()
+        self._asked.add_done_callback(_seen)
+        # The write goes on where the caller does not: a prepare that is cancelled is found in `pending`.
+        await asyncio.shield(self._asked)
+        return pending
 
     # --- how far ----------------------------------------------------------------------------------
 
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
         """From now on checkpoints go so far, if all before is settled, and no further; a later call moves the bound."""
         with self._lock:
-            self._storing.furthest = checkpoint
+            self._checkpoint(SetBound(checkpoint))
         self._touched()
 
     async def until_stored(self, checkpoint: Checkpoint) -> bool:
@@ -282,7 +301,7 @@ class ShardReader(ReaderHooks):
         """
         if self.is_over:
             return
-        if not self._storing.idle:
+        if not self._checkpoints.idle:
             raise CheckpointError(
                 f"{self.stream}, {self.shard_id}: commit or abandon the pending checkpoint before a seek"
             )
@@ -316,7 +335,8 @@ class ShardReader(ReaderHooks):
 
     def heard(self, command: Command) -> None:
         """What the tenure says."""
-        self._storing.heard(command)
+        if isinstance(command, Stored | PendingStored):
+            self._checkpoint(command)
         if isinstance(command, Stored):
             if command.checkpoint.is_end:
                 self.has_ended = True
@@ -342,7 +362,7 @@ class ShardReader(ReaderHooks):
             if self._ending is not None:
                 self._ending.cancel()
             self._ledgers.close(reason)
-            self._storing.stop(reason)
+            self._checkpoint(checkpoints.Close(reason))
             self._filling.stop()
             self._alarm.cancel()
             self._over.set()
@@ -419,14 +439,14 @@ class ShardReader(ReaderHooks):
         elif ledger.out:
             waits_for = "handlers"
         else:
-            waits_for = "dead letters" if self._storing.idle else "a pending checkpoint"
+            waits_for = "dead letters" if self._checkpoints.idle else "a pending checkpoint"
         waits = HandoverWaits(self.stream, self.shard_id, waits_for, ledger.out, ledger.oldest, left_s)
         self._on_event(waits)
 
     @property
     def _is_drained(self) -> bool:  # once it is over, what is out counts for nothing any more
         gaps = self.ledger.has_gaps and not self.paused and (self.asking or self.is_asked())
-        return self.is_over or (self.ledger.drained and self._storing.idle and not gaps)
+        return self.is_over or (self.ledger.drained and self._checkpoints.idle and not gaps)
 
     def resume(self) -> None:
         """Hand out again, after a drain that came to nothing."""
@@ -438,7 +458,7 @@ class ShardReader(ReaderHooks):
     def hand_over(self) -> None:
         """The lease is about to go: tell the keeper the last checkpoint. Nothing more is handed out."""
         self.ledger.draining, self.ledger.filling = True, False
-        self._storing.tell()
+        self._checkpoint(Flush())
 
     # --- parts ----------------------------------------------------------------------------------
 
@@ -493,8 +513,37 @@ class ShardReader(ReaderHooks):
             self._ending = spawn(
                 self._before_end(self.before_end), self._fails("what is done before its end is stored")
             )
-        self._storing.look()
+        self._checkpoint(Look())
         self._stir()
+
+    def _progress(self) -> Progress:
+        ledger = self._ledgers.current
+        safe = ledger.safe
+        if safe.is_end and self.before_end is not None:
+            safe = ledger.safe_record
+        return Progress(safe, ledger.came_to, self._ledgers.settled_records)
+
+    def _checkpoint(self, given: checkpoints.Input) -> None:
+        """Give the checkpoints' machine an input, and do what it says. Raises CheckpointError."""
+        progress = self._progress()
+        self._checkpoints, outputs = checkpoints.step(self._checkpoints, given, progress, self._loop.time())
+        if not outputs:
+            return
+        for output in outputs:
+            if isinstance(output, Answer):
+                self._answered(output)
+            else:
+                self._keeper.tell(output)
+        self._alarm.at(self._checkpoints.wake_at_s(progress))
+
+    def _answered(self, answer: Answer) -> None:
+        asked = self._asked
+        if asked is None or asked.done():
+            return
+        if answer.error is None:
+            asked.set_result(None)
+        else:
+            asked.set_exception(answer.error)
 
     async def _before_end(self, told: Callable[[], Awaitable[None]]) -> None:
         await told()
@@ -511,7 +560,11 @@ class ShardReader(ReaderHooks):
         self.ledger.check(self._loop.time())
         self._on_settled()
         if not self.is_over:
-            next_s = min(self.ledger.next_check_at_s(), self._storing.next_at_s, self._ledgers.next_letter_at_s)
+            next_s = min(
+                self.ledger.next_check_at_s(),
+                self._checkpoints.wake_at_s(self._progress()),
+                self._ledgers.next_letter_at_s,
+            )
             self._alarm.at(max(next_s, self._loop.time() + ALARM_S_MIN))
 
     def _ends(self, ending: Ending) -> None:
@@ -525,3 +578,9 @@ class ShardReader(ReaderHooks):
         """Wait until something has happened, at most so long."""
         self._stirred.clear()
         await wait_set(self._stirred, seconds)
+
+
+def _seen(answer: asyncio.Future[None]) -> None:
+    """Look at the error: where the caller was cancelled, no other part does, and asyncio would log it."""
+    if not answer.cancelled():
+        answer.exception()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from penstock.core.leases.steps import step
 from penstock.core.leases.tenure import (
@@ -76,19 +76,13 @@ class TenureKeeper:
 
     def tell(self, given: Input) -> None:
         """Hand the machine an input; what it leads to happens soon."""
+        last = self._inputs[-1] if self._inputs else None
+        if _rides(given) and _rides(last):
+            # Thousands of records may be settled one by one before the machine comes to its turn.
+            self._inputs[-1] = max(last, given, key=_checkpoint)
+            return
         self._inputs.append(given)
         self._more.set()
-
-    def settled(self, checkpoint: Checkpoint, *, at_once: bool = False, commit: bool = False) -> None:
-        """All up to the checkpoint is settled; stored with the next renewal, or at once. ``commit``: also where one is
-        pending, which this clears.
-        """
-        last = self._inputs[-1] if self._inputs else None
-        if isinstance(last, Settled) and not (at_once or commit or last.at_once or last.commit):
-            # Thousands of records may be settled one by one before the machine comes to its turn.
-            self._inputs[-1] = Settled(max(last.checkpoint, checkpoint))
-        else:
-            self.tell(Settled(checkpoint, at_once=at_once, commit=commit))
 
     def alive(self, sent_s: float) -> None:
         """A write to the worker's own row was confirmed, sent at this time of the keeper's clock."""
@@ -163,3 +157,12 @@ class TenureKeeper:
 
     def _unanswered(self, error: BaseException) -> None:
         self.tell(Answered(Unknown(type(error).__name__)))
+
+
+def _rides(given: Input | None) -> TypeGuard[Settled]:
+    """True for what goes with the next renewal."""
+    return isinstance(given, Settled) and not given.at_once and not given.commit
+
+
+def _checkpoint(given: Settled) -> Checkpoint:
+    return given.checkpoint

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.leases.tenure import Loss, Lost
 from penstock.core.ledger.parts import Part
 from penstock.core.ledger.settings import ByKey
+from penstock.core.shard.checkpoints import PendingChoice
 from penstock.errors import PenstockError
 from penstock.events import ShardGivenUp
 from penstock.model import Position
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.dead_letters.destinations import CallableLetters, DeadLettersTo
 from penstock.runtime.shard.batch import Batch
-from penstock.runtime.shard.two_phase import PendingChoice
 from penstock.testing.sim.kinesis import SimulatedSource, StreamWire, wall_clock
 from penstock.testing.sim.loop import VirtualLoop, drop
 from penstock.testing.sim.network import Link

@@ -8,9 +8,9 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.ledger.checkpoints import Every, Prompt, Riding
 from penstock.core.ledger.dedupe import Deduplicate
 from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.shard.checkpoints import Every, Prompt, Riding
 from penstock.model import Record, StartAt
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds.fan_out import FanOutTimes
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Awaitable, Callable
 
-    from penstock.core.ledger.checkpoints import Cadence
+    from penstock.core.shard.checkpoints import Cadence
     from penstock.runtime.consumer.consumer import Consumer
     from penstock.testing.sim.plan import Fault
     from penstock.testing.sim.story import Put
