@@ -188,7 +188,7 @@ def test_others_hold_still_until_it_is_committed() -> None:
     driven.settle(at(5), 5)
     driven.tell(Stored(at(5)))
     pending = driven.prepared(at(9), b"file 7")
-    assert pending == (at(9), b"file 7")
+    assert pending == Pending(at(9), b"file 7")
     assert driven.settle(at(15), 15, after_s=100) == []
     assert driven.tell(Flush(at_once=True)) == []
     assert driven.one.wake_at_s(driven.progress) == math.inf
@@ -339,11 +339,15 @@ def test_with_the_leases_machine_nothing_is_stored_that_is_not_settled_and_no_ca
     assert search.seen == expected
 
 
+def _swap(patch: pytest.MonkeyPatch, table: Any, key: tuple[Any, Any], rule: Any) -> None:
+    patch.setitem(table, key, rule)
+
+
 def a_wish_to_commit_outlives_what_it_was_for(patch: pytest.MonkeyPatch) -> None:
     def prepared(tenure: Any, asked: Any, now_s: float) -> Any:
         return lease_machine._work(replace(tenure, wish=replace(tenure.wish, prepare=asked)), now_s)
 
-    patch.setitem(lease_machine.TABLE, (LeaseState.HELD, Prepared), prepared)  # type: ignore[arg-type]
+    _swap(patch, lease_machine.TABLE, (LeaseState.HELD, Prepared), prepared)
 
 
 def what_was_told_goes_back(patch: pytest.MonkeyPatch) -> None:
@@ -361,12 +365,12 @@ def only_its_own_writes_count_as_stored(patch: pytest.MonkeyPatch) -> None:
             said = replace(said, checkpoint=one.writing.checkpoint)
         return real(one, said, progress, now_s)
 
-    patch.setitem(TABLE, (State.FREE, Stored), stored)  # type: ignore[arg-type]
+    _swap(patch, TABLE, (State.FREE, Stored), stored)
 
 
 def what_is_settled_is_stored_while_one_is_pending(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(machine, "IDLE", frozenset(State))
-    patch.setitem(TABLE, (State.PREPARED, Look), machine._look)  # type: ignore[arg-type]
+    _swap(patch, TABLE, (State.PREPARED, Look), machine._look)
     patch.setattr(machine, "CLEARS", frozenset({*machine.CLEARS, State.PREPARED}))
 
 
@@ -374,7 +378,7 @@ def a_commit_is_not_held_against_what_is_settled(patch: pytest.MonkeyPatch) -> N
     def commit(one: Any, said: Commit, progress: Progress, now_s: float) -> Any:
         return replace(one, state=State.COMMITTING), (Settled(said.pending.checkpoint, commit=True),)
 
-    patch.setitem(TABLE, (State.PREPARED, Commit), commit)  # type: ignore[arg-type]
+    _swap(patch, TABLE, (State.PREPARED, Commit), commit)
 
 
 @pytest.mark.parametrize(
