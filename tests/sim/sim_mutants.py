@@ -25,7 +25,7 @@ from penstock.core.shard.checkpoints import PendingChoice
 from penstock.model import Position
 from penstock.runtime.dead_letters.burying import Burying
 from penstock.runtime.feeds import PollingFeed
-from penstock.runtime.shard import fetching, two_phase
+from penstock.runtime.shard import pages, two_phase
 from penstock.runtime.shard.asking import Asking
 from penstock.runtime.shard.batch import Batch
 from penstock.runtime.shard.shard_reader import ShardReader
@@ -167,7 +167,7 @@ def a_worker_that_gives_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_read_ahead_is_all_delivered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fetching, "behind", lambda records, after: records)
+    patch.setattr(pages, "behind", lambda records, after: records)
 
 
 def letters_count_before_they_are_written(patch: pytest.MonkeyPatch) -> None:

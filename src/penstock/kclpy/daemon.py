@@ -113,8 +113,7 @@ class Daemon:
                 return
             self._failures[reader.shard_id] = failures = 1 if session.progressed else failures + 1
             self._say(f"{reader.shard_id}: {error}; the shard is given back, and read again from its checkpoint")
-            if reader.let_go is not None:
-                reader.let_go()
+            reader.let_go()
         else:
             self._failures.pop(reader.shard_id, None)
         finally:

@@ -17,6 +17,7 @@ from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Loss
 from penstock.kclpy.faults import ProcessorGoneError, ProcessorRaisedError
 from penstock.model import Position
+from penstock.runtime.shard.listener import ShardListener
 from penstock.tasks import awaited, drop, spawn
 
 if TYPE_CHECKING:
@@ -87,7 +88,9 @@ class ShardSession:
 
     async def run(self) -> None:
         """Serve until the tenure is over. Raises ProcessorGoneError; what was not settled is handed out again then."""
-        self._follow()
+        follower = _Follower(self)
+        with self._reader.home.lock:
+            self._reader.listen(follower)
         try:
             await self._begin()
             while (batch := await self._next()) is not None:
@@ -99,27 +102,11 @@ class ShardSession:
                 await self._last_call({"action": "leaseLost"})
         finally:
             with self._reader.home.lock:
-                self._reader.before_leaving = self._reader.on_resume = None
+                self._reader.unlisten(follower)
             if self._leaving is not None:
                 self._leaving.cancel()
             if self._batch is not None:
                 self._batch.nack()
-
-    def _follow(self) -> None:
-        """Hear what becomes of the shard. The reader may run on another loop, in another thread, and calls its hooks
-        there; the session and its processor stay on this one.
-        """
-        home, loop = self._reader.home, asyncio.get_running_loop()
-
-        async def leaves() -> None:
-            if not loop.is_closed():  # else nothing is left of the session that could be told
-                await home.outside(self._leave)
-
-        def stays() -> None:  # soon: whatever resumes is in the middle of it
-            home.on_user_loop(lambda: loop.call_soon(self._stays))
-
-        with home.lock:
-            self._reader.before_leaving, self._reader.on_resume = leaves, stays
 
     # --- the calls ------------------------------------------------------------------------------
 
@@ -161,7 +148,7 @@ class ShardSession:
         async with self._turn:
             if self._left:
                 batch.nack()
-                self._stays()
+                self.stays()
                 return False
             self._batch = batch
             self._newest = Checkpoint.at(_position(batch.records[-1]))
@@ -198,7 +185,7 @@ class ShardSession:
             pause_s = min(2 * pause_s, self._settings.end_again_max_s)
         await self._reader.over()
 
-    async def _leave(self) -> None:
+    async def leave(self) -> None:
         """The shard goes to another worker: the processor's last chance to put a checkpoint."""
         if self._leaving is None:
             self._leaving = spawn(self._say_goodbye(), self._goodbye_failed)
@@ -222,9 +209,9 @@ class ShardSession:
         self._gone = ProcessorGoneError(what)
         self._say(f"{self._reader.shard_id}: {what}; it is ended, and the shard goes")
 
-    def _stays(self) -> None:
+    def stays(self) -> None:
         """The shard does not go after all. A processor that was told to leave has finished: another one is to begin."""
-        if self._left and not self._reader.is_over and self._reader.let_go is not None:
+        if self._left and not self._reader.is_over:
             self._reader.let_go()
 
     async def _last_call(self, message: dict[str, Any]) -> None:
@@ -326,3 +313,22 @@ def _records_message(records: Sequence[Record], millis_behind_latest: int | None
             for record in records
         ],
     }
+
+
+class _Follower(ShardListener):
+    """Hears what becomes of a session's shard. The reader may run on another loop, in another thread, and calls it
+    there; the session and its processor stay on their own.
+    """
+
+    def __init__(self, session: ShardSession) -> None:
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+
+    async def leaving(self, reader: ShardReader) -> None:
+        """See `ShardListener`."""
+        if not self._loop.is_closed():  # else nothing is left of the session that could be told
+            await reader.home.outside(self._session.leave)
+
+    def resumed(self, reader: ShardReader) -> None:
+        """See `ShardListener`. Soon: whatever resumes is in the middle of it."""
+        reader.home.on_user_loop(lambda: self._loop.call_soon(self._session.stays))

@@ -12,6 +12,8 @@ from penstock.core.leases.writes import Done, Unknown
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.checkpoints import Every, Prompt
 from penstock.model import Position
+from penstock.runtime.shard.listener import ShardListener
+from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.stores.memory import MemoryLeaseTable
 from tests.momentary import now
 from tests.runtime.consumer.reading_kit import DEADLINE_S, SHARD_ID, STREAM, lease_of, reading
@@ -237,11 +239,12 @@ async def test_before_a_shard_is_let_go_of_its_reader_may_still_checkpoint(local
     async with reading(local, table, failover_s=60, checkpoint_when_told=True) as one:
         assert await one.take(1) == [b"0"]
 
-        async def last_words() -> None:
-            await asyncio.sleep(0)
-            one.reader.checkpoint_to(wanted)
+        class LastWords(ShardListener):
+            async def leaving(self, reader: ShardReader) -> None:
+                await asyncio.sleep(0)
+                reader.checkpoint_to(wanted)
 
-        one.reader.before_leaving = last_words
+        one.reader.listen(LastWords())
         assert await one.reader.drain(DEADLINE_S)
         one.reader.hand_over()
         async with asyncio.timeout(DEADLINE_S):
@@ -253,7 +256,11 @@ async def test_before_a_shard_is_let_go_of_its_reader_may_still_checkpoint(local
 async def test_a_program_that_does_not_get_ready_to_leave_is_waited_for_until_the_deadline(
     local: LocalKinesis, kinesis: Any
 ) -> None:
+    class Stays(ShardListener):
+        async def leaving(self, reader: ShardReader) -> None:
+            await asyncio.Event().wait()
+
     async with reading(local, MemoryLeaseTable(), failover_s=60) as one:
-        one.reader.before_leaving = asyncio.Event().wait
+        one.reader.listen(Stays())
         async with asyncio.timeout(DEADLINE_S):
             assert await one.reader.drain(0.05)

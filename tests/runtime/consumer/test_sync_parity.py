@@ -35,12 +35,14 @@ FACES = [
 MISSING: dict[type, dict[str, list[str]]] = {
     ShardReader: {
         "a worker's, on the loop": [
-            *("run", "heard", "stop", "drain", "resume", "hand_over", "over", "row", "children", "tell_failed")
+            *("run", "heard", "stop", "begin_drain", "drain", "resume", "hand_over", "over", "row", "tell_failed"),
+            *("listen", "unlisten"),
         ],
         "the consumer's, on the loop": ["take", "take_back", "use_order"],
         "where a reader runs, which its consumer says": ["lives"],
         "it changes while a thread looks at it": ["ledger"],
-        "the statistics tell it as since_read_s": ["read_at_s"],
+        "a pending checkpoint's, which threads have too": ["ask"],
+        "Loss is the worker's": ["lost"],
         "Consumer.seek is a user's way to it, which opens the feed": ["seek"],
     },
 }

@@ -114,7 +114,7 @@ async def test_what_is_done_before_a_shards_end_lets_the_shard_go(
         StreamName=STREAM, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**126)
     )  # fmt: skip
     events, got = list[Any](), list[bytes]()
-    monkeypatch.setattr(Lifecycle, "_ended", bug)
+    monkeypatch.setattr(Lifecycle, "ending", bug)
 
     async def ended(_: object) -> None:
         raise AssertionError("is not called")
@@ -148,7 +148,7 @@ async def test_a_drain_that_fails_hands_over_what_is_settled(
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, events, got = MemoryLeaseTable(), list[Any](), list[bytes]()
-    monkeypatch.setattr(Lifecycle, "_revoked", bug)
+    monkeypatch.setattr(Lifecycle, "leaving", bug)
     wanted = put(kinesis, range(50))
     async with heard(local, events, leases=table, on_shards_revoked=cancelled) as consumer:
         await read(consumer, got, 50)

@@ -439,7 +439,7 @@ class Consumer:
         finally:
             for reader in offered:
                 if not reader.is_iterated:
-                    self._ready.offer(reader)
+                    self._ready.left(reader)
 
     async def run(
         self,

@@ -18,6 +18,7 @@ import msgspec
 
 from penstock.events import ShardBegun, ShardLeft
 from penstock.runtime.home import Here
+from penstock.runtime.shard.listener import ShardListener
 from penstock.runtime.shard.origin import Origin
 from penstock.runtime.waiting import is_cancelled
 from penstock.tasks import give_up, spawn
@@ -82,7 +83,7 @@ class Callbacks:
         return any((self.on_shards_assigned, self.on_shards_ended, self.on_shards_revoked, self.on_shards_lost))
 
 
-class Lifecycle:
+class Lifecycle(ShardListener):
     """Tells the callbacks, in order."""
 
     def __init__(
@@ -91,6 +92,7 @@ class Lifecycle:
         """``on_error`` hears what a callback raised."""
         self.home: Home = Here()
         """Where this runs. The callbacks are called on the user's loop."""
+        self.holds_end = callbacks.on_shards_ended is not None
         self._callbacks = callbacks
         self._on_error = on_error
         self._on_event = on_event
@@ -102,23 +104,17 @@ class Lifecycle:
     def follow(self, reader: ShardReader, begin: Callable[[ShardReader], None]) -> None:
         """A shard is held from now on: tell so, then ``begin``."""
         self._on_event(ShardBegun(reader.stream, reader.shard_id, reader.token, reader.origin.value))
-        reader.on_over = self._over
+        reader.listen(self)
         if not self._callbacks.any:
             begin(reader)
             return
-        reader.before_leaving = lambda: self._revoked(reader)
-        reader.calling = self.calling
-        reader.on_resume = lambda: self._kept(reader)
-        reader.on_fence = lambda fallen: self._fenced(reader, fallen)
-        if self._callbacks.on_shards_ended is not None:
-            reader.before_end = lambda: self._ended(reader)
         shard = AssignedShard(reader.stream, reader.shard_id, reader.token, reader.origin)
         self._here[reader] = shard
         told = self._tell(self._callbacks.on_shards_assigned, shard)
         told.add_done_callback(lambda _: begin(reader))
 
     def calling(self) -> tuple[str, float] | None:
-        """The name of the callback that is running, and for how long it has been; None: none is."""
+        """See `ShardListener`: the callback that is running."""
         called = self._called
         return None if called is None else (called[0], time.monotonic() - called[1])
 
@@ -129,28 +125,32 @@ class Lifecycle:
             await asyncio.wait((telling,), timeout=grace_s)
             await give_up(telling)
 
-    async def _revoked(self, reader: ShardReader) -> None:
+    async def leaving(self, reader: ShardReader) -> None:
+        """See `ShardListener`."""
         if (shard := self._here.pop(reader, None)) is not None:
             await asyncio.shield(self._tell(self._callbacks.on_shards_revoked, shard))
 
-    async def _ended(self, reader: ShardReader) -> None:
+    async def ending(self, reader: ShardReader) -> None:
+        """See `ShardListener`."""
         if (shard := self._here.pop(reader, None)) is not None:
             await asyncio.shield(self._tell(self._callbacks.on_shards_ended, shard))
 
-    def _kept(self, reader: ShardReader) -> None:
-        if reader not in self._here and not reader.is_over:
+    def resumed(self, reader: ShardReader) -> None:
+        """See `ShardListener`."""
+        if self._callbacks.any and reader not in self._here and not reader.is_over:
             shard = AssignedShard(reader.stream, reader.shard_id, reader.token, Origin.KEPT)
             self._here[reader] = shard
             self._tell(self._callbacks.on_shards_assigned, shard)
 
-    def _fenced(self, reader: ShardReader, fallen: bool) -> None:
+    def fence_moved(self, reader: ShardReader, fallen: bool) -> None:
+        """See `ShardListener`."""
         if not fallen:
-            self._kept(reader)
+            self.resumed(reader)
         elif (shard := self._here.pop(reader, None)) is not None:
             self._tell(self._callbacks.on_shards_lost, shard)
 
-    def _over(self, reader: ShardReader) -> None:
-        """The tenure is over. Callbacks that were not told yet that the shard goes are told its end or loss."""
+    def over(self, reader: ShardReader) -> None:
+        """See `ShardListener`. Callbacks that were not told yet that the shard goes are told its end or loss."""
         self._on_event(ShardLeft(reader.stream, reader.shard_id, reader.token, reader.over_because))
         shard = self._here.pop(reader, None)
         if shard is not None:

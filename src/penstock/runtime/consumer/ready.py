@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.runtime.home import Here
 from penstock.runtime.shard.asking import Asking
+from penstock.runtime.shard.listener import ShardListener
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,14 +22,15 @@ FAILURES_MAX = 100
 """Errors of shards that wait to be raised; more are not kept."""
 
 
-class Ready:
+class Ready(ShardListener):
     """Shards take turns. `stirred` is set whenever it is worth to look again."""
 
     def __init__(self) -> None:
         self.lives(Here())
         self.asking = Asking()
         """Callers that take records of whichever shard."""
-        self.held: dict[ShardReader, None] = {}
+        self.held: dict[ShardReader, bool] = {}
+        """True: its records are offered."""
         self.records_before = 0
         """Handed out by shards that are held no more."""
         self.batches_before = 0
@@ -44,17 +46,15 @@ class Ready:
 
     def hold(self, reader: ShardReader) -> None:
         """A shard is held from now on; its records are not offered before `add`."""
-        self.held[reader] = None
-        reader.on_stir = self._stir_held
-        reader.is_asked = lambda: bool(self.asking)
-        reader.on_left = self.offer
+        self.held[reader] = False
+        reader.listen(self)
 
     def add(self, reader: ShardReader) -> None:
         """Offer its records, and the shard itself."""
         if reader in self.held:
+            self.held[reader] = True
             self._unread[reader] = None
-            reader.on_stir = self._stir
-            self._stir(reader)
+            self.stir(reader)
 
     def failed(self, error: BaseException) -> None:
         """Keep an error, which the next call that asks for records or shards raises."""
@@ -73,7 +73,7 @@ class Ready:
             batch = reader.take(records_max)
             if batch is not None:
                 with self._lock:
-                    self._stir(reader)  # its turn comes again after the others'
+                    self.stir(reader)  # its turn comes again after the others'
                 return batch
             self._raise()
 
@@ -126,23 +126,30 @@ class Ready:
         for reader in list(self.held):
             reader.take_back()
 
-    def offer(self, reader: ShardReader) -> None:
-        """The program has left the iteration of a shard: if the shard is still held, it is offered anew."""
+    @property
+    def is_asked(self) -> bool:
+        """See `ShardListener`."""
+        return bool(self.asking)
+
+    def left(self, reader: ShardReader) -> None:
+        """See `ShardListener`: if the shard is still held, it is offered anew."""
         with self._lock:
             if reader in self.held:
                 self._unread[reader] = None
                 self.stirred.set()
 
-    def _stir(self, reader: ShardReader) -> None:
+    def stir(self, reader: ShardReader) -> None:
+        """See `ShardListener`."""
+        is_offered = self.held.get(reader)
         if reader.is_over:
-            self._stir_held(reader)
-        else:
+            self._drop(reader)
+        elif is_offered:
             self._turns.setdefault(reader)
-        self.stirred.set()
+        if is_offered:
+            self.stirred.set()
 
-    def _stir_held(self, reader: ShardReader) -> None:
-        if reader.is_over and reader in self.held:
-            del self.held[reader]
+    def _drop(self, reader: ShardReader) -> None:
+        if self.held.pop(reader, None) is not None:
             # A program that takes batches of all shards never comes to `unread`, and one that iterates shards never to
             # `take`: the reader would stay there, with all that it holds.
             self._turns.pop(reader, None)

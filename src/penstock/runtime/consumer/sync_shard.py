@@ -63,8 +63,7 @@ class SyncShard:
 
     def let_go(self) -> None:
         """As `ShardReader.let_go`."""
-        if (let_go := self._asynchronous.let_go) is not None:
-            unless_closed(self._thread, lambda: on_loop(self._thread, let_go))
+        unless_closed(self._thread, lambda: on_loop(self._thread, self._asynchronous.let_go))
 
     # --- checkpoints ----------------------------------------------------------------------------
 

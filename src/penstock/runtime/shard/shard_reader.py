@@ -1,58 +1,70 @@
-"""One shard in one tenure: fetched into its ledger, handed out from there, and checkpointed."""
+"""One shard in one tenure: fetched into its ledger, handed out from there, and checkpointed.
+
+What follows from what is decided by the machine of the shard (`penstock.core.shard.machine`). The reader tells it what
+happens, and does what it says: timers, tasks, what the lease's machine is told, and what its listeners hear.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.core.feeding.user_records import PLAIN_BYTES, RECORD_BYTES
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.leases.tenure import Fenced, Lifted, Lost, PendingStored, Stored
-from penstock.core.shard import checkpoints
-from penstock.core.shard.checkpoints import Answer, Flush, Look, Prepare, Progress, SetBound
-from penstock.errors import CheckpointError, ShardReadError
+from penstock.core.leases.tenure import Prepared, Settled
+from penstock.core.ledger.ledger import Ledger
+from penstock.core.ledger.settings import payload_bytes_of
+from penstock.core.shard import checkpoints, machine
+from penstock.core.shard.checkpoints import Answer, Flush, Prepare, SetBound
+from penstock.core.shard.machine import CHECKED, LOOK, Shard
+from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
 from penstock.events import HandoverWaits
+from penstock.runtime.dead_letters.burying import Burying
+from penstock.runtime.home import Here
 from penstock.runtime.shard.admitting import Admission
+from penstock.runtime.shard.asking import Asking
 from penstock.runtime.shard.batch import Batch
-from penstock.runtime.shard.filling import Filling
-from penstock.runtime.shard.ledgers import Ledgers
-from penstock.runtime.shard.reader_hooks import ReaderHooks, stopped
+from penstock.runtime.shard.listener import ShardListener
+from penstock.runtime.shard.origin import Origin
+from penstock.runtime.shard.pages import Pages
 from penstock.runtime.shard.two_phase import PendingCheckpoint, choose
 from penstock.runtime.shard.values import StopReading
 from penstock.runtime.telling import told
-from penstock.runtime.waiting import Alarm, Breath, wait_set
+from penstock.runtime.waiting import Alarm, Breath, is_cancelled, wait_set
 from penstock.tasks import spawn
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
     from random import Random
     from typing import Any
 
-    from penstock.core.feeding.buffer import Share
     from penstock.core.feeding.cursor import Taken
     from penstock.core.feeding.pages import ChildShard
-    from penstock.core.leases.tenure import Command
+    from penstock.core.leases import LeaseRow
+    from penstock.core.leases.tenure import Command, Loss
     from penstock.core.ledger.endings import Ending
-    from penstock.core.ledger.ledger import Ledger
     from penstock.core.ledger.settings import OrderPolicy
     from penstock.core.ledger.ticket import Delivery
     from penstock.core.shard.checkpoints import Pending
     from penstock.events import LedgerEvent
     from penstock.model import Position, Record
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
+    from penstock.runtime.home import Home
     from penstock.runtime.shard.choices import ReaderChoices
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
+    from penstock.runtime.shard.values import Values
     from penstock.tasks import Heard
 
 DRAIN_TOLD_AFTER_S = 1.0
 """What a drain waits for is told when it has taken so long."""
-ALARM_S_MIN = 0.01  # what is due by time is looked after at most so often
 GAPS_LOOK_S = 0.1
 """A handover that waits for callers to take the rest looks so often whether they are still there."""
 
 
-class ShardReader(ReaderHooks):
+class ShardReader:
     """Hands out the records of a shard while its lease is held, and no longer.
 
     `next_batch` may be asked by several tasks at once. `run` fetches; it ends when the tenure does.
@@ -69,84 +81,159 @@ class ShardReader(ReaderHooks):
         rng: Random,
         on_event: Callable[[LedgerEvent], None],
         read_ahead: Iterable[Taken] = (),
-        on_end: Callable[[tuple[ChildShard, ...]], Awaitable[None]] | None = None,
-        on_ending: Callable[[Ending], None] | None = None,
         admission: Admission | None = None,
     ) -> None:
-        """``read_ahead``: pages that the feed has given before; some may lie before the checkpoint. ``on_end``: awaited
-        when the last record was fetched, before the shard may be checkpointed as ended. ``on_ending`` hears, once, that
-        the ledger's policies want the shard given up, or stopped. ``admission``: what of a page is handed out.
+        """``read_ahead``: pages that the feed has given before; some may lie before the checkpoint. ``admission``: what
+        of a page is handed out.
         """
-        super().__init__()
-        self._loop = asyncio.get_running_loop()
-        self._keeper = keeper
         self.stream = stream
         self.shard_id = shard_id
-        self._batch_records_max = choices.batch_records_max
-        self._on_ending = on_ending
-        self._over = asyncio.Event()
-        self._is_revoking = False
-        self._drain_told: asyncio.TimerHandle | None = None
-        self._is_touched = False
-        self._stirred = asyncio.Event()
+        self.home: Home = Here()
+        """Where it runs; the callers that read may be on another loop."""
+        self.origin = Origin.NEW
+        """How the shard came to this consumer."""
+        self.failure: BaseException | None = None
+        """What ended the reading: raised where records are asked for."""
+        self.values: Values[Record] | None = None
+        """Makes values of the records' bytes; None: they stay bytes."""
+        self.paused = False
+        """True: nothing is handed out, and fetching goes on up to its bounds. See `pause`."""
+        self.is_iterated = False
+        """True while the program iterates it."""
+        self.records_delivered = 0
+        """Handed out so far; those that came again are counted again."""
+        self.batches_delivered = 0
+        self.asking = Asking()
+        """Callers that take records of this shard."""
         self.breath = Breath()
+        self.millis_behind_latest: int | None = None
+        """How old the shard's newest record was when it was read last; 0 at the tip, None: not told yet."""
+        self.children: tuple[ChildShard, ...] = ()
+        """The children of a shard that has ended."""
+        self._loop = asyncio.get_running_loop()
+        self.read_at_s = self._loop.time()
+        """When the last page came (the loop's clock); before the first one, when reading began. A read that fails
+        leaves it as it is, so the time since then shows a shard that cannot be read, which `millis_behind_latest` does
+        not.
+        """
+        self._keeper = keeper
+        self._choices = choices
+        self._settings = choices.ledger
+        self._rng = rng
         self._on_event = on_event
-        self._alarm = Alarm(self._loop, self._alarmed)
+        self._set_listeners(())
+        self._lock = self.home.lock
+        self._signal = self.home.signal()  # for the callers that read
+        self._stirred = asyncio.Event()
+        self._over = asyncio.Event()
+        self._admission = admission or Admission(on_event=on_event)
+        self._admission.listen(self._window_known)
+        self._begin(feed, read_ahead)
+
+    def _begin(self, feed: PollingFeed | FanOutFeed, read_ahead: Iterable[Taken]) -> None:
+        """Begin behind the records that the former owner has settled."""
+        self._room = feed.room
+        self._alarm = Alarm(self._loop, self._rang)
+        self._is_touched = False
+        self._revoking: ShardListener | None = None  # it is telling the program that the shard goes
+        self._drain_told: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._ending_told: Ending | None = None  # of a ledger: after a seek there may be another one
         self._stop_raised: Ending | None = None
         self._asked: asyncio.Future[None] | None = None  # what a caller has asked of the checkpoints' machine
-        begins = self._begin(choices, rng, on_event, None if feed.room is None else feed.room.share)
-        self._filling = Filling(
-            feed,
-            read_ahead,
-            begins.wanted,
-            self._ledgers,
-            admission or Admission(on_event=on_event),
-            where=(stream, shard_id),
-            may=self._may_fetch,
-            pause=self._pause,
-            on_new=self._stir,
-            on_settled=self._on_settled,
-            on_end=on_end,
-        )
-        if begins.settled > keeper.row.checkpoint:
-            self._checkpoint(Flush(at_once=True))
-
-    def _begin(
-        self, choices: ReaderChoices, rng: Random, on_event: Callable[[LedgerEvent], None], share: Share | None
-    ) -> checkpoints.Begun:
-        """Begin a ledger behind the records that the former owner has settled."""
-        stream, shard_id, keeper = self.stream, self.shard_id, self._keeper
-        choice = choose(keeper.row, choices.on_pending, stream=stream, shard_id=shard_id, on_event=on_event)
+        self._burying: Burying | None = None
+        row, choices = self._keeper.row, self._choices
+        choice = choose(row, choices.on_pending, stream=self.stream, shard_id=self.shard_id, on_event=self._on_event)
         begins = checkpoints.begin(
-            keeper.row,
+            row,
             choice,
-            where=f"{stream}, {shard_id}",
+            where=f"{self.stream}, {self.shard_id}",
             cadence=choices.cadence,
-            bound=keeper.row.checkpoint if choices.checkpoint_when_told else None,
+            bound=row.checkpoint if choices.checkpoint_when_told else None,
             now_s=self._loop.time(),
         )
-        self._checkpoints = begins.checkpoints
-        self._ledgers = Ledgers(
-            begins.settled,
-            choices,
-            stream=stream,
-            shard_id=shard_id,
-            rng=rng,
-            on_event=on_event,
-            worker=keeper.tenure.worker,
-            token=keeper.token,
-            on_written=self._on_settled,
-            on_failed=self._fails("the writing of a dead letter"),
-            share=share,
-        )
-        return begins
+        self._shard: Shard[Record] = Shard(self._new_ledger(begins.settled), begins.checkpoints)
+        self._bury_of(self.ledger)
+        self._pages = Pages(feed, read_ahead, begins.wanted)
+        if begins.settled > row.checkpoint:
+            self._tell(Flush(at_once=True))
+
+    def lives(self, home: Home) -> None:
+        """Say where it runs, before the program reads it."""
+        self.home, self._lock, self._signal = home, home.lock, home.signal()
+
+    def listen(self, listener: ShardListener) -> None:
+        """From now on it hears of the shard."""
+        self._set_listeners((*self._listeners, listener))
+        if listener.holds_end:
+            self._tell(machine.HoldEnd())
+
+    def unlisten(self, listener: ShardListener) -> None:
+        """It hears nothing more."""
+        self._set_listeners(tuple(one for one in self._listeners if one is not listener))
+
+    def _set_listeners(self, listeners: tuple[ShardListener, ...]) -> None:
+        # A reader stirs with each record that is settled alone: those that do not want to hear of it are left out.
+        self._stirring = tuple(one for one in listeners if type(one).stir is not ShardListener.stir)
+        self._listeners = listeners
+
+    # --- what is known ----------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger[Record]:
+        """The ledger of what was handed out and settled. After each `seek` it is another one."""
+        return self._shard.ledger
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more is handed out: the shard is done, or the lease is gone."""
+        return self._shard.is_over
+
+    @property
+    def over_because(self) -> str:
+        """Why."""
+        return self._shard.over_because
+
+    @property
+    def has_ended(self) -> bool:
+        """The shard is done, and stored as ended."""
+        return self._shard.has_ended
+
+    @property
+    def lost(self) -> Loss | None:
+        """Why the tenure ended, if it did against its will."""
+        return self._shard.lost
+
+    @property
+    def checkpoint_max(self) -> Checkpoint | None:
+        """Nothing behind this is checkpointed, settled or not, nor is the shard stored as ended; see `checkpoint_to`.
+        None: what is settled is checkpointed.
+        """
+        return self._shard.checkpoints.bound
+
+    @property
+    def stored(self) -> Checkpoint:
+        """The checkpoint that the lease is known to hold."""
+        return self._keeper.row.checkpoint
+
+    @property
+    def settled(self) -> Checkpoint:
+        """How far all is settled; once that is stored, a new owner goes on behind it."""
+        return self.ledger.safe
+
+    @property
+    def row(self) -> LeaseRow:
+        """The lease as it was last confirmed."""
+        return self._keeper.row
+
+    @property
+    def token(self) -> int:
+        """Grows with every owner of the shard."""
+        return self._keeper.token
 
     # --- for the callers that read --------------------------------------------------------------
 
     def take(self, records_max: int | None = None) -> Batch[Record] | None:
-        """The next records, if there are any to be had now; see ``on_stir`` for when to ask again. No more than
+        """The next records, if there are any to be had now; a listener hears when to ask again (`stir`). No more than
         ``records_max``, unless they failed as a larger batch.
 
         Raises, once, the error for which the policies have stopped the shard (`Stop`).
@@ -155,17 +242,16 @@ class ShardReader(ReaderHooks):
         with self._lock:
             if self.is_over or self.paused or not self._keeper.may_deliver():
                 return None
-            ledger = self._ledgers.current
+            ledger = self.ledger
             ledger.check(now_s)
             if (ending := ledger.ending) is not None:
-                self.home.soon(lambda: self._ends(ending))
+                self.home.soon(lambda: self._tell(CHECKED))
                 if ending.stops and self._stop_raised is not ending:
                     self._stop_raised = ending
                     raise stopped(self.stream, self.shard_id, ending)
                 return None
-        delivery, values = self._next(
-            ledger, now_s, min(records_max or self._batch_records_max, self._batch_records_max)
-        )
+        most = self._choices.batch_records_max
+        delivery, values = self._next(ledger, now_s, min(records_max or most, most))
         with self._lock:
             if delivery is None:
                 if not ledger.draining:  # else what waits for its next try is due, and stays so
@@ -182,7 +268,7 @@ class ShardReader(ReaderHooks):
             stream=self.stream,
             shard_id=self.shard_id,
             token=self._keeper.token,
-            millis_behind_latest=self._filling.millis_behind_latest,
+            millis_behind_latest=self.millis_behind_latest,
             clock=self._loop.time,
             may_deliver=self._keeper.may_deliver,
             on_settled=self._touched,
@@ -208,7 +294,7 @@ class ShardReader(ReaderHooks):
             batch = self.take()
             if batch is not None:
                 return batch
-            if self._checkpoints.bound is not None and self.ledger.safe.is_end:
+            if self.checkpoint_max is not None and self.ledger.safe.is_end:
                 return None
             await self._signal.wait(seen)
             self.breath.rested()
@@ -227,8 +313,9 @@ class ShardReader(ReaderHooks):
         finally:
             self.is_iterated = False
             self.take_back()
-            if self.on_left is not None and not self.is_over:
-                self.on_left(self)
+            if not self.is_over:
+                for listener in self._listeners:
+                    listener.left(self)
 
     def take_back(self) -> None:
         """The program has left the iteration: what is out comes again, and what is settled is checkpointed at once."""
@@ -240,7 +327,7 @@ class ShardReader(ReaderHooks):
 
     def _taken_back(self) -> None:
         if not self.is_over:
-            self._checkpoint(Flush(at_once=True))
+            self._tell(Flush(at_once=True))
             self._stir()
 
     # --- two phases -----------------------------------------------------------------------------
@@ -259,7 +346,7 @@ class ShardReader(ReaderHooks):
     @property
     def pending(self) -> PendingCheckpoint | None:
         """The checkpoint that is stored as pending: prepared in this tenure, or left by a former owner and kept."""
-        found = self._checkpoints.pending
+        found = self._shard.checkpoints.pending
         return None if found is None else PendingCheckpoint(self, found)
 
     async def ask(self, given: checkpoints.Prepare | checkpoints.Commit | checkpoints.Abandon) -> Pending | None:
@@ -269,8 +356,8 @@ class ShardReader(ReaderHooks):
         return await self.home.run(lambda: self._ask(given))
 
     async def _ask(self, given: checkpoints.Input) -> Pending | None:
-        self._checkpoint(given)
-        pending, self._asked = self._checkpoints.pending, self._loop.create_future()
+        self._tell(given)
+        pending, self._asked = self._shard.checkpoints.pending, self._loop.create_future()
         self._asked.add_done_callback(_seen)
         # The write goes on where the caller does not: a prepare that is cancelled is found in `pending`.
         await asyncio.shield(self._asked)
@@ -281,7 +368,7 @@ class ShardReader(ReaderHooks):
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
         """From now on checkpoints go so far, if all before is settled, and no further; a later call moves the bound."""
         with self._lock:
-            self._checkpoint(SetBound(checkpoint))
+            self._tell(SetBound(checkpoint))
         self._touched()
 
     async def until_stored(self, checkpoint: Checkpoint) -> bool:
@@ -301,21 +388,20 @@ class ShardReader(ReaderHooks):
         """
         if self.is_over:
             return
-        if not self._checkpoints.idle:
-            raise CheckpointError(
-                f"{self.stream}, {self.shard_id}: commit or abandon the pending checkpoint before a seek"
-            )
-        self._filling.forget()
-        self._ledgers.begin_anew(after, order)
-        self._on_settled()
-        self._filling.seek(feed, after)
+        ledger = self._new_ledger(after, order)
+        self._tell(machine.Seek(ledger))
+        self._take_over(ledger)
+        self._admission.forget()
+        feed.use_room(self._room)
+        self._pages.seek(feed, after)
 
     def use_order(self, order: OrderPolicy) -> bool:
         """Hand out in this order. False when records came already: then only a `seek` changes it."""
-        if self.ledger.came_to != self._filling.after:
+        if self.ledger.came_to != self._pages.after:
             return self.ledger.settings.order == order
-        self._ledgers.begin_anew(self._filling.after, order)
-        self._on_settled()
+        ledger = self._new_ledger(self._pages.after, order)
+        self._tell(machine.Reorder(ledger))
+        self._take_over(ledger)
         return True
 
     def pause(self, paused: bool = True) -> None:
@@ -325,50 +411,23 @@ class ShardReader(ReaderHooks):
 
     # --- for the worker -------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Fetch, as far as there is room, until the tenure ends. Raises ShardReadError."""
-        try:
-            await self._filling.run()
-        except ShardReadError as error:
-            self.failure = error
-            raise
+    def let_go(self) -> None:
+        """Free the shard for any worker."""
+        for listener in self._listeners:
+            self.home.ask(partial(listener.let_go, self))
 
     def heard(self, command: Command) -> None:
         """What the tenure says."""
-        if isinstance(command, Stored | PendingStored):
-            self._checkpoint(command)
-        if isinstance(command, Stored):
-            if command.checkpoint.is_end:
-                self.has_ended = True
-                self.stop("the shard has ended")
-            else:
-                self._on_settled()
-        elif isinstance(command, Lost):
-            self.lost = command.why
-            self.stop(f"the lease was lost: {command.why.value}")
-        elif isinstance(command, Fenced | Lifted):
-            if self.on_fence is not None:
-                self.on_fence(isinstance(command, Fenced))
-            self._stir()
+        if isinstance(command, machine.TENURE_SAYS):
+            self._tell(command)
 
     def stop(self, reason: str, failure: BaseException | None = None) -> None:
         """Hand out nothing more. What is settled by now is the last checkpoint; what is not is told. ``failure`` is
         raised where records are asked for.
         """
         if not self.is_over:
-            self.is_over = True
-            self.over_because = reason
             self.failure = failure or self.failure
-            if self._ending is not None:
-                self._ending.cancel()
-            self._ledgers.close(reason)
-            self._checkpoint(checkpoints.Close(reason))
-            self._filling.stop()
-            self._alarm.cancel()
-            self._over.set()
-            if self.on_over is not None:
-                self.on_over(self)
-            self._stir()
+            self._tell(machine.Stop(reason))
 
     def _fails(self, work: str) -> Heard:
         """A handler for a task without which the shard would stand still: it is let go, and what ended the task is
@@ -396,25 +455,30 @@ class ShardReader(ReaderHooks):
                 return
             await self._signal.wait(seen)
 
+    def begin_drain(self) -> None:
+        """The shard is about to go: hand out no more than `drain` says."""
+        self._tell(machine.Drain())
+
     async def drain(self, deadline_s: float) -> bool:
         """Hand out no more, but for what lies before records that were handed out, while there is a caller that takes
         it: that would have them come again. Wait until what is out is settled, letters are written, and nothing is
         pending. False when the deadline came first.
         """
-        self.ledger.draining = self.ledger.filling = True
+        self._tell(machine.Drain())
         end_s = self._loop.time() + deadline_s
         self._tell_drain_in(DRAIN_TOLD_AFTER_S, end_s)
         try:
-            if self.before_leaving is not None:
-                self._is_revoking = True
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(deadline_s):
-                        await self.before_leaving()
-                self._is_revoking = False
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(end_s):
+                    for listener in self._listeners:
+                        self._revoking = listener
+                        await listener.leaving(self)
+            self._revoking = None
             while not self._is_drained and (wait_s := end_s - self._loop.time()) > 0:
                 # Nothing tells when a task or a thread ends that was expected to ask again.
                 await self._pause(min(wait_s, GAPS_LOOK_S) if self.ledger.has_gaps else wait_s)
         finally:
+            self._revoking = None
             if self._drain_told is not None:
                 self._drain_told.cancel()
         return self._is_drained
@@ -424,41 +488,95 @@ class ShardReader(ReaderHooks):
 
     def _tell_drain(self, end_s: float) -> None:
         """Say what a drain waits for, when it lasts."""
-        ledger, left_s = self.ledger, end_s - self._loop.time()
-        if self._is_revoking:
-            waits_for, for_s = "on_shards_revoked", DRAIN_TOLD_AFTER_S
-            if self.calling is not None:
-                # A loop with a thousand shards to let go takes seconds to come to the call, and back from it. That is
-                # not the program's.
-                waits_for, for_s = self.calling() or (waits_for, 0.0)
+        waits_for = self._shard.waits_for
+        if self._revoking is not None:
+            # A loop with a thousand shards to let go takes seconds to come to the call, and back from it. That is not
+            # the program's.
+            waits_for, for_s = self._revoking.calling() or ("", 0.0)
             if for_s < DRAIN_TOLD_AFTER_S:
                 self._tell_drain_in(DRAIN_TOLD_AFTER_S - for_s, end_s)
                 return
         elif self._is_drained:
             return
-        elif ledger.out:
-            waits_for = "handlers"
-        else:
-            waits_for = "dead letters" if self._checkpoints.idle else "a pending checkpoint"
-        waits = HandoverWaits(self.stream, self.shard_id, waits_for, ledger.out, ledger.oldest, left_s)
-        self._on_event(waits)
+        ledger = self.ledger
+        left_s = end_s - self._loop.time()
+        self._on_event(HandoverWaits(self.stream, self.shard_id, waits_for, ledger.out, ledger.oldest, left_s))
 
     @property
-    def _is_drained(self) -> bool:  # once it is over, what is out counts for nothing any more
-        gaps = self.ledger.has_gaps and not self.paused and (self.asking or self.is_asked())
-        return self.is_over or (self.ledger.drained and self._checkpoints.idle and not gaps)
+    def _is_drained(self) -> bool:
+        is_asked = not self.paused and (bool(self.asking) or any(one.is_asked for one in self._listeners))
+        return self._shard.is_drained(is_asked=is_asked)
 
     def resume(self) -> None:
         """Hand out again, after a drain that came to nothing."""
-        self.ledger.draining = False
-        if self.on_resume is not None:
-            self.on_resume()
-        self._stir()
+        self._tell(machine.Resume())
 
     def hand_over(self) -> None:
-        """The lease is about to go: tell the keeper the last checkpoint. Nothing more is handed out."""
-        self.ledger.draining, self.ledger.filling = True, False
-        self._checkpoint(Flush())
+        """The lease is about to go: the keeper is told the last checkpoint. Nothing more is handed out."""
+        self._tell(machine.HandOver())
+
+    # --- fetching ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Fetch, as far as there is room, until the tenure ends. Raises ShardReadError."""
+        try:
+            await self._fetch_all()
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
+            named = error if isinstance(error, PenstockError) else type(error).__name__
+            self.failure = ShardReadError(
+                f"{self.stream}, {self.shard_id}: reading has ended: {named}",
+                stream=self.stream,
+                shard_id=self.shard_id,
+            )
+            raise self.failure from error
+        finally:
+            await self._admission.close()
+
+    async def _fetch_all(self) -> None:
+        """From one place after another, as the program seeks."""
+        async with self._pages.fetched_by_this_task() as pages:
+            while self._may_fetch() is not None:
+                with pages.until_sought():
+                    await pages.go_on()
+                    await self._fetch(pages)
+
+    async def _fetch(self, pages: Pages) -> None:
+        while not pages.is_sought and (may := self._may_fetch()) is not None:
+            if pages.is_done:
+                await self._pause(None)
+            elif not may:
+                await self._pause(1.0)
+            else:
+                taken = await pages.next()
+                self._page_came(taken, *pages.new_of(taken))
+                if taken.ended:
+                    await self._all_fetched(taken.children)
+                    await pages.done()
+
+    def _may_fetch(self) -> bool | None:
+        """False while nothing should be fetched, None: never again."""
+        if self.is_over:
+            return None
+        return self._keeper.may_deliver() and self.ledger.has_room and not self._admission.waits
+
+    def _page_came(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> None:
+        now_s = self._loop.time()
+        self.millis_behind_latest, self.read_at_s = taken.millis_behind_latest, now_s
+        if self._admission.admit(self.ledger, taken, records, ends_at, now_s):
+            self._tell(LOOK) if self._admission.settles else self._stir()
+
+    def _window_known(self) -> None:
+        self._admission.go_on(self.ledger, self._loop.time())
+        self._tell(LOOK)
+
+    async def _all_fetched(self, children: tuple[ChildShard, ...]) -> None:
+        self.children = children
+        for listener in self._listeners:
+            await listener.fetched(self, children)
+        await self._admission.over(self.ledger, self._loop.time)
+        self._tell(machine.Fetched())
 
     # --- parts ----------------------------------------------------------------------------------
 
@@ -484,9 +602,6 @@ class ShardReader(ReaderHooks):
             if delivery.records:
                 return delivery, values
 
-    def _may_fetch(self) -> bool | None:
-        return None if self.is_over else self._keeper.may_deliver()
-
     def _touched(self) -> None:
         """Something was settled, from outside maybe: thousands of records may be, before it is looked at."""
         if not self._is_touched:
@@ -495,46 +610,58 @@ class ShardReader(ReaderHooks):
 
     def _look(self) -> None:
         self._is_touched = False
-        self._on_settled()
+        self._tell(LOOK)
 
     def _alarm_at(self, time_s: float) -> None:
         if not self._alarm.rings_by(time_s):
             self.home.soon(lambda: self._alarm.at(time_s))
 
-    def _on_settled(self) -> None:
-        """Something may be settled, or given up: see what follows from it."""
-        ledgers = self._ledgers
-        ledger = ledgers.current
-        if ledgers.buries and not self.is_over:
-            self._alarm.at(ledgers.write_letters())
-        if ledger.ending is not None:
-            self._ends(ledger.ending)
-        if self.before_end is not None and self._ending is None and ledger.safe.is_end:
-            self._ending = spawn(
-                self._before_end(self.before_end), self._fails("what is done before its end is stored")
-            )
-        self._checkpoint(Look())
-        self._stir()
+    def _rang(self) -> None:
+        self._tell(machine.Rang())
 
-    def _progress(self) -> Progress:
-        ledger = self._ledgers.current
-        safe = ledger.safe
-        if safe.is_end and self.before_end is not None:
-            safe = ledger.safe_record
-        return Progress(safe, ledger.came_to, self._ledgers.settled_records)
+    def _tell(self, given: machine.Input) -> None:
+        """Give the shard's machine an input, and do what it says. Raises CheckpointError."""
+        for output in self._shard.tell(given, self._loop.time()):
+            match output:
+                case machine.Stir():
+                    self._stir()
+                case Settled() | Prepared():
+                    self._keeper.tell(output)
+                case machine.Alarm(at_s=at_s):
+                    self._alarm.at(at_s)
+                case machine.WriteLetters():
+                    self._write_letters()
+                case Answer():
+                    self._answered(output)
+                case machine.TellEnd():
+                    self._ending = spawn(self._tell_end(), self._fails("what is done before its end is stored"))
+                case machine.Over():
+                    self._is_now_over()
+                case _:
+                    self._say(output)
 
-    def _checkpoint(self, given: checkpoints.Input) -> None:
-        """Give the checkpoints' machine an input, and do what it says. Raises CheckpointError."""
-        progress = self._progress()
-        self._checkpoints, outputs = checkpoints.step(self._checkpoints, given, progress, self._loop.time())
-        if not outputs:
-            return
-        for output in outputs:
-            if isinstance(output, Answer):
-                self._answered(output)
-            else:
-                self._keeper.tell(output)
-        self._alarm.at(self._checkpoints.wake_at_s(progress))
+    def _say(self, output: machine.GaveUp | machine.FenceMoved | machine.Resumed) -> None:
+        for listener in self._listeners:
+            match output:
+                case machine.GaveUp(ending=ending):
+                    listener.gave_up(self, ending)
+                case machine.FenceMoved(fallen=fallen):
+                    listener.fence_moved(self, fallen)
+                case machine.Resumed():
+                    listener.resumed(self)
+
+    def _is_now_over(self) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+        if self._burying is not None:
+            self._burying.stop()
+        self._admission.stop()
+        if self._room is not None:
+            self._room.share.leave()
+        self._alarm.cancel()
+        self._over.set()
+        for listener in self._listeners:
+            listener.over(self)
 
     def _answered(self, answer: Answer) -> None:
         asked = self._asked
@@ -545,34 +672,67 @@ class ShardReader(ReaderHooks):
         else:
             asked.set_exception(answer.error)
 
-    async def _before_end(self, told: Callable[[], Awaitable[None]]) -> None:
-        await told()
-        self.before_end = None
-        self._on_settled()
+    async def _tell_end(self) -> None:
+        for listener in self._listeners:
+            if listener.holds_end:
+                await listener.ending(self)
+        self._tell(machine.EndTold())
 
     def _stir(self) -> None:
         self._stirred.set()
         self._signal.set()
-        if self.on_stir is not None:
-            self.on_stir(self)
+        for listener in self._stirring:
+            listener.stir(self)
 
-    def _alarmed(self) -> None:
-        self.ledger.check(self._loop.time())
-        self._on_settled()
-        if not self.is_over:
-            next_s = min(
-                self.ledger.next_check_at_s(),
-                self._checkpoints.wake_at_s(self._progress()),
-                self._ledgers.next_letter_at_s,
+    # --- ledgers, and what writes their dead letters ----------------------------------------------
+
+    def _new_ledger(self, after: Checkpoint, order: OrderPolicy | None = None) -> Ledger[Record]:
+        """An empty one, for what follows ``after``; in another order, if one is given."""
+        ledger: Ledger[Record] = Ledger(
+            self.stream,
+            self.shard_id,
+            after,
+            self._settings if order is None else replace(self._settings, order=order),
+            rng=self._rng,
+            on_event=self._on_event,
+            size_of=held_bytes_of,
+            share=None if self._room is None else self._room.share,
+        )
+        ledger.buries = self._choices.letters is not None
+        return ledger
+
+    def _take_over(self, ledger: Ledger[Record]) -> None:
+        """It is the shard's from now on."""
+        self._settings = ledger.settings
+        self._bury_of(ledger)
+
+    def _bury_of(self, ledger: Ledger[Record]) -> None:
+        if self._burying is not None:
+            self._burying.stop()
+        if self._choices.letters is not None:
+            self._burying = Burying(
+                ledger,
+                self._choices.letters,
+                stream=self.stream,
+                shard_id=self.shard_id,
+                worker=self._keeper.tenure.worker,
+                token=self._keeper.token,
+                timeout_s=self._choices.letter_timeout_s,
+                at_once_max=self._choices.letters_at_once_max,
+                on_written=self._letter_written,
+                on_failed=self._fails("the writing of a dead letter"),
             )
-            self._alarm.at(max(next_s, self._loop.time() + ALARM_S_MIN))
 
-    def _ends(self, ending: Ending) -> None:
-        """The policies have had enough of the shard."""
-        if self._ending_told is not ending:
-            self._ending_told = ending
-            if self._on_ending is not None:
-                self._on_ending(ending)
+    def _write_letters(self) -> None:
+        if self._burying is not None:
+            self._burying.work()
+            self._alarm.at(self.ledger.next_letter_at_s())
+
+    def _letter_written(self) -> None:
+        """One is written, or could not be: others wait for its turn, and its record may be the last that was out."""
+        if not self.is_over:
+            self._write_letters()
+        self._tell(LOOK)
 
     async def _pause(self, seconds: float | None) -> None:
         """Wait until something has happened, at most so long."""
@@ -584,3 +744,19 @@ def _seen(answer: asyncio.Future[None]) -> None:
     """Look at the error: where the caller was cancelled, no other part does, and asyncio would log it."""
     if not answer.cancelled():
         answer.exception()
+
+
+def stopped(stream: str, shard_id: str, ending: Ending) -> ShardStoppedError:
+    """The error for a program that asks for records of a shard that the policies have stopped."""
+    why = ending.reason if ending.error is None else f"{ending.reason}: {type(ending.error).__name__}"
+    error = ShardStoppedError(
+        f"{stream}, {shard_id}: nothing more is handed out ({why}): mend the cause, and start the consumer anew; or "
+        "choose Skip, DeadLetters or GiveUp in place of Stop"
+    )
+    error.__cause__ = ending.error
+    return error
+
+
+def held_bytes_of(record: Record) -> int:
+    """The memory of a record, or of a part of one, that stays when those around it are settled."""
+    return payload_bytes_of(record) + PLAIN_BYTES + RECORD_BYTES

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core.handoff.owner import OwnerCommand, OwnerInput
 from penstock.core.handoff.sides import OwnerSide
 from penstock.core.leases.tenure import End, Ended, HandoffAsked, Lost, Measured
+from penstock.runtime.shard.listener import ShardListener
 from penstock.tasks import spawn
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
 
 
-class HeldShard:
+class HeldShard(ShardListener):
     """Does what the owner's side of a handoff commands."""
 
     def __init__(
@@ -39,7 +40,7 @@ class HeldShard:
         self.keeper = keeper
         self.reader = reader
         self.side = side
-        reader.let_go = self.free
+        reader.listen(self)
         self._cursor = cursor
         self._measured_s = clock()
         self._measured_bytes = cursor.payload_bytes
@@ -78,6 +79,10 @@ class HeldShard:
         """Hand the shard to this worker."""
         self._do(self.side.offer(receiver, self._clock(), cold=cold))
 
+    def let_go(self, reader: ShardReader) -> None:
+        """See `ShardListener`."""
+        self.free()
+
     def free(self) -> None:
         """Drain, and free the lease for any worker."""
         self._do(self.side.tell(OwnerInput.FREE, self._clock()))
@@ -110,7 +115,7 @@ class HeldShard:
             elif command is OwnerCommand.UNNAME:
                 self._name(self.side.key, None)
             elif command is OwnerCommand.STOP:
-                self.reader.ledger.draining = True
+                self.reader.begin_drain()
                 self._stopped_s = self._clock()
                 self._draining = spawn(self._drain(), self._drain_failed)
             elif command is OwnerCommand.RESUME:

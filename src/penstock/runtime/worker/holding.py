@@ -10,6 +10,7 @@ from penstock.core.handoff.sides import OwnerSide
 from penstock.core.leases.tenure import End, Loss, Lost
 from penstock.runtime.shard.admitting import Admission
 from penstock.runtime.shard.choices import ReaderChoices
+from penstock.runtime.shard.listener import ShardListener
 from penstock.runtime.shard.origin import Origin
 from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.core.handoff.sides import ReceiverSide
     from penstock.core.leases.steps import Result
     from penstock.core.leases.tenure import Command
+    from penstock.core.ledger.endings import Ending
     from penstock.ports import LeaseTable
     from penstock.runtime.dead_letters.destinations import LetterSink
     from penstock.runtime.worker.presence import Presence
@@ -37,7 +39,7 @@ COOL_DOWN_S = 60.0
 """For so long a shard is left to others that could not be read here: as with `GiveUp`."""
 
 
-class Holding:
+class Holding(ShardListener):
     """Begins tenures, has their shards read, and clears away after them."""
 
     def __init__(
@@ -236,12 +238,11 @@ class Holding:
             rng=self._rng,
             on_event=self._on_event,
             read_ahead=() if warming is None else warming.pages,
-            on_end=lambda children: self._ended(key, stream, children),
             admission=Admission(
                 window=window, split_by=settings.split, parts_max=settings.parts_max, on_event=self._on_event
             ),
-            on_ending=lambda ending: None if ending.stops else self.give_up(key, ending.cool_down_s),
         )
+        reader.listen(self)
         reader.origin = origin
         side = OwnerSide(key, warm_deadline_s=settings.warm_deadline_s, drain_deadline_s=settings.drain_deadline_s)
         name, clock = self.presence.name, self._clock
@@ -249,8 +250,14 @@ class Holding:
         self._on_reader(reader)
         return held
 
-    async def _ended(self, key: str, stream: str | None, children: tuple[ChildShard, ...]) -> None:
-        """All is fetched: the children's leases are made, and known here without another look."""
+    def gave_up(self, reader: ShardReader, ending: Ending) -> None:
+        """See `ShardListener`: another worker is to try, unless the shard is to stand still."""
+        if not ending.stops:
+            self.give_up(reader.row.key, ending.cool_down_s)
+
+    async def fetched(self, reader: ShardReader, children: tuple[ChildShard, ...]) -> None:
+        """See `ShardListener`: the children's leases are made, and known here without another look."""
+        key, stream = reader.row.key, reader.row.stream
         found = await self.shards.at_end(key, stream, children)
         # The other parent of a merge may have got its lease since the last scan, by another worker. A parent that is
         # not in sight would count as read to its end, and the child would be read before it.

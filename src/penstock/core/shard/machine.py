@@ -1,0 +1,385 @@
+"""One shard in one tenure: whether its records are handed out, what is stored of it, and how it ends.
+
+The machine has the ledger of what was fetched, and the checkpoints. It is told what happens (`Shard.tell`: an input,
+and the time) and answers with what is to be done, in this order. Records are handed out and settled in `Shard.ledger`
+itself, as that happens most; a `Look` follows.
+
+| stage | what is handed out | `Drain` | `Resume` | `HandOver` | `Stop`, `Lost`, the end is stored |
+|---|---|---|---|---|---|
+| `READING` | all | DRAINING | - | LEAVING | OVER |
+| `DRAINING` | what lies before records that were handed out | - | READING | LEAVING | OVER |
+| `LEAVING` | nothing | - | - | - | OVER |
+| `OVER` | nothing | - | - | - | - |
+
+`HandOver` tells the last checkpoint in each stage, also once it is over: the tenure may outlive the reading, where a
+record cannot be read. `Seek` begins another ledger in the same stage.
+
+| the end of a shard | becomes | by |
+|---|---|---|
+| `FREE`: it is stored when all is settled | HELD | `HoldEnd` |
+| `HELD`: the program is told before that | TELLING | all is settled: `TellEnd` |
+| `TELLING`: the program is being told | FREE | `EndTold` |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+
+from penstock.core.leases.tenure import Fenced, Lifted, Lost, PendingStored, Prepared, Settled, Stored
+from penstock.core.ledger.page import R
+from penstock.core.shard import checkpoints as storing
+from penstock.core.shard.checkpoints import Abandon, Answer, Close, Commit, Flush, Look, Prepare, Progress, SetBound
+from penstock.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.core.leases.tenure import Loss
+    from penstock.core.ledger.endings import Ending
+    from penstock.core.ledger.ledger import Ledger
+    from penstock.core.shard.checkpoints import Checkpoints
+
+ALARM_S_MIN = 0.01
+"""What is due by time is looked after at most so often."""
+
+
+class Stage(StrEnum):
+    """Where a shard is in its tenure. See the module."""
+
+    READING = "reading"
+    DRAINING = "draining"
+    LEAVING = "leaving"
+    OVER = "over"
+
+
+class End(StrEnum):
+    """What is known of the shard's end to the program. See the module."""
+
+    FREE = "free"
+    HELD = "held"
+    TELLING = "telling"
+
+
+# --- inputs: these, `Look` and the others of the checkpoints, and what the lease's machine says ---
+
+
+@dataclass(frozen=True, slots=True)
+class Rang:
+    """It is the time of an `Alarm`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A caller that asks for records has had the ledger look at what is not settled. It is told nothing that would have
+    it ask again.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The shard is about to go: hand out what lies before records that were handed out, which would come again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The shard stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """The lease is let go of right after this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    """Go on with another ledger. Refused (CheckpointError) while a checkpoint is pending."""
+
+    ledger: Ledger[Any]
+    """An empty one, for what follows the place from which on the shard is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """The same before any record came: nothing is read again, only the order is another one."""
+
+    ledger: Ledger[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The shard has no more records than those that came."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldEnd:
+    """The program is to be told before the shard is stored as ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndTold:
+    """It was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Hand out nothing more."""
+
+    reason: str
+
+
+Input: TypeAlias = (
+    storing.Input | Rang | Checked | Drain | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold | Stop
+    | Fenced | Lifted | Lost
+)  # fmt: skip
+
+TENURE_SAYS = (Stored, PendingStored, Fenced, Lifted, Lost)
+"""What of the words of the lease's machine is an input."""
+
+# --- outputs: these, `Answer`, and what the lease's machine is told -------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Tell `Rang` at this time."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stir:
+    """There may be something to hand out, or to fetch, or what is waited for has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLetters:
+    """Dead letters are due."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellEnd:
+    """Tell the program that all is settled, then `EndTold`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """The policies have had enough of the shard. Comes once for each ledger."""
+
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class FenceMoved:
+    """Nothing is handed out for now, as writes to the lease are not confirmed; or it is again."""
+
+    fallen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A shard that was about to go stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Nothing more is handed out. Comes once."""
+
+
+Output: TypeAlias = (
+    Settled | Prepared | Answer | Alarm | Stir | WriteLetters | TellEnd | GaveUp | FenceMoved | Resumed | Over
+)
+
+STIR = Stir()
+OVER = Over()
+LOOK = Look()
+CHECKED = Checked()
+
+
+class Shard(Generic[R]):
+    """See the module. What happened is in the attributes; only `tell` changes them."""
+
+    def __init__(self, ledger: Ledger[R], checkpoints: Checkpoints) -> None:
+        self.stage = Stage.READING
+        self.ledger = ledger
+        """What was handed out and settled. After each `Seek` it is another one."""
+        self.checkpoints = checkpoints
+        self.end = End.FREE
+        self.over_because = ""
+        """Why nothing more is handed out, once it is over."""
+        self.has_ended = False
+        """The shard is done, and stored as ended."""
+        self.lost: Loss | None = None
+        """Why the tenure ended, if it did against its will."""
+        self._records_before = 0  # settled in former ledgers
+        self._gave_up: Ending | None = None  # of a ledger: after a seek there may be another one
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more is handed out: the shard is done, or the lease is gone."""
+        return self.stage is Stage.OVER
+
+    @property
+    def progress(self) -> Progress:
+        """How far the ledger is, and how far that may be stored."""
+        ledger = self.ledger
+        safe = ledger.safe
+        if safe.is_end and self.end is not End.FREE:
+            safe = ledger.safe_record
+        return Progress(safe, ledger.came_to, self._records_before + ledger.settled_records)
+
+    def is_drained(self, *, is_asked: bool) -> bool:
+        """True when a drain waits for nothing more. ``is_asked``: a caller may take what lies before records that were
+        handed out; without one it is not waited for.
+        """
+        if self.is_over:  # what is out counts for nothing any more
+            return True
+        return self.ledger.drained and self.checkpoints.idle and not (is_asked and self.ledger.has_gaps)
+
+    @property
+    def waits_for(self) -> str:
+        """What a drain waits for that is not drained."""
+        if self.ledger.out:
+            return "handlers"
+        return "dead letters" if self.checkpoints.idle else "a pending checkpoint"
+
+    def tell(self, given: Input, now_s: float) -> list[Output]:
+        """What follows from an input. Raises CheckpointError for what a caller may not ask for now."""
+        said: list[Output] = []
+        _RULES[type(given)](self, given, now_s, said)
+        return said
+
+    # --- what is settled --------------------------------------------------------------------------
+
+    def _looked(self, given: Look, now_s: float, said: list[Output]) -> None:
+        if self.stage is not Stage.OVER:
+            if (letter_s := self._next_letter_at_s) < math.inf:
+                said.append(WriteLetters() if letter_s <= now_s else Alarm(letter_s))
+            self._checked(CHECKED, now_s, said)
+            if self.end is End.HELD and self.ledger.safe.is_end:
+                self.end = End.TELLING
+                said.append(TellEnd())
+            self._store(given, now_s, said)
+        said.append(STIR)
+
+    def _checked(self, given: Checked, now_s: float, said: list[Output]) -> None:
+        ending = self.ledger.ending
+        if ending is not None and ending is not self._gave_up:
+            self._gave_up = ending
+            said.append(GaveUp(ending))
+
+    def _rang(self, given: Rang, now_s: float, said: list[Output]) -> None:
+        self.ledger.check(now_s)
+        self._looked(LOOK, now_s, said)
+        if self.stage is not Stage.OVER:
+            stores_s = self.checkpoints.wake_at_s(self.progress)
+            due_s = min(self.ledger.next_check_at_s(), stores_s, self._next_letter_at_s)
+            if due_s < math.inf:
+                said.append(Alarm(max(due_s, now_s + ALARM_S_MIN)))
+
+    def _store(self, given: storing.Input, now_s: float, said: list[Output]) -> None:
+        progress = self.progress
+        self.checkpoints, outputs = storing.step(self.checkpoints, given, progress, now_s)
+        if outputs:
+            said += outputs
+            if (at_s := self.checkpoints.wake_at_s(progress)) < math.inf:
+                said.append(Alarm(at_s))
+
+    @property
+    def _next_letter_at_s(self) -> float:
+        return self.ledger.next_letter_at_s() if self.ledger.buries else math.inf
+
+    def _stored(self, given: Stored, now_s: float, said: list[Output]) -> None:
+        self._store(given, now_s, said)
+        if given.checkpoint.is_end:
+            self.has_ended = True
+            self._stop(Stop("the shard has ended"), now_s, said)
+        else:
+            self._looked(LOOK, now_s, said)
+
+    # --- from stage to stage ----------------------------------------------------------------------
+
+    def _enter(self, stage: Stage) -> None:
+        self.stage = stage
+        self.ledger.draining = stage is not Stage.READING
+        self.ledger.filling = stage is Stage.DRAINING
+
+    def _drain(self, given: Drain, now_s: float, said: list[Output]) -> None:
+        if self.stage is Stage.READING:
+            self._enter(Stage.DRAINING)
+
+    def _resume(self, given: Resume, now_s: float, said: list[Output]) -> None:
+        if self.stage is Stage.DRAINING:
+            self._enter(Stage.READING)
+            said += (Resumed(), STIR)
+
+    def _hand_over(self, given: HandOver, now_s: float, said: list[Output]) -> None:
+        if self.stage is not Stage.OVER:
+            self._enter(Stage.LEAVING)
+        self._store(Flush(), now_s, said)
+
+    def _stop(self, given: Stop, now_s: float, said: list[Output]) -> None:
+        if self.stage is not Stage.OVER:
+            self.stage, self.over_because = Stage.OVER, given.reason
+            self.ledger.close(given.reason)
+            self._store(Close(given.reason), now_s, said)
+            said += (OVER, STIR)
+
+    def _lost(self, given: Lost, now_s: float, said: list[Output]) -> None:
+        if self.stage is not Stage.OVER:
+            self.lost = given.why
+        self._stop(Stop(f"the lease was lost: {given.why.value}"), now_s, said)
+
+    def _fence(self, given: Fenced | Lifted, now_s: float, said: list[Output]) -> None:
+        said += (FenceMoved(isinstance(given, Fenced)), STIR)
+
+    # --- another ledger, and the end --------------------------------------------------------------
+
+    def _seek(self, given: Seek, now_s: float, said: list[Output]) -> None:
+        if self.stage is not Stage.OVER and not self.checkpoints.idle:
+            raise CheckpointError(f"{self.checkpoints.where}: commit or abandon the pending checkpoint before a seek")
+        self._reorder(Reorder(given.ledger), now_s, said)
+
+    def _reorder(self, given: Reorder, now_s: float, said: list[Output]) -> None:
+        if self.stage is Stage.OVER:
+            return
+        former, self.ledger = self.ledger, given.ledger
+        self._records_before += former.settled_records
+        former.close("the shard is read from another place on (seek)")
+        self._enter(self.stage)
+        self._looked(LOOK, now_s, said)
+
+    def _fetched(self, given: Fetched, now_s: float, said: list[Output]) -> None:
+        self.ledger.end()
+        self._looked(LOOK, now_s, said)
+
+    def _hold_end(self, given: HoldEnd, now_s: float, said: list[Output]) -> None:
+        if self.end is End.FREE:
+            self.end = End.HELD
+
+    def _end_told(self, given: EndTold, now_s: float, said: list[Output]) -> None:
+        self.end = End.FREE
+        self._looked(LOOK, now_s, said)
+
+
+_RULES: Mapping[type[Any], Callable[[Shard[Any], Any, float, list[Output]], None]] = {
+    Look: Shard._looked,
+    Rang: Shard._rang,
+    Checked: Shard._checked,
+    **dict.fromkeys((Flush, SetBound, Prepare, Commit, Abandon, Close, PendingStored), Shard._store),
+    Stored: Shard._stored,
+    Drain: Shard._drain,
+    Resume: Shard._resume,
+    HandOver: Shard._hand_over,
+    Stop: Shard._stop,
+    Lost: Shard._lost,
+    Fenced: Shard._fence,
+    Lifted: Shard._fence,
+    Seek: Shard._seek,
+    Reorder: Shard._reorder,
+    Fetched: Shard._fetched,
+    HoldEnd: Shard._hold_end,
+    EndTold: Shard._end_told,
+}
+"""Complete: there is a rule for every input."""

@@ -1,0 +1,467 @@
+"""A shard in one tenure, from its first record to its end, as a machine."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from penstock.core.leases import LeaseRow
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.tenure import Fenced, Lifted, Loss, Lost, PendingStored, Prepared, Settled, Stored
+from penstock.core.ledger.ledger import Ledger
+from penstock.core.ledger.settings import ByKey, DeadLetters, GiveUp, LedgerSettings, Retry
+from penstock.core.shard import checkpoints as storing
+from penstock.core.shard import machine
+from penstock.core.shard.checkpoints import (
+    Answer,
+    Commit,
+    Every,
+    Flush,
+    Look,
+    Pending,
+    PendingChoice,
+    Prepare,
+    Prompt,
+    Riding,
+    SetBound,
+)
+from penstock.core.shard.machine import (
+    Alarm,
+    Checked,
+    Drain,
+    End,
+    EndTold,
+    FenceMoved,
+    Fetched,
+    GaveUp,
+    HandOver,
+    HoldEnd,
+    Over,
+    Rang,
+    Reorder,
+    Resume,
+    Resumed,
+    Seek,
+    Shard,
+    Stage,
+    Stir,
+    Stop,
+    TellEnd,
+    WriteLetters,
+)
+from penstock.errors import CheckpointError
+from tests.core.ledger.ledger_kit import Rec, at, numbers, recs
+
+if TYPE_CHECKING:
+    from penstock.core.ledger.ticket import Delivery
+    from penstock.core.shard.checkpoints import Cadence
+
+END = Checkpoint.SHARD_END
+
+
+class Driven:
+    """A shard, its clock, and what it said."""
+
+    def __init__(
+        self, cadence: Cadence | None = None, after: Checkpoint = Checkpoint.TRIM_HORIZON, **given: Any
+    ) -> None:
+        self.now_s = 1_000.0
+        self.events: list[Any] = []
+        self.settings = LedgerSettings(**given)
+        begun = storing.begin(
+            LeaseRow(key="a", checkpoint=after),
+            PendingChoice.ABANDON,
+            where="orders, shard-0",
+            cadence=cadence or Riding(),
+            bound=None,
+            now_s=self.now_s,
+        )
+        self.shard: Shard[Rec] = Shard(self.new_ledger(after), begun.checkpoints)
+
+    def new_ledger(self, after: Checkpoint) -> Ledger[Rec]:
+        return Ledger("orders", "shard-0", after, self.settings, rng=Random(1), on_event=self.events.append)
+
+    def tell(self, given: machine.Input, *, after_s: float = 0.0) -> list[machine.Output]:
+        self.now_s += after_s
+        return self.shard.tell(given, self.now_s)
+
+    def admit(self, first: int, count: int, **fields: Any) -> None:
+        self.shard.ledger.admit(recs(first, count, **fields), self.now_s)
+
+    def take(self, records_max: int = 10_000) -> Delivery[Rec] | None:
+        return self.shard.ledger.deliver(self.now_s, records_max)
+
+    def taken(self, records_max: int = 10_000) -> Delivery[Rec]:
+        delivery = self.take(records_max)
+        assert delivery is not None
+        return delivery
+
+    def ack(self, delivery: Delivery[Rec], *places: int) -> list[machine.Output]:
+        self.shard.ledger.ack(delivery.ticket, places or None)
+        return self.tell(Look())
+
+
+def test_there_is_a_rule_for_every_input() -> None:
+    assert set(machine._RULES) == set(get_args(machine.Input))
+
+
+def test_what_is_settled_is_told_and_stored() -> None:
+    driven = Driven(Prompt())
+    driven.admit(1, 4)
+    delivery = driven.taken()
+    assert driven.ack(delivery, 1) == [Stir()]
+    assert driven.ack(delivery, 0) == [Settled(at(2), at_once=True), Stir()]
+    assert driven.ack(delivery, 2) == [Settled(at(3)), Stir()]
+    assert driven.tell(Stored(at(2))) == [Settled(at(3), at_once=True), Stir()]
+    assert driven.tell(Stored(at(3))) == [Stir()]
+
+
+def test_what_is_due_by_time_alone_has_an_alarm() -> None:
+    driven = Driven(Every(seconds=5.0), settle_deadline_s=60.0)
+    driven.admit(1, 2)
+    assert driven.ack(driven.taken(1)) == [Settled(at(1)), Alarm(1_005.0), Stir()]
+    assert driven.tell(Rang(), after_s=5.0) == [Settled(at(1), at_once=True), Stir()]
+    driven.taken()
+    assert driven.tell(Rang())[-1] == Alarm(1_065.0), "a record may stall"
+    assert [type(event).__name__ for event in driven.events] == []
+    driven.tell(Rang(), after_s=60.0)
+    assert [type(event).__name__ for event in driven.events] == ["RecordsStalled"]
+
+
+def test_an_alarm_for_what_cannot_be_done_now_does_not_ring_without_a_pause() -> None:
+    driven = Driven(retry=Retry(batch_tries_max=1, tries_max=1, then=DeadLetters()))
+    driven.admit(1, 1)
+    delivery = driven.taken()
+    driven.shard.ledger.fail(delivery.ticket, ValueError("bad"), driven.now_s)
+    assert driven.tell(Rang()) == [WriteLetters(), Stir(), Alarm(driven.now_s + machine.ALARM_S_MIN)]
+    (letter,) = driven.shard.ledger.dead_letters(driven.now_s)
+    assert driven.tell(Look()) == [Stir()], "it is on its way"
+    driven.shard.ledger.buried(letter)
+    assert driven.tell(Look()) == [Settled(at(1)), Stir()]
+
+
+def test_where_no_letters_are_written_none_is_waited_for() -> None:
+    driven = Driven(retry=Retry(batch_tries_max=1, tries_max=1, then=DeadLetters()))
+    driven.shard.ledger.buries = False
+    driven.admit(1, 1)
+    driven.shard.ledger.fail(driven.taken().ticket, ValueError("bad"), driven.now_s)
+    assert driven.tell(Look()) == [Stir()]
+
+
+# --- from stage to stage --------------------------------------------------------------------------
+
+
+def by_keys() -> Driven:
+    """Two keys, of which the second one's record is with a handler."""
+    driven = Driven(order=ByKey(slots_max=2))
+    driven.shard.ledger.admit([Rec(1, 0, "a"), Rec(2, 0, "b"), Rec(3, 0, "a")], driven.now_s)
+    first = driven.taken(1)
+    second = driven.taken(1)
+    assert (numbers(first.records), numbers(second.records)) == ([1], [2])
+    return driven
+
+
+def test_a_drain_hands_out_what_lies_before_and_waits_for_what_is_out() -> None:
+    driven = by_keys()
+    shard = driven.shard
+    driven.admit(4, 1, partition_key="b")
+    assert driven.tell(Drain()) == []
+    assert (shard.stage, shard.ledger.draining) == (Stage.DRAINING, True)
+    assert not shard.is_drained(is_asked=True)
+    assert shard.waits_for == "handlers"
+    assert driven.tell(Drain()) == []
+    assert driven.tell(Resume()) == [Resumed(), Stir()]
+    assert (shard.stage, shard.ledger.draining) == (Stage.READING, False)
+
+
+def test_gaps_are_waited_for_while_a_caller_takes_them() -> None:
+    driven = Driven(order=ByKey(slots_max=1))
+    driven.shard.ledger.admit([Rec(1, 0, "a"), Rec(2, 0, "b"), Rec(3, 0, "a")], driven.now_s)
+    delivery = driven.taken(10)
+    assert numbers(delivery.records) == [1, 3]
+    driven.tell(Drain())
+    driven.ack(delivery)
+    assert driven.shard.is_drained(is_asked=False)
+    assert not driven.shard.is_drained(is_asked=True)
+    gap = driven.taken(10)
+    assert numbers(gap.records) == [2]
+    driven.ack(gap)
+    assert driven.shard.is_drained(is_asked=True)
+
+
+def test_a_pending_checkpoint_and_letters_are_waited_for() -> None:
+    driven = Driven()
+    driven.admit(1, 2)
+    delivery = driven.taken()
+    driven.tell(Prepare(at(2)))
+    driven.tell(PendingStored(at(2)))
+    driven.tell(Drain())
+    assert driven.shard.waits_for == "handlers"
+    driven.ack(delivery)
+    assert not driven.shard.is_drained(is_asked=False)
+    assert driven.shard.waits_for == "a pending checkpoint"
+    pending = driven.shard.checkpoints.pending
+    assert pending is not None
+    driven.tell(Commit(pending))
+    assert driven.tell(Stored(at(2)))[0] == Answer()
+    assert driven.shard.is_drained(is_asked=False)
+
+
+def test_once_the_shard_is_handed_over_nothing_is_handed_out_whatever_comes_late() -> None:
+    driven = by_keys()
+    driven.tell(Drain())
+    assert driven.tell(HandOver()) == []
+    for given in (Drain(), Resume()):
+        assert driven.tell(given) == []
+        assert driven.shard.stage is Stage.LEAVING
+        assert driven.take() is None
+
+
+def test_the_last_checkpoint_is_told_also_once_reading_is_over() -> None:
+    driven = Driven()
+    driven.admit(1, 2)
+    driven.ack(driven.taken(1))
+    assert driven.tell(Stop("a record cannot be read")) == [Over(), Stir()]
+    assert driven.tell(Look()) == [Stir()]
+    assert driven.tell(HandOver()) == [Settled(at(1))]
+    assert (driven.shard.stage, driven.shard.over_because) == (Stage.OVER, "a record cannot be read")
+
+
+def test_it_is_over_once() -> None:
+    driven = Driven()
+    driven.admit(1, 1)
+    delivery = driven.taken()
+    assert driven.tell(Lost(Loss.TAKEN, None)) == [Over(), Stir()]
+    assert (driven.shard.lost, driven.shard.over_because) == (Loss.TAKEN, "the lease was lost: taken")
+    assert driven.shard.is_drained(is_asked=True)
+    assert driven.tell(Stop("again")) == []
+    assert driven.tell(Resume()) == []
+    assert driven.ack(delivery) == [Stir()], "it counts for nothing"
+    assert driven.shard.ledger.closed
+
+
+def test_a_fence_is_told_and_stirs() -> None:
+    driven = Driven()
+    assert driven.tell(Fenced()) == [FenceMoved(True), Stir()]
+    assert driven.tell(Lifted()) == [FenceMoved(False), Stir()]
+
+
+def test_a_shard_that_is_given_up_is_told_once() -> None:
+    driven = Driven(retry=Retry(batch_tries_max=1, tries_max=1, then=GiveUp(cool_down_s=9.0)))
+    driven.admit(1, 1)
+    driven.shard.ledger.fail(driven.taken().ticket, ValueError("bad"), driven.now_s)
+    ending = driven.shard.ledger.ending
+    assert ending is not None
+    assert driven.tell(Checked()) == [GaveUp(ending)]
+    assert driven.tell(Checked()) == []
+    assert driven.tell(Look()) == [Stir()]
+    driven.tell(Reorder(driven.new_ledger(at(0))))
+    assert driven.tell(Checked()) == [], "another ledger has not given up"
+
+
+# --- a seek, and the end --------------------------------------------------------------------------
+
+
+def test_a_seek_begins_another_ledger_in_the_same_stage() -> None:
+    driven = Driven(Every(records=3))
+    driven.admit(1, 4)
+    late = driven.taken()
+    driven.ack(late, 0, 1)
+    driven.tell(Stored(at(2)))
+    driven.tell(Drain())
+    driven.tell(Seek(driven.new_ledger(at(7))))
+    assert not driven.shard.ledger.closed
+    assert driven.shard.ledger.draining
+    assert driven.take() is None
+    driven.tell(Resume())
+    assert driven.ack(late) == [Stir()], "it is of the former ledger"
+    driven.admit(8, 2)
+    assert driven.ack(driven.taken(1)) == [Settled(at(8), at_once=True), Stir()], "three, with those before the seek"
+
+
+def test_a_seek_is_refused_while_a_checkpoint_is_pending() -> None:
+    driven = Driven()
+    driven.admit(1, 2)
+    former = driven.shard.ledger
+    driven.tell(Prepare(at(2)))
+    with pytest.raises(CheckpointError, match="commit or abandon the pending checkpoint before a seek"):
+        driven.tell(Seek(driven.new_ledger(at(0))))
+    assert driven.shard.ledger is former
+    driven.tell(Stop("over"))
+    assert driven.tell(Seek(driven.new_ledger(at(0)))) == []
+    assert driven.shard.ledger is former
+
+
+def test_a_shards_end_is_stored_when_all_is_settled() -> None:
+    driven = Driven()
+    driven.admit(1, 1)
+    assert driven.tell(Fetched()) == [Stir()]
+    assert driven.ack(driven.taken()) == [Settled(END, at_once=True), Stir()]
+    assert driven.tell(Stored(END)) == [Over(), Stir()]
+    assert driven.shard.has_ended
+    assert driven.shard.over_because == "the shard has ended"
+
+
+def test_the_program_is_told_of_the_end_before_it_is_stored() -> None:
+    driven = Driven()
+    driven.tell(HoldEnd())
+    driven.admit(1, 1)
+    driven.tell(Fetched())
+    assert driven.ack(driven.taken()) == [TellEnd(), Settled(at(1)), Stir()]
+    assert driven.tell(Look()) == [Stir()]
+    assert driven.shard.end is End.TELLING
+    assert driven.tell(HoldEnd()) == []
+    assert driven.tell(EndTold()) == [Settled(END, at_once=True), Stir()]
+
+
+# --- all that can happen --------------------------------------------------------------------------
+
+
+class Tenures(RuleBasedStateMachine):
+    """A shard under everything that may happen to it, with a lease's machine that stores what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driven = Driven(Every(records=3, seconds=4.0), order=ByKey(slots_max=2))
+        self.came = 0
+        self.out: list[Delivery[Rec]] = []
+        self.stored = Checkpoint.TRIM_HORIZON
+        self.to_store: list[Settled | Prepared] = []
+        self.ends = 0
+        self.overs = 0
+        self.is_held = False
+
+    def tell(self, given: machine.Input, *, after_s: float = 0.0) -> None:
+        shard = self.driven.shard
+        before = shard.stage
+        for output in self.driven.tell(given, after_s=after_s):
+            match output:
+                case Settled(checkpoint=checkpoint):
+                    assert checkpoint <= max(shard.ledger.safe, self.stored), "it is ahead of what is settled"
+                    assert not (checkpoint.is_end and shard.end is not End.FREE), "the program was not told of the end"
+                    self.to_store.append(output)
+                case Prepared():
+                    self.to_store.append(output)
+                case TellEnd():
+                    self.ends += 1
+                    assert shard.ledger.safe.is_end
+                case Over():
+                    self.overs += 1
+        allowed = {
+            Stage.READING: set(Stage),
+            Stage.DRAINING: set(Stage),
+            Stage.LEAVING: {Stage.LEAVING, Stage.OVER},
+            Stage.OVER: {Stage.OVER},
+        }
+        assert shard.stage in allowed[before]
+
+    @rule(count=st.integers(1, 4), key=st.sampled_from("ab"))
+    def page(self, count: int, key: str) -> None:
+        if not self.driven.shard.ledger.came_to.is_end:
+            self.driven.admit(self.came + 1, count, partition_key=key)
+            self.came += count
+
+    @rule(records_max=st.integers(1, 3))
+    def take(self, records_max: int) -> None:
+        delivery = self.driven.take(records_max)
+        if delivery is not None:
+            assert self.driven.shard.stage in (Stage.READING, Stage.DRAINING)
+            self.out.append(delivery)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def settle(self, data: st.DataObject) -> None:
+        delivery = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+        self.driven.shard.ledger.ack(delivery.ticket)
+        self.tell(Look())
+
+    @rule(given=st.sampled_from([Drain(), Resume(), Flush(), Look(), Rang(), Checked(), Fenced(), Lifted()]))
+    def happens(self, given: machine.Input) -> None:
+        self.tell(given)
+
+    @rule(seconds=st.sampled_from([0.5, 5.0]))
+    def time(self, seconds: float) -> None:
+        self.tell(Rang(), after_s=seconds)
+
+    @rule(back=st.integers(0, 4))
+    def prepares(self, back: int) -> None:
+        try:
+            self.tell(Prepare(at(max(0, self.came - back))))
+        except CheckpointError:
+            return
+
+    @rule(commits=st.booleans())
+    def decides(self, commits: bool) -> None:
+        pending = self.driven.shard.checkpoints.pending or Pending(at(0), None)
+        try:
+            self.tell(Commit(pending) if commits else storing.Abandon(pending))
+        except CheckpointError:
+            return
+
+    @rule(back=st.integers(0, 5))
+    def seeks(self, back: int) -> None:
+        to = max(0, self.came - back)
+        try:
+            self.tell(Seek(self.driven.new_ledger(at(to))))
+        except CheckpointError:
+            return
+        if not self.driven.shard.is_over:
+            self.came = to
+
+    @rule()
+    def bounds(self) -> None:
+        self.tell(SetBound(at(self.came)))
+        self.tell(Look())
+
+    @precondition(lambda self: self.driven.shard.end is End.FREE and not self.ends)
+    @rule()
+    def holds(self) -> None:
+        self.tell(HoldEnd())
+
+    @rule()
+    def ends_here(self) -> None:
+        self.tell(Fetched())
+
+    @precondition(lambda self: self.driven.shard.end is End.TELLING)
+    @rule()
+    def is_told(self) -> None:
+        self.tell(EndTold())
+
+    @precondition(lambda self: self.to_store)
+    @rule()
+    def stores(self) -> None:
+        write = self.to_store.pop(0)
+        if isinstance(write, Prepared):
+            self.tell(PendingStored(write.checkpoint))
+            return
+        self.stored = max(self.stored, write.checkpoint)
+        self.tell(Stored(self.stored))
+
+    @rule(given=st.sampled_from([HandOver(), Stop("over"), Lost(Loss.GONE, None)]), chance=st.integers(0, 9))
+    def leaves(self, given: machine.Input, chance: int) -> None:
+        if chance == 0:
+            self.tell(given)
+
+    @invariant()
+    def it_is_over_and_ends_once(self) -> None:
+        shard = self.driven.shard
+        assert self.overs == (shard.stage is Stage.OVER)
+        assert self.ends <= 1
+        assert shard.ledger.closed == (shard.stage is Stage.OVER)
+        if shard.stage is not Stage.OVER:
+            assert shard.ledger.draining == (shard.stage is not Stage.READING)
+
+
+def test_whatever_happens_a_shard_keeps_its_rules() -> None:
+    run_state_machine_as_test(
+        Tenures,
+        settings=settings(
+            max_examples=100, stateful_step_count=40, derandomize=True, database=None, deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )  # fmt: skip
