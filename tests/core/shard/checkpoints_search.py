@@ -103,7 +103,7 @@ class World(NamedTuple):
 
     @property
     def progress(self) -> Progress:
-        return Progress(at(self.safe), at(self.came), self.safe)
+        return Progress(at(self.safe), self.safe)
 
 
 @dataclass
@@ -199,7 +199,7 @@ class Search:
                     safe=place, came=place, settled=max(place, world.settled), seeks=world.seeks + 1
                 )
                 yield f"seek {place}", self._given(sought, Look())
-        asked: list[Any] = [Prepare(at(place), bytes([place])) for place in range(bounds.position + 1)]
+        asked: list[Any] = [Prepare(at(place), bytes([place]), at(world.came)) for place in range(bounds.position + 1)]
         if one.pending is not None:
             asked += [Commit(one.pending), Abandon(one.pending)]
         if bounds.bounds:

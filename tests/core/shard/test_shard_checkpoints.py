@@ -58,7 +58,8 @@ class Driven:
         self.now_s = 100.0
         self.begun = machine.begin(row, choice, where="orders, shard-0", cadence=cadence, bound=None, now_s=self.now_s)
         self.one = self.begun.checkpoints
-        self.progress = Progress(self.begun.settled, at(20), 0)
+        self.progress = Progress(self.begun.settled, 0)
+        self.came_to = at(20)
 
     def tell(self, given: Any) -> list[Output]:
         self.one, outputs = machine.step(self.one, given, self.progress, self.now_s)
@@ -66,11 +67,14 @@ class Driven:
 
     def settle(self, safe: Checkpoint, records: int = 0, *, after_s: float = 0.0) -> list[Output]:
         self.now_s += after_s
-        self.progress = Progress(safe, max(safe, self.progress.came_to), records)
+        self.progress = Progress(safe, records)
         return self.tell(Look())
 
+    def prepare(self, to: Checkpoint, state: bytes | None = None) -> Prepare:
+        return Prepare(to, state, self.came_to)
+
     def prepared(self, to: Checkpoint, state: bytes | None = None) -> Pending:
-        assert self.tell(Prepare(to, state)) == [Prepared(to, state)]
+        assert self.tell(self.prepare(to, state)) == [Prepared(to, state)]
         assert self.tell(PendingStored(to)) == [Answer()]
         assert self.one.pending is not None
         return self.one.pending
@@ -167,7 +171,7 @@ def test_after_a_seek_back_the_stored_checkpoint_stands_until_what_is_settled_pa
     assert driven.settle(at(2)) == []
     assert driven.settle(at(8)) == []
     with pytest.raises(CheckpointError, match="would go back, as all up to 9/0 is settled"):
-        driven.tell(Prepare(at(8)))
+        driven.tell(driven.prepare(at(8)))
     assert driven.settle(at(10)) == [Settled(at(10))]
 
 
@@ -201,7 +205,7 @@ def test_others_hold_still_until_it_is_committed() -> None:
 
 def test_a_commit_never_lies() -> None:
     driven = Driven(Riding())
-    driven.tell(Prepare(at(9, 3)))
+    driven.tell(driven.prepare(at(9, 3)))
     pending = driven.one.pending
     assert pending is not None
     for asked in (Commit(pending), Abandon(pending)):
@@ -214,7 +218,7 @@ def test_a_commit_never_lies() -> None:
     driven.settle(at(9, 3))
     driven.tell(Commit(pending))
     with pytest.raises(CheckpointError, match=r"is on its way \(committing\)"):
-        driven.tell(Prepare(at(10)))
+        driven.tell(driven.prepare(at(10)))
     assert driven.tell(Stored(at(9, 2))) == [], "another write was meant"
     assert driven.tell(Stored(at(9, 3), pending=True)) == []
     assert driven.tell(Stored(at(9, 3))) == [Answer()]
@@ -225,16 +229,16 @@ def test_one_that_goes_back_or_ahead_is_refused() -> None:
     driven.settle(at(5))
     driven.tell(Stored(at(5)))
     with pytest.raises(CheckpointError, match="orders, shard-0: a checkpoint at 4/0 would go back, as all up to 5/0"):
-        driven.tell(Prepare(at(4)))
+        driven.tell(driven.prepare(at(4)))
     driven.settle(at(8))
     with pytest.raises(CheckpointError, match="as all up to 8/0 is settled and checkpointed"):
-        driven.tell(Prepare(at(7)))
+        driven.tell(driven.prepare(at(7)))
     with pytest.raises(CheckpointError, match="lies behind the last record, 20/0"):
-        driven.tell(Prepare(at(21)))
+        driven.tell(driven.prepare(at(21)))
     with pytest.raises(CheckpointError, match="SHARD_END lies behind"):
-        driven.tell(Prepare(END))
+        driven.tell(driven.prepare(END))
     assert driven.one.state is State.FREE
-    driven.progress = driven.progress._replace(came_to=END)
+    driven.came_to = END
     driven.prepared(END)
 
 
@@ -248,7 +252,7 @@ def test_one_that_is_abandoned_lets_the_others_go_on() -> None:
         driven.tell(Abandon(first))
     assert driven.tell(Abandon(second)) == [Settled(at(5), commit=True)], "the columns are to be cleared"
     with pytest.raises(CheckpointError, match="is being abandoned"):
-        driven.tell(Prepare(at(11)))
+        driven.tell(driven.prepare(at(11)))
     assert driven.one.idle
     assert driven.settle(at(7)) == [Settled(at(7), commit=True)]
     assert driven.tell(Stored(at(7))) == [Answer()]
@@ -260,14 +264,14 @@ def test_the_caller_that_waits_is_told_of_the_tenures_end(state: State) -> None:
     driven = Driven(Riding())
     pending = Pending(at(9), None)
     driven.settle(at(9))
-    driven.one = replace(driven.one, state=state, pending=pending)
+    driven.one = driven.one._replace(state=state, pending=pending)
     answers = driven.tell(Close("the lease was lost: taken"))
     assert [type(one) for one in answers] == [Answer] * (state is not State.PREPARED)
     for one in answers:
         assert isinstance(one, Answer)
         assert "not held any more (the lease was lost: taken)" in str(one.error)
     assert driven.tell(Close("again")) == []
-    for asked in (Prepare(at(9)), Commit(pending), Abandon(pending)):
+    for asked in (driven.prepare(at(9)), Commit(pending), Abandon(pending)):
         with pytest.raises(CheckpointError, match="not held any more"):
             driven.tell(asked)
 
@@ -352,7 +356,7 @@ def a_wish_to_commit_outlives_what_it_was_for(patch: pytest.MonkeyPatch) -> None
 
 def what_was_told_goes_back(patch: pytest.MonkeyPatch) -> None:
     def tell(one: Any, to: Checkpoint, *, at_once: bool) -> Any:
-        return replace(one, told=to), (Settled(to, at_once=at_once, commit=one.state in machine.CLEARS),)
+        return one._replace(told=to), (Settled(to, at_once=at_once, commit=one.state in machine.CLEARS),)
 
     patch.setattr(machine, "_tell", tell)
 
@@ -376,7 +380,7 @@ def what_is_settled_is_stored_while_one_is_pending(patch: pytest.MonkeyPatch) ->
 
 def a_commit_is_not_held_against_what_is_settled(patch: pytest.MonkeyPatch) -> None:
     def commit(one: Any, said: Commit, progress: Progress, now_s: float) -> Any:
-        return replace(one, state=State.COMMITTING), (Settled(said.pending.checkpoint, commit=True),)
+        return one._replace(state=State.COMMITTING), (Settled(said.pending.checkpoint, commit=True),)
 
     _swap(patch, TABLE, (State.PREPARED, Commit), commit)
 

@@ -198,7 +198,7 @@ def test_a_pending_checkpoint_and_letters_are_waited_for() -> None:
     driven = Driven()
     driven.admit(1, 2)
     delivery = driven.taken()
-    driven.tell(Prepare(at(2)))
+    driven.tell(Prepare(at(2), None, at(2)))
     driven.tell(PendingStored(at(2)))
     driven.tell(Drain())
     assert driven.shard.waits_for == "handlers"
@@ -288,7 +288,7 @@ def test_a_seek_is_refused_while_a_checkpoint_is_pending() -> None:
     driven = Driven()
     driven.admit(1, 2)
     former = driven.shard.ledger
-    driven.tell(Prepare(at(2)))
+    driven.tell(Prepare(at(2), None, at(2)))
     with pytest.raises(CheckpointError, match="commit or abandon the pending checkpoint before a seek"):
         driven.tell(Seek(driven.new_ledger(at(0))))
     assert driven.shard.ledger is former
@@ -391,7 +391,7 @@ class Tenures(RuleBasedStateMachine):
     @rule(back=st.integers(0, 4))
     def prepares(self, back: int) -> None:
         try:
-            self.tell(Prepare(at(max(0, self.came - back))))
+            self.tell(Prepare(at(max(0, self.came - back)), None, self.driven.shard.ledger.came_to))
         except CheckpointError:
             return
 

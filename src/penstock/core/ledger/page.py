@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from penstock.core.feeding.user_records import UserRecords
 from penstock.model import Position
 
 if TYPE_CHECKING:
@@ -270,6 +271,10 @@ class Page(Generic[R]):
     def position_before(self, index: int) -> Position | None:
         """The last position before the kept record ``index`` and all of its own position; None stands for `before`."""
         records, places, befores = self.records, self.places, self.befores
+        if isinstance(records, UserRecords) and index > 0 and places[index - 1] == places[index] - 1:
+            # As they were fetched, each has a position of its own, which is known without making a record of it. This
+            # is asked for with each record that is settled.
+            return records.position(index - 1)
         own = records[index]
         while index > 0 and places[index - 1] == places[index] - 1:
             index -= 1

@@ -24,7 +24,7 @@ still stored with the tenure's last write, but callers are refused, and the one 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -74,14 +74,11 @@ def due_at_s(cadence: Cadence, records: int, stored_at_s: float) -> float:
     """When a write of its own is due for what is settled and not stored. ``records``: settled since the last one, which
     was stored at ``stored_at_s``. Infinity: not before more is settled.
     """
-    match cadence:
-        case Prompt():
-            return -math.inf
-        case Every(records=count, seconds=seconds):
-            if count is not None and records >= count:
-                return -math.inf
-            return math.inf if seconds is None else stored_at_s + seconds
-    return math.inf
+    if isinstance(cadence, Riding):
+        return math.inf
+    if isinstance(cadence, Prompt) or (cadence.records is not None and records >= cadence.records):
+        return -math.inf
+    return math.inf if cadence.seconds is None else stored_at_s + cadence.seconds
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -104,11 +101,11 @@ class State(StrEnum):
     """It does not count any more, and a write that clears it is on its way. What is settled meanwhile may go along."""
 
 
-IDLE = frozenset({State.FREE, State.CLEARING, State.ABANDONING})
+IDLE = (State.FREE, State.CLEARING, State.ABANDONING)
 """None is pending that counts: what is settled is stored."""
-CLEARS = frozenset({State.CLEARING, State.ABANDONING})
+CLEARS = (State.CLEARING, State.ABANDONING)
 """The next write clears the columns of a pending checkpoint, also where nothing new is settled."""
-ASKED = frozenset({State.PREPARING, State.COMMITTING, State.ABANDONING})
+ASKED = (State.PREPARING, State.COMMITTING, State.ABANDONING)
 """A caller waits for a write."""
 
 
@@ -136,10 +133,8 @@ class Progress(NamedTuple):
 
     safe: Checkpoint
     """All up to here is settled, and may be stored."""
-    came_to: Checkpoint
-    """What came ends here: no checkpoint may be prepared behind it."""
     records: int
-    """How many were settled in this tenure, up to ``safe``."""
+    """How many were settled in this tenure, up to ``safe``; any number where the cadence does not count them."""
 
 
 class Writing(NamedTuple):
@@ -150,8 +145,7 @@ class Writing(NamedTuple):
     """As `Progress` had them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoints:
+class Checkpoints(NamedTuple):
     """Of one tenure. Of all writes that it asks for none is known to have failed: the lease's machine repeats each
     until it is stored, or the tenure is over.
     """
@@ -185,6 +179,11 @@ class Checkpoints:
         """True when none is pending, or on its way to be."""
         return self.state in IDLE
 
+    @property
+    def counts(self) -> bool:
+        """True when it matters how many records are settled."""
+        return type(self.cadence) is Every
+
     def safe(self, progress: Progress) -> Checkpoint:
         """The furthest that may be stored."""
         return progress.safe if self.bound is None else min(progress.safe, self.bound)
@@ -200,7 +199,7 @@ class Checkpoints:
 
     def wake_at_s(self, progress: Progress) -> float:
         """When `Look` may lead to a write though nothing else happens; infinity: never."""
-        if self.writing is not None or self.wanted(progress) is None:
+        if self.writing is not None or type(self.cadence) is Riding or self.wanted(progress) is None:
             return math.inf
         return due_at_s(self.cadence, progress.records - self.records, self.stored_at_s)
 
@@ -232,7 +231,9 @@ class Prepare:
     """Store a checkpoint as pending. It takes the place of one that is."""
 
     checkpoint: Checkpoint
-    state: bytes | None = None
+    state: bytes | None
+    came_to: Checkpoint
+    """What came ends here: none may be prepared behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +293,9 @@ def begin(
     if pending is None:
         return Begun(checkpoints, stored, stored)
     if choice is PendingChoice.KEEP:
-        kept = replace(checkpoints, state=State.PREPARED, pending=Pending(pending, row.pending_state))
+        kept = checkpoints._replace(state=State.PREPARED, pending=Pending(pending, row.pending_state))
         return Begun(kept, stored, stored)
-    clearing = replace(checkpoints, state=State.CLEARING)
+    clearing = checkpoints._replace(state=State.CLEARING)
     if choice is PendingChoice.ABANDON or pending < stored:
         return Begun(clearing, stored, stored)
     # To the shard's end: its children have to be found first, by reading to it.
@@ -310,17 +311,23 @@ def step(checkpoints: Checkpoints, given: Input, progress: Progress, now_s: floa
 
 
 def _look(one: Checkpoints, given: Look, progress: Progress, now_s: float) -> Result:
-    wanted = one.wanted(progress)
+    safe = one.safe(progress)
+    # This is done for each record that is settled alone. So what is further than was told is not compared with what is
+    # stored as well, and what does not change is not made anew.
+    is_news = safe > one.told
+    wanted = safe if is_news else one.wanted(progress)
     if wanted is None:
         return one, ()
+    due = one.writing is None and now_s >= due_at_s(one.cadence, progress.records - one.records, one.stored_at_s)
     # Nothing follows a shard's end, and its children wait for it.
-    due = one.safe(progress).is_end
-    if not due and one.writing is None:
-        due = now_s >= due_at_s(one.cadence, progress.records - one.records, one.stored_at_s)
-    if not due and wanted <= one.told:
+    at_once = due or safe.is_end
+    if not is_news and not at_once:
         return one, ()
-    writing = Writing(wanted, progress.records) if due and one.writing is None else one.writing
-    return _tell(replace(one, writing=writing), wanted, at_once=due)
+    if at_once and one.writing is None:
+        one = one._replace(writing=Writing(wanted, progress.records))
+    if is_news:
+        one = one._replace(told=wanted)
+    return one, (Settled(wanted, at_once, one.state in CLEARS),)
 
 
 def _flush(one: Checkpoints, given: Flush, progress: Progress, now_s: float) -> Result:
@@ -329,12 +336,12 @@ def _flush(one: Checkpoints, given: Flush, progress: Progress, now_s: float) -> 
 
 
 def _tell(one: Checkpoints, to: Checkpoint, *, at_once: bool) -> Result:
-    after = one if to <= one.told else replace(one, told=to)
+    after = one if to <= one.told else one._replace(told=to)
     return after, (Settled(to, at_once=at_once, commit=one.state in CLEARS),)
 
 
 def _set_bound(one: Checkpoints, given: SetBound, progress: Progress, now_s: float) -> Result:
-    return replace(one, bound=given.bound), ()
+    return one._replace(bound=given.bound), ()
 
 
 def _stored(one: Checkpoints, given: Stored, progress: Progress, now_s: float) -> Result:
@@ -344,12 +351,12 @@ def _stored(one: Checkpoints, given: Stored, progress: Progress, now_s: float) -
     if own is None and not settles and given.checkpoint <= one.stored:
         return one, ()
     stored = max(one.stored, given.checkpoint)
-    after = replace(one, stored=stored, stored_at_s=now_s, told=max(one.told, stored))
+    after = one._replace(stored=stored, stored_at_s=now_s, told=max(one.told, stored))
     if own is not None:
-        after = replace(after, writing=None, records=own.records)
+        after = after._replace(writing=None, records=own.records)
     if not settles:
         return after, ()
-    return replace(after, state=State.FREE, pending=None), (Answer(),) if one.state in ASKED else ()
+    return after._replace(state=State.FREE, pending=None), (Answer(),) if one.state in ASKED else ()
 
 
 def _is_committed(one: Checkpoints, stored: Checkpoint) -> bool:
@@ -367,16 +374,16 @@ def _prepare(one: Checkpoints, given: Prepare, progress: Progress, now_s: float)
             f"{one.where}: a checkpoint at {_shown(to)} would go back, as all up to {_shown(one.told)} is settled and "
             "checkpointed: prepare before it is settled"
         )
-    if to > progress.came_to:
+    if to > given.came_to:
         raise CheckpointError(
-            f"{one.where}: a checkpoint at {_shown(to)} lies behind the last record, {_shown(progress.came_to)}"
+            f"{one.where}: a checkpoint at {_shown(to)} lies behind the last record, {_shown(given.came_to)}"
         )
-    after = replace(one, state=State.PREPARING, pending=Pending(to, given.state))
+    after = one._replace(state=State.PREPARING, pending=Pending(to, given.state))
     return after, (Prepared(to, given.state),)
 
 
 def _pending_stored(one: Checkpoints, given: PendingStored, progress: Progress, now_s: float) -> Result:
-    return replace(one, state=State.PREPARED), (Answer(),)
+    return one._replace(state=State.PREPARED), (Answer(),)
 
 
 def _commit(one: Checkpoints, given: Commit, progress: Progress, now_s: float) -> Result:
@@ -388,12 +395,12 @@ def _commit(one: Checkpoints, given: Commit, progress: Progress, now_s: float) -
             f"{one.where}: records up to {_shown(to)} were prepared, but only those up to {_shown(safe)} are settled: "
             "settle the others, then commit"
         )
-    return replace(one, state=State.COMMITTING, told=max(one.told, to)), (Settled(to, commit=True),)
+    return one._replace(state=State.COMMITTING, told=max(one.told, to)), (Settled(to, commit=True),)
 
 
 def _abandon(one: Checkpoints, given: Abandon, progress: Progress, now_s: float) -> Result:
     _check_current(one, given.pending)
-    after = replace(one, state=State.ABANDONING, pending=None)
+    after = one._replace(state=State.ABANDONING, pending=None)
     wanted = after.wanted(progress)
     assert wanted is not None  # there is always one to clear the columns with
     return _tell(after, wanted, at_once=False)
@@ -429,7 +436,7 @@ def _close(one: Checkpoints, given: Close, progress: Progress, now_s: float) -> 
     if one.closed is not None:
         return one, ()
     answer = (Answer(_gone(one.where, given.reason)),) if one.state in ASKED else ()
-    return replace(one, closed=given.reason), answer
+    return one._replace(closed=given.reason), answer
 
 
 def _gone(where: str, reason: str) -> CheckpointError:

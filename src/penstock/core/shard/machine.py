@@ -227,7 +227,7 @@ class Shard(Generic[R]):
         safe = ledger.safe
         if safe.is_end and self.end is not End.FREE:
             safe = ledger.safe_record
-        return Progress(safe, ledger.came_to, self._records_before + ledger.settled_records)
+        return Progress(safe, self._records_before + ledger.settled_records if self.checkpoints.counts else 0)
 
     def is_drained(self, *, is_asked: bool) -> bool:
         """True when a drain waits for nothing more. ``is_asked``: a caller may take what lies before records that were
@@ -250,14 +250,22 @@ class Shard(Generic[R]):
         _RULES[type(given)](self, given, now_s, said)
         return said
 
+    def look(self, now_s: float) -> list[Output]:
+        """The same for a `Look`, which comes with each record that is settled alone."""
+        said: list[Output] = []
+        self._looked(LOOK, now_s, said)
+        return said
+
     # --- what is settled --------------------------------------------------------------------------
 
     def _looked(self, given: Look, now_s: float, said: list[Output]) -> None:
         if self.stage is not Stage.OVER:
-            if (letter_s := self._next_letter_at_s) < math.inf:
+            ledger = self.ledger
+            if ledger.buries and (letter_s := ledger.next_letter_at_s()) < math.inf:
                 said.append(WriteLetters() if letter_s <= now_s else Alarm(letter_s))
-            self._checked(CHECKED, now_s, said)
-            if self.end is End.HELD and self.ledger.safe.is_end:
+            if ledger.ending is not None:
+                self._checked(CHECKED, now_s, said)
+            if self.end is End.HELD and ledger.safe.is_end:
                 self.end = End.TELLING
                 said.append(TellEnd())
             self._store(given, now_s, said)

@@ -19,7 +19,7 @@ from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import payload_bytes_of
 from penstock.core.shard import checkpoints, machine
 from penstock.core.shard.checkpoints import Answer, Flush, Prepare, SetBound
-from penstock.core.shard.machine import CHECKED, LOOK, Shard
+from penstock.core.shard.machine import CHECKED, LOOK, STIR, Shard, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
 from penstock.events import HandoverWaits
 from penstock.runtime.dead_letters.burying import Burying
@@ -186,7 +186,7 @@ class ShardReader:
     @property
     def is_over(self) -> bool:
         """Nothing more is handed out: the shard is done, or the lease is gone."""
-        return self._shard.is_over
+        return self._shard.stage is Stage.OVER
 
     @property
     def over_because(self) -> str:
@@ -339,7 +339,7 @@ class ShardReader:
         Raises CheckpointError: for a position that is checkpointed already, or was not fetched yet, while another call
         is on its way, and when the shard is lost.
         """
-        prepared = await self.ask(Prepare(Checkpoint.at(position), state))
+        prepared = await self.home.run(lambda: self._prepare(Checkpoint.at(position), state))
         assert prepared is not None
         return PendingCheckpoint(self, prepared)
 
@@ -349,11 +349,14 @@ class ShardReader:
         found = self._shard.checkpoints.pending
         return None if found is None else PendingCheckpoint(self, found)
 
-    async def ask(self, given: checkpoints.Prepare | checkpoints.Commit | checkpoints.Abandon) -> Pending | None:
+    async def ask(self, given: checkpoints.Commit | checkpoints.Abandon) -> Pending | None:
         """Ask for a step of a checkpoint in two phases, and wait until it is stored. Returns what was pending then.
         Raises CheckpointError.
         """
         return await self.home.run(lambda: self._ask(given))
+
+    async def _prepare(self, to: Checkpoint, state: bytes | None) -> Pending | None:
+        return await self._ask(Prepare(to, state, self.ledger.came_to))
 
     async def _ask(self, given: checkpoints.Input) -> Pending | None:
         self._tell(given)
@@ -610,7 +613,7 @@ class ShardReader:
 
     def _look(self) -> None:
         self._is_touched = False
-        self._tell(LOOK)
+        self._perform(self._shard.look(self._loop.time()))
 
     def _alarm_at(self, time_s: float) -> None:
         if not self._alarm.rings_by(time_s):
@@ -621,24 +624,31 @@ class ShardReader:
 
     def _tell(self, given: machine.Input) -> None:
         """Give the shard's machine an input, and do what it says. Raises CheckpointError."""
-        for output in self._shard.tell(given, self._loop.time()):
-            match output:
-                case machine.Stir():
-                    self._stir()
-                case Settled() | Prepared():
-                    self._keeper.tell(output)
-                case machine.Alarm(at_s=at_s):
-                    self._alarm.at(at_s)
-                case machine.WriteLetters():
-                    self._write_letters()
-                case Answer():
-                    self._answered(output)
-                case machine.TellEnd():
-                    self._ending = spawn(self._tell_end(), self._fails("what is done before its end is stored"))
-                case machine.Over():
-                    self._is_now_over()
-                case _:
-                    self._say(output)
+        self._perform(self._shard.tell(given, self._loop.time()))
+
+    def _perform(self, said: list[machine.Output]) -> None:
+        for output in said:
+            if output is STIR:
+                self._stir()
+            elif isinstance(output, (Settled, Prepared)):
+                self._keeper.tell(output)
+            else:
+                self._do(output)
+
+    def _do(self, output: machine.Output) -> None:
+        match output:
+            case machine.Alarm(at_s=at_s):
+                self._alarm.at(at_s)
+            case machine.WriteLetters():
+                self._write_letters()
+            case Answer():
+                self._answered(output)
+            case machine.TellEnd():
+                self._ending = spawn(self._tell_end(), self._fails("what is done before its end is stored"))
+            case machine.Over():
+                self._is_now_over()
+            case machine.GaveUp() | machine.FenceMoved() | machine.Resumed():
+                self._say(output)
 
     def _say(self, output: machine.GaveUp | machine.FenceMoved | machine.Resumed) -> None:
         for listener in self._listeners:

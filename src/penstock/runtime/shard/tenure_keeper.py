@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from penstock.core.leases.steps import step
 from penstock.core.leases.tenure import (
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.core.leases import LeaseRow, Write
-    from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.leases.steps import Result
     from penstock.core.leases.tenure import Command, Input
     from penstock.ports import LeaseTable
@@ -76,11 +75,13 @@ class TenureKeeper:
 
     def tell(self, given: Input) -> None:
         """Hand the machine an input; what it leads to happens soon."""
-        last = self._inputs[-1] if self._inputs else None
-        if _rides(given) and _rides(last):
-            # Thousands of records may be settled one by one before the machine comes to its turn.
-            self._inputs[-1] = max(last, given, key=_checkpoint)
-            return
+        if self._inputs and isinstance(given, Settled) and _rides(given):
+            last = self._inputs[-1]
+            if isinstance(last, Settled) and _rides(last):
+                # Thousands of records may be settled one by one before the machine comes to its turn.
+                if last.checkpoint < given.checkpoint:
+                    self._inputs[-1] = given
+                return
         self._inputs.append(given)
         self._more.set()
 
@@ -159,10 +160,6 @@ class TenureKeeper:
         self.tell(Answered(Unknown(type(error).__name__)))
 
 
-def _rides(given: Input | None) -> TypeGuard[Settled]:
+def _rides(given: Settled) -> bool:
     """True for what goes with the next renewal."""
-    return isinstance(given, Settled) and not given.at_once and not given.commit
-
-
-def _checkpoint(given: Settled) -> Checkpoint:
-    return given.checkpoint
+    return not (given.at_once or given.commit)
