@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -32,7 +33,6 @@ from penstock.core.shard.checkpoints import (
 )
 from penstock.core.shard.machine import (
     Alarm,
-    Checked,
     Drain,
     End,
     EndTold,
@@ -42,6 +42,7 @@ from penstock.core.shard.machine import (
     HandOver,
     HoldEnd,
     Over,
+    PageCame,
     Rang,
     Reorder,
     Resume,
@@ -55,6 +56,7 @@ from penstock.core.shard.machine import (
     WriteLetters,
 )
 from penstock.errors import CheckpointError
+from penstock.model import Position
 from tests.core.ledger.ledger_kit import Rec, at, numbers, recs
 
 if TYPE_CHECKING:
@@ -119,6 +121,31 @@ def test_what_is_settled_is_told_and_stored() -> None:
     assert driven.ack(delivery, 2) == [Settled(at(3)), Stir()]
     assert driven.tell(Stored(at(2))) == [Settled(at(3), at_once=True), Stir()]
     assert driven.tell(Stored(at(3))) == [Stir()]
+
+
+def test_a_page_stirs_callers_and_what_of_it_no_handler_gets_is_looked_at() -> None:
+    driven = Driven()
+    assert driven.tell(PageCame((), Position(3))) == []
+    assert driven.tell(PageCame(recs(4, 2))) == [Stir()]
+    assert driven.tell(PageCame(recs(6, 2), settled=[0])) == [Settled(at(3)), Stir()]
+    failed = driven.tell(PageCame(recs(8, 1), unreadable={0: ValueError("bad")}))
+    assert failed == [WriteLetters(), Stir()]
+    assert numbers(driven.taken().records) == [4, 5]
+    assert numbers(driven.taken().records) == [7]
+
+
+def test_what_is_out_has_an_alarm_and_what_cannot_be_had_while_the_shard_drains_has_none() -> None:
+    driven = Driven(settle_deadline_s=60.0, retry=Retry(base_s=5.0))
+    driven.admit(1, 2)
+    delivery, said = driven.shard.take(10, driven.now_s)
+    assert delivery is not None
+    assert said == [Alarm(1_060.0)]
+    driven.shard.ledger.nack(delivery.ticket, driven.now_s, delay_s=9.0)
+    assert driven.shard.take(10, driven.now_s) == (None, [Alarm(1_009.0)])
+    driven.tell(Drain())
+    assert driven.shard.take(10, driven.now_s) == (None, [])
+    driven.tell(Stop("over"))
+    assert driven.shard.take(10, driven.now_s) == (None, [])
 
 
 def test_what_is_due_by_time_alone_has_an_alarm() -> None:
@@ -257,11 +284,11 @@ def test_a_shard_that_is_given_up_is_told_once() -> None:
     driven.shard.ledger.fail(driven.taken().ticket, ValueError("bad"), driven.now_s)
     ending = driven.shard.ledger.ending
     assert ending is not None
-    assert driven.tell(Checked()) == [GaveUp(ending)]
-    assert driven.tell(Checked()) == []
+    assert driven.shard.take(10, driven.now_s) == (None, [GaveUp(ending)])
+    assert driven.shard.take(10, driven.now_s) == (None, [])
     assert driven.tell(Look()) == [Stir()]
     driven.tell(Reorder(driven.new_ledger(at(0))))
-    assert driven.tell(Checked()) == [], "another ledger has not given up"
+    assert driven.shard.take(10, driven.now_s) == (None, [Alarm(math.inf)]), "another ledger has not given up"
 
 
 # --- a seek, and the end --------------------------------------------------------------------------
@@ -380,7 +407,7 @@ class Tenures(RuleBasedStateMachine):
         self.driven.shard.ledger.ack(delivery.ticket)
         self.tell(Look())
 
-    @rule(given=st.sampled_from([Drain(), Resume(), Flush(), Look(), Rang(), Checked(), Fenced(), Lifted()]))
+    @rule(given=st.sampled_from([Drain(), Resume(), Flush(), Look(), Rang(), Fenced(), Lifted()]))
     def happens(self, given: machine.Input) -> None:
         self.tell(given)
 

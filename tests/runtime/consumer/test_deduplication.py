@@ -134,11 +134,16 @@ async def test_pages_that_tell_no_time_are_not_what_a_window_waits_for(local: Lo
         STREAM, SHARD_ID, Checkpoint.at(Position(1)), LedgerSettings(), rng=random.Random(1), on_event=print
     )
     admission, nothing = Admission(window=window, on_event=print), UserRecords(ShardView(STREAM, SHARD_ID, 0, 1), ())
-    admission.listen(lambda: admission.go_on(ledger, 0.0))
+
+    def go_on() -> None:
+        for page in admission.go_on(ledger.held):
+            page.into(ledger, 0.0)
+
+    admission.listen(go_on)
     assert window is not None
     for ends_at in (None, Position(2), None, Position(3)):
         page = Taken(nothing, ends_at, 1000, ended=False, children=(), outside=0, dropped=0, trimmed=None)
-        assert not admission.admit(ledger, page, nothing, ends_at, 0.0)
+        assert not admission.admit(ledger.held, page, nothing, ends_at)
         assert not admission.waits
     assert ledger.safe == Checkpoint.at(Position(1))
     window.forget()
@@ -227,7 +232,8 @@ async def test_a_page_that_the_owner_has_settled_in_part_belongs_to_the_window_w
         )
         for page in warming.pages:
             mine = [record for record in page.records if record.data != b"b"]
-            Admission(window=window, on_event=print).admit(ledger, page, mine, page.ends_at, 0.0)
+            for came in Admission(window=window, on_event=print).admit(ledger.held, page, mine, page.ends_at):
+                came.into(ledger, 0.0)
         delivery = ledger.deliver(0.0)
         assert delivery is not None
         assert [record.data for record in delivery.records] == [b"c"]

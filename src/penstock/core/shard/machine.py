@@ -1,8 +1,8 @@
 """One shard in one tenure: whether its records are handed out, what is stored of it, and how it ends.
 
 The machine has the ledger of what was fetched, and the checkpoints. It is told what happens (`Shard.tell`: an input,
-and the time) and answers with what is to be done, in this order. Records are handed out and settled in `Shard.ledger`
-itself, as that happens most; a `Look` follows.
+and the time) and answers with what is to be done, in this order. Records are settled in `Shard.ledger` itself, as that
+happens most; a `Look` follows.
 
 | stage | what is handed out | `Drain` | `Resume` | `HandOver` | `Stop`, `Lost`, the end is stored |
 |---|---|---|---|---|---|
@@ -35,12 +35,14 @@ from penstock.core.shard.checkpoints import Abandon, Answer, Close, Commit, Flus
 from penstock.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.core.leases.tenure import Loss
     from penstock.core.ledger.endings import Ending
     from penstock.core.ledger.ledger import Ledger
+    from penstock.core.ledger.ticket import Delivery
     from penstock.core.shard.checkpoints import Checkpoints
+    from penstock.model import Position
 
 ALARM_S_MIN = 0.01
 """What is due by time is looked after at most so often."""
@@ -67,15 +69,34 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rang:
-    """It is the time of an `Alarm`."""
+class PageCame:
+    """Records follow all that came before; what the program's functions made of them is known."""
+
+    records: Sequence[Any]
+    ends_at: Position | None = None
+    """Where the page ends, if behind its last record."""
+    held_bytes: int | None = None
+    """What all of them take together, where that is known."""
+    settled: Sequence[int] = ()
+    """Numbers of those that are not to be handed out: duplicates, and what was split into nothing."""
+    unreadable: Mapping[int, BaseException] | None = None
+    """Numbers of those that become dead letters at once, with the reason."""
+
+    def into(self, ledger: Ledger[Any], now_s: float) -> None:
+        """Have the ledger take them."""
+        ledger.admit(
+            self.records,
+            now_s,
+            ends_at=self.ends_at,
+            held_bytes=self.held_bytes,
+            settled=self.settled,
+            unreadable=self.unreadable,
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A caller that asks for records has had the ledger look at what is not settled. It is told nothing that would have
-    it ask again.
-    """
+class Rang:
+    """It is the time of an `Alarm`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +152,7 @@ class Stop:
 
 
 Input: TypeAlias = (
-    storing.Input | Rang | Checked | Drain | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold | Stop
+    storing.Input | PageCame | Rang | Drain | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold | Stop
     | Fenced | Lifted | Lost
 )  # fmt: skip
 
@@ -194,7 +215,6 @@ Output: TypeAlias = (
 STIR = Stir()
 OVER = Over()
 LOOK = Look()
-CHECKED = Checked()
 
 
 class Shard(Generic[R]):
@@ -256,6 +276,34 @@ class Shard(Generic[R]):
         self._looked(LOOK, now_s, said)
         return said
 
+    # --- in, and out ------------------------------------------------------------------------------
+
+    def _page_came(self, given: PageCame, now_s: float, said: list[Output]) -> None:
+        given.into(self.ledger, now_s)
+        if given.settled or given.unreadable:
+            self._looked(LOOK, now_s, said)
+        elif given.records:
+            said.append(STIR)
+
+    def take(self, records_max: int, now_s: float) -> tuple[Delivery[R] | None, list[Output]]:
+        """The next records for a caller, if there are any to be had now. What it is answered has no `Stir`: that would
+        have it ask again.
+        """
+        said: list[Output] = []
+        if self.stage is Stage.OVER:
+            return None, said
+        ledger = self.ledger
+        ledger.check(now_s)
+        if ledger.ending is not None:
+            self._gives_up(ledger.ending, said)
+            return None, said
+        delivery = ledger.deliver(now_s, records_max)
+        if delivery is not None:  # what is out may stall, though no caller asks for more
+            said.append(Alarm(ledger.next_check_at_s()))
+        elif not ledger.draining:  # else what waits for its next try is due, and stays so
+            said.append(Alarm(ledger.next_at_s()))
+        return delivery, said
+
     # --- what is settled --------------------------------------------------------------------------
 
     def _looked(self, given: Look, now_s: float, said: list[Output]) -> None:
@@ -264,16 +312,15 @@ class Shard(Generic[R]):
             if ledger.buries and (letter_s := ledger.next_letter_at_s()) < math.inf:
                 said.append(WriteLetters() if letter_s <= now_s else Alarm(letter_s))
             if ledger.ending is not None:
-                self._checked(CHECKED, now_s, said)
+                self._gives_up(ledger.ending, said)
             if self.end is End.HELD and ledger.safe.is_end:
                 self.end = End.TELLING
                 said.append(TellEnd())
             self._store(given, now_s, said)
         said.append(STIR)
 
-    def _checked(self, given: Checked, now_s: float, said: list[Output]) -> None:
-        ending = self.ledger.ending
-        if ending is not None and ending is not self._gave_up:
+    def _gives_up(self, ending: Ending, said: list[Output]) -> None:
+        if ending is not self._gave_up:
             self._gave_up = ending
             said.append(GaveUp(ending))
 
@@ -374,7 +421,7 @@ class Shard(Generic[R]):
 _RULES: Mapping[type[Any], Callable[[Shard[Any], Any, float, list[Output]], None]] = {
     Look: Shard._looked,
     Rang: Shard._rang,
-    Checked: Shard._checked,
+    PageCame: Shard._page_came,
     **dict.fromkeys((Flush, SetBound, Prepare, Commit, Abandon, Close, PendingStored), Shard._store),
     Stored: Shard._stored,
     Drain: Shard._drain,

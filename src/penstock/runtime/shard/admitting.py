@@ -1,4 +1,7 @@
-"""What of a fetched page goes into the ledger, and as what: without duplicates, and in parts, where asked for."""
+"""What of a fetched page goes into the ledger, and as what: without duplicates, and in parts, where asked for.
+
+The program's functions are called here (the key of a record, its parts). The shard's machine is told what they made.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.feeding.user_records import UserRecords
 from penstock.core.ledger.parts import PARTS_MAX, split
+from penstock.core.shard.machine import PageCame
 from penstock.events import DedupeWindowRebuilding, DuplicatesLeftOut
 from penstock.model import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.core.feeding.cursor import Taken
-    from penstock.core.ledger.ledger import Ledger
+    from penstock.core.ledger.page import Held
     from penstock.events import LedgerEvent
     from penstock.model import Record
     from penstock.runtime.shard.window_reading import WindowRead
 
 
 class Admission:
-    """Takes the pages of one tenure into the ledger, without duplicates and split into parts. With ``Deduplicate.wait``
-    it keeps back the pages that come before the window is known.
+    """Says of the pages of one tenure which records are duplicates, and splits them into parts. With
+    ``Deduplicate.wait`` it keeps back the pages that come before the window is known.
     """
 
     def __init__(
@@ -47,11 +51,6 @@ class Admission:
             self._window.on_whole = on_whole
 
     @property
-    def settles(self) -> bool:
-        """True where a page may hold records that no handler gets: duplicates, and what cannot be split."""
-        return self._window is not None or self._split_by is not None
-
-    @property
     def waits(self) -> bool:
         """True while pages are kept back: no more should be fetched. Raises what the reading of the window raised.
 
@@ -64,12 +63,12 @@ class Admission:
         return bool(self._kept) and window.has_begun
 
     def admit(
-        self, ledger: Ledger[Any], taken: Taken, records: Sequence[Record], ends_at: Position | None, now_s: float
-    ) -> bool:
-        """A page, with what of it is to be handed out. True when something may be."""
+        self, held: Held, taken: Taken, records: Sequence[Record], ends_at: Position | None
+    ) -> Sequence[PageCame]:
+        """A page, with what of it is new. Returns what the ledger is to take: nothing while it is kept back."""
         window = self._window
         if window is None:
-            return self._plain(ledger, taken, records, ends_at, now_s)
+            return self._made_of(records, ends_at, [])
         window.saw(taken)
         if len(records) < len(taken.records):
             window.follow(taken.records[: len(taken.records) - len(records)])
@@ -77,22 +76,21 @@ class Admission:
             self._told = True
             self._on_event(DedupeWindowRebuilding(window.stream, window.shard_id, window.waits))
         if self._kept or not window.may_deliver:
-            self._keep(ledger, records, ends_at)
-            return False
-        return self._without_duplicates(window, ledger, records, ends_at, now_s)
+            self._keep(held, records, ends_at)
+            return ()
+        return self._without_duplicates(window, records, ends_at)
 
-    def go_on(self, ledger: Ledger[Any], now_s: float) -> None:
+    def go_on(self, held: Held) -> Iterator[PageCame]:
         """The window is known: what was kept back goes on."""
         while self._kept and self._window is not None and self._window.may_deliver:
             records, ends_at = self._kept.popleft()
-            ledger.held.change(-(_held_bytes(records) or 0))
-            self._without_duplicates(self._window, ledger, records, ends_at, now_s)
+            held.change(-(_held_bytes(records) or 0))
+            yield from self._without_duplicates(self._window, records, ends_at)
 
-    async def over(self, ledger: Ledger[Any], now_s: Callable[[], float]) -> None:
-        """Wait until nothing is kept back. Raises what the reading of the window raised."""
+    async def until_known(self) -> None:
+        """Wait until nothing needs to be kept back. Raises what the reading of the window raised."""
         if self._kept and self._window is not None:
             await self._window.until_whole()
-            self.go_on(ledger, now_s())
 
     def forget(self) -> None:
         """The program seeks: the shard is read from another place on, and its records are handed out again."""
@@ -110,45 +108,33 @@ class Admission:
         if self._window is not None:
             await self._window.stop()
 
-    def _keep(self, ledger: Ledger[Any], records: Sequence[Record], ends_at: Position | None) -> None:
+    def _keep(self, held: Held, records: Sequence[Record], ends_at: Position | None) -> None:
         """Of pages without records only the last one's end is kept: a silence may be many of them."""
         if not len(records):
             if ends_at is None:
                 return
             if self._kept and not len(self._kept[-1][0]):
-                ledger.held.change(-(_held_bytes(self._kept.pop()[0]) or 0))
+                held.change(-(_held_bytes(self._kept.pop()[0]) or 0))
         self._kept.append((records, ends_at))
-        ledger.held.change(_held_bytes(records) or 0)
-
-    def _plain(
-        self, ledger: Ledger[Any], taken: Taken, records: Sequence[Record], ends_at: Position | None, now_s: float
-    ) -> bool:
-        if self._split_by is not None:
-            return self._split(ledger, records, ends_at, [], now_s)
-        if len(records) or ends_at is not None:
-            ledger.admit(records, now_s, ends_at=ends_at, held_bytes=_held_bytes(records))
-        return len(records) > 0
+        held.change(_held_bytes(records) or 0)
 
     def _without_duplicates(
-        self, window: WindowRead, ledger: Ledger[Any], records: Sequence[Record], ends_at: Position | None, now_s: float
-    ) -> bool:
+        self, window: WindowRead, records: Sequence[Record], ends_at: Position | None
+    ) -> Sequence[PageCame]:
         twins = window.duplicates(records)
         if twins:
             first = records[twins[0]]
             position = Position(first.sequence_number, first.sub_sequence_number)
             self._on_event(DuplicatesLeftOut(window.stream, window.shard_id, len(twins), position))
-        if self._split_by is not None:
-            return self._split(ledger, records, ends_at, twins, now_s)
-        ledger.admit(records, now_s, ends_at=ends_at, held_bytes=_held_bytes(records), settled=twins)
-        return len(records) > 0
+        return self._made_of(records, ends_at, twins)
 
-    def _split(
-        self, ledger: Ledger[Any], records: Sequence[Record], ends_at: Position | None, without: list[int], now_s: float
-    ) -> bool:
-        assert self._split_by is not None
-        found = split(records, self._split_by, without=set(without), parts_max=self._parts_max)
-        ledger.admit(found.records, now_s, ends_at=ends_at, settled=found.settled, unreadable=found.unreadable)
-        return len(found.records) > 0
+    def _made_of(self, records: Sequence[Record], ends_at: Position | None, twins: list[int]) -> Sequence[PageCame]:
+        if not len(records) and ends_at is None:
+            return ()
+        if self._split_by is None:
+            return (PageCame(records, ends_at, _held_bytes(records), twins),)
+        found = split(records, self._split_by, without=set(twins), parts_max=self._parts_max)
+        return (PageCame(found.records, ends_at, None, found.settled, found.unreadable),)
 
 
 def _held_bytes(records: Sequence[Record]) -> int | None:

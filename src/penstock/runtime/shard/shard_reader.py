@@ -19,7 +19,7 @@ from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import payload_bytes_of
 from penstock.core.shard import checkpoints, machine
 from penstock.core.shard.checkpoints import Answer, Flush, Prepare, SetBound
-from penstock.core.shard.machine import CHECKED, LOOK, STIR, Shard, Stage
+from penstock.core.shard.machine import LOOK, STIR, Shard, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
 from penstock.events import HandoverWaits
 from penstock.runtime.dead_letters.burying import Burying
@@ -238,27 +238,12 @@ class ShardReader:
 
         Raises, once, the error for which the policies have stopped the shard (`Stop`).
         """
-        now_s = self._loop.time()
-        with self._lock:
-            if self.is_over or self.paused or not self._keeper.may_deliver():
-                return None
-            ledger = self.ledger
-            ledger.check(now_s)
-            if (ending := ledger.ending) is not None:
-                self.home.soon(lambda: self._tell(CHECKED))
-                if ending.stops and self._stop_raised is not ending:
-                    self._stop_raised = ending
-                    raise stopped(self.stream, self.shard_id, ending)
-                return None
         most = self._choices.batch_records_max
-        delivery, values = self._next(ledger, now_s, min(records_max or most, most))
+        found = self._next(min(records_max or most, most))
+        if found is None:
+            return None
+        ledger, delivery, values = found
         with self._lock:
-            if delivery is None:
-                if not ledger.draining:  # else what waits for its next try is due, and stays so
-                    self._alarm_at(ledger.next_at_s())
-                return None
-            if not self._alarm.is_set:  # what is out may stall, though no caller asks for more
-                self._alarm_at(ledger.next_check_at_s())
             self.records_delivered += len(delivery.records)
             self.batches_delivered += 1
         return Batch(
@@ -565,45 +550,60 @@ class ShardReader:
         return self._keeper.may_deliver() and self.ledger.has_room and not self._admission.waits
 
     def _page_came(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> None:
-        now_s = self._loop.time()
-        self.millis_behind_latest, self.read_at_s = taken.millis_behind_latest, now_s
-        if self._admission.admit(self.ledger, taken, records, ends_at, now_s):
-            self._tell(LOOK) if self._admission.settles else self._stir()
+        self.millis_behind_latest, self.read_at_s = taken.millis_behind_latest, self._loop.time()
+        for page in self._admission.admit(self.ledger.held, taken, records, ends_at):
+            self._tell(page)
 
     def _window_known(self) -> None:
-        self._admission.go_on(self.ledger, self._loop.time())
+        self._go_on()
         self._tell(LOOK)
+
+    def _go_on(self) -> None:
+        for page in self._admission.go_on(self.ledger.held):
+            self._tell(page)
 
     async def _all_fetched(self, children: tuple[ChildShard, ...]) -> None:
         self.children = children
         for listener in self._listeners:
             await listener.fetched(self, children)
-        await self._admission.over(self.ledger, self._loop.time)
+        await self._admission.until_known()
+        self._go_on()
         self._tell(machine.Fetched())
 
     # --- parts ----------------------------------------------------------------------------------
 
-    def _next(
-        self, ledger: Ledger[Record], now_s: float, records_max: int
-    ) -> tuple[Delivery[Record] | None, Sequence[Any] | None]:
-        """The next delivery, and its values where a deserializer makes them."""
+    def _next(self, records_max: int) -> tuple[Ledger[Record], Delivery[Record], Sequence[Any] | None] | None:
+        """The next delivery of which ledger, and its values where a deserializer makes them."""
         while True:
+            now_s = self._loop.time()
             with self._lock:
-                delivery = ledger.deliver(now_s, records_max)
-            if delivery is None:
-                return None, None
+                if self.paused or not self._keeper.may_deliver():
+                    return None
+                ledger = self.ledger
+                delivery, said = self._shard.take(records_max, now_s)
+                self._perform_soon(said)
+                if delivery is None:
+                    self._raise_stopped(ledger)
+                    return None
             if self.values is None:
-                return delivery, None
+                return ledger, delivery, None
             try:
                 delivery, values = self.values.of(ledger, delivery, now_s, self._lock)
             except StopReading as stopped:
                 self.home.soon(partial(self.stop, "a record cannot be read", stopped.error))
-                return None, None
+                return None
             self._touched()
             if self.is_over:  # meanwhile
-                return None, None
+                return None
             if delivery.records:
-                return delivery, values
+                return ledger, delivery, values
+
+    def _raise_stopped(self, ledger: Ledger[Record]) -> None:
+        """Raise, once, the error for which the policies have stopped the shard."""
+        ending = ledger.ending
+        if not self.is_over and ending is not None and ending.stops and self._stop_raised is not ending:
+            self._stop_raised = ending
+            raise stopped(self.stream, self.shard_id, ending)
 
     def _touched(self) -> None:
         """Something was settled, from outside maybe: thousands of records may be, before it is looked at."""
@@ -614,10 +614,6 @@ class ShardReader:
     def _look(self) -> None:
         self._is_touched = False
         self._perform(self._shard.look(self._loop.time()))
-
-    def _alarm_at(self, time_s: float) -> None:
-        if not self._alarm.rings_by(time_s):
-            self.home.soon(lambda: self._alarm.at(time_s))
 
     def _rang(self) -> None:
         self._tell(machine.Rang())
@@ -634,6 +630,14 @@ class ShardReader:
                 self._keeper.tell(output)
             else:
                 self._do(output)
+
+    def _perform_soon(self, said: list[machine.Output]) -> None:
+        """The same on the reader's loop, from any thread that has the lock. An alarm that is set already, as it is with
+        nearly each batch, is not worth the way there.
+        """
+        left = [one for one in said if not (isinstance(one, machine.Alarm) and self._alarm.rings_by(one.at_s))]
+        if left:
+            self.home.soon(partial(self._perform, left))
 
     def _do(self, output: machine.Output) -> None:
         match output:
