@@ -19,8 +19,7 @@ from penstock.core.leases.times import LeaseTimes
 from penstock.core.ledger.settings import LedgerSettings
 from penstock.model import HASH_KEY_MAX, StreamName
 from penstock.runtime.feeds import PollingFeed
-from penstock.runtime.shard.choices import ReaderChoices
-from penstock.runtime.shard.shard_reader import ShardReader
+from penstock.runtime.shard.shard_reader import ReaderChoices, ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from penstock.core.ledger.collecting import Collected, Collector
 from penstock.core.ledger.dedupe import DedupeWindow, Deduplicate, Rebuild
 from penstock.core.ledger.endings import Closing, Ending
 from penstock.core.ledger.ledger import Ledger
+from penstock.core.ledger.page import behind
 from penstock.core.ledger.parts import Part, Split, SplitError, split
-from penstock.core.ledger.resuming import behind
 from penstock.core.ledger.settings import (
     AnyOrder,
     ByKey,

@@ -16,7 +16,6 @@ from penstock.core.ledger.book import Book
 from penstock.core.ledger.by_key import KeyQueue
 from penstock.core.ledger.endings import Closing, Ending
 from penstock.core.ledger.faults import Faults
-from penstock.core.ledger.habits import OnlyTheLast
 from penstock.core.ledger.page import R
 from penstock.core.ledger.queues import DueQueue, PositionQueue
 from penstock.core.ledger.settings import (
@@ -25,7 +24,7 @@ from penstock.core.ledger.settings import (
     LedgerSettings,
     payload_bytes_of,
 )
-from penstock.core.ledger.starving import Starving
+from penstock.core.ledger.stalls import OnlyTheLast, Starving
 from penstock.core.ledger.telling import Teller
 from penstock.core.ledger.ticket import DeadLetter, Delivery, Where
 

@@ -7,7 +7,7 @@ quarters of the kept records are settled they are let go, with their bytes: a sl
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from penstock.core.feeding.user_records import UserRecords
@@ -334,3 +334,20 @@ class Page(Generic[R]):
 def _same(one: Placed, other: Placed) -> bool:
     """Whether both are of one position: parts of one record."""
     return one.sub_sequence_number == other.sub_sequence_number and one.sequence_number == other.sequence_number
+
+
+def behind(records: Sequence[R], checkpoint: Checkpoint) -> Sequence[R]:
+    """Those of a page that lie behind a checkpoint: an aggregate may lie on both sides of it.
+
+    All of them, where the checkpoint is no position; none behind the shard's end.
+    """
+    if checkpoint.is_end:
+        return ()
+    if not checkpoint.is_position or not records:
+        return records
+    index = bisect_right(records, tuple(checkpoint.position), key=_place_of)
+    return records[index:] if index else records
+
+
+def _place_of(record: Placed) -> tuple[int, int]:
+    return record.sequence_number, record.sub_sequence_number

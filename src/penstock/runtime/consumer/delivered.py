@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.runtime.shard.leaving import settle_on_leaving
+from penstock.runtime.shard.batch import settle_on_leaving
 
 if TYPE_CHECKING:
     from types import TracebackType

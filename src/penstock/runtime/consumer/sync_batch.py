@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import CheckpointError
 from penstock.runtime.consumer.sync_iterating import on_loop
-from penstock.runtime.shard.leaving import settle_on_leaving
+from penstock.runtime.shard.batch import settle_on_leaving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence

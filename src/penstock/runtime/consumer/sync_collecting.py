@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.runtime.consumer.collecting import collect
 from penstock.runtime.consumer.sync_batch import tell
 from penstock.runtime.consumer.sync_iterating import each
-from penstock.runtime.shard.leaving import settle_on_leaving
+from penstock.runtime.shard.batch import settle_on_leaving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Generator, Hashable, Sequence

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from penstock.core.ledger.page import Placed, R
 from penstock.errors import CheckpointError, OptionError
 from penstock.model import Position
-from penstock.runtime.shard.leaving import settle_on_leaving
 from penstock.runtime.shard.values import datas_of
 
 if TYPE_CHECKING:
@@ -234,3 +233,28 @@ class Batch(Generic[R]):
 
 def _position(record: Placed) -> Position:
     return Position(record.sequence_number, record.sub_sequence_number)
+
+
+class Settled(Protocol):
+    """A batch, a collection, a record: what a ``with`` block settles."""
+
+    def _left(self) -> Any:
+        """All is done, but for what was put off or given up before."""
+
+    def nack(self) -> Any:
+        """Hand it out again."""
+
+    def fail(self, error: BaseException) -> Any:
+        """The retry policy says what follows."""
+
+
+def settle_on_leaving(settled: Settled, error: BaseException | None) -> bool:
+    """The end of the block: done, if it ended well; failed by an exception, which goes no further (True)."""
+    if error is None:
+        settled._left()
+        return False
+    if not isinstance(error, Exception):  # a cancellation, an interrupt: the records are not to blame
+        settled.nack()
+        return False
+    settled.fail(error)
+    return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,13 @@ from penstock.core.feeding.user_records import PLAIN_BYTES, RECORD_BYTES
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Prepared, Settled
 from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.settings import payload_bytes_of
+from penstock.core.ledger.settings import LedgerSettings, payload_bytes_of
 from penstock.core.shard import checkpoints, machine
-from penstock.core.shard.checkpoints import Answer, Flush, Prepare, SetBound
+from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetBound
 from penstock.core.shard.machine import LOOK, STIR, Shard, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
 from penstock.events import HandoverWaits
-from penstock.runtime.dead_letters.burying import Burying
+from penstock.runtime.dead_letters.burying import AT_ONCE_MAX, TIMEOUT_S, Burying
 from penstock.runtime.home import Here
 from penstock.runtime.shard.admitting import Admission
 from penstock.runtime.shard.asking import Asking
@@ -48,13 +48,14 @@ if TYPE_CHECKING:
     from penstock.core.ledger.endings import Ending
     from penstock.core.ledger.settings import OrderPolicy
     from penstock.core.ledger.ticket import Delivery
-    from penstock.core.shard.checkpoints import Pending
+    from penstock.core.shard.checkpoints import Cadence, Pending
     from penstock.events import LedgerEvent
     from penstock.model import Position, Record
+    from penstock.runtime.dead_letters.destinations import LetterSink
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
     from penstock.runtime.home import Home
-    from penstock.runtime.shard.choices import ReaderChoices
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
+    from penstock.runtime.shard.two_phase import OnPending
     from penstock.runtime.shard.values import Values
     from penstock.tasks import Heard
 
@@ -62,6 +63,25 @@ DRAIN_TOLD_AFTER_S = 1.0
 """What a drain waits for is told when it has taken so long."""
 GAPS_LOOK_S = 0.1
 """A handover that waits for callers to take the rest looks so often whether they are still there."""
+
+BATCH_RECORDS_MAX = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderChoices:
+    """They are checked where they come from: `WorkerSettings`."""
+
+    ledger: LedgerSettings = field(default_factory=LedgerSettings)
+    cadence: Cadence = field(default_factory=Riding)
+    batch_records_max: int = BATCH_RECORDS_MAX
+    checkpoint_when_told: bool = False
+    """What is settled is checkpointed no further than `ShardReader.checkpoint_to` says."""
+    letters: LetterSink | None = None
+    """Where dead letters go; None: none are written."""
+    letter_timeout_s: float = TIMEOUT_S
+    letters_at_once_max: int = AT_ONCE_MAX
+    on_pending: OnPending | None = None
+    """What becomes of a checkpoint that the former owner left pending; None: it is abandoned."""
 
 
 class ShardReader:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from penstock.core.feeding.silence import Silence
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.dedupe import DedupeWindow, Rebuild
-from penstock.core.ledger.resuming import behind
+from penstock.core.ledger.page import behind
 from penstock.errors import NotFoundError, PenstockError
 from penstock.events import DedupeKeyFailed, DedupeWindowRebuilt
 from penstock.model import IteratorAt, Position, StartAt

@@ -9,10 +9,9 @@ from penstock.core.assignment.fleet import Fleet
 from penstock.core.handoff.sides import OwnerSide
 from penstock.core.leases.tenure import End, Loss, Lost
 from penstock.runtime.shard.admitting import Admission
-from penstock.runtime.shard.choices import ReaderChoices
 from penstock.runtime.shard.listener import ShardListener
 from penstock.runtime.shard.origin import Origin
-from penstock.runtime.shard.shard_reader import ShardReader
+from penstock.runtime.shard.shard_reader import ReaderChoices, ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.runtime.worker.held import HeldShard
 from penstock.runtime.worker.stream_part import shard_id_of
