@@ -276,8 +276,8 @@ class HandoverWaits(msgspec.Struct, frozen=True, gc=False):
     stream: str
     shard_id: str
     waits_for: str
-    """Handlers, dead letters, a pending checkpoint, or a callback that runs: ``on_shards_revoked``, or the one that is
-    awaited before it.
+    """Handlers, dead letters, a pending checkpoint, callers that may take what lies before records that were handed
+    out, or a callback that runs: ``on_shards_revoked``, or the one that is awaited before it.
     """
     records: int
     """How many records handlers have."""

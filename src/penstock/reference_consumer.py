@@ -69,6 +69,7 @@ CONSTANTS = {
     "penstock.core.assignment.kcl2": "beside the KCL",
     "penstock.core.assignment.kcl3": "beside the KCL",
     "penstock.core.assignment.fleet": "beside the KCL",
+    "penstock.core.shard.machine": "shards",
     "penstock.core.shard.checkpoints": "checkpoints",
     "penstock.core.ledger.telling": "events",
     "penstock.core.ledger.letter": "dead letters",

@@ -168,6 +168,7 @@ def test_an_alarm_for_what_cannot_be_done_now_does_not_ring_without_a_pause() ->
     assert driven.tell(Rang()) == [WriteLetters(), Stir(), Alarm(driven.now_s + machine.ALARM_S_MIN)]
     (letter,) = driven.shard.ledger.dead_letters(driven.now_s)
     assert driven.tell(Look()) == [Stir()], "it is on its way"
+    assert driven.shard.waits_for(is_asked=False) == "dead letters"
     driven.shard.ledger.buried(letter)
     assert driven.tell(Look()) == [Settled(at(1)), Stir()]
 
@@ -199,8 +200,7 @@ def test_a_drain_hands_out_what_lies_before_and_waits_for_what_is_out() -> None:
     driven.admit(4, 1, partition_key="b")
     assert driven.tell(Drain()) == []
     assert (shard.stage, shard.ledger.draining) == (Stage.DRAINING, True)
-    assert not shard.is_drained(is_asked=True)
-    assert shard.waits_for == "handlers"
+    assert shard.waits_for(is_asked=False) == "handlers"
     assert driven.tell(Drain()) == []
     assert driven.tell(Resume()) == [Resumed(), Stir()]
     assert (shard.stage, shard.ledger.draining) == (Stage.READING, False)
@@ -213,12 +213,12 @@ def test_gaps_are_waited_for_while_a_caller_takes_them() -> None:
     assert numbers(delivery.records) == [1, 3]
     driven.tell(Drain())
     driven.ack(delivery)
-    assert driven.shard.is_drained(is_asked=False)
-    assert not driven.shard.is_drained(is_asked=True)
+    assert driven.shard.waits_for(is_asked=False) is None
+    assert driven.shard.waits_for(is_asked=True) == "callers"
     gap = driven.taken(10)
     assert numbers(gap.records) == [2]
     driven.ack(gap)
-    assert driven.shard.is_drained(is_asked=True)
+    assert driven.shard.waits_for(is_asked=True) is None
 
 
 def test_a_pending_checkpoint_and_letters_are_waited_for() -> None:
@@ -228,15 +228,14 @@ def test_a_pending_checkpoint_and_letters_are_waited_for() -> None:
     driven.tell(Prepare(at(2), None, at(2)))
     driven.tell(PendingStored(at(2)))
     driven.tell(Drain())
-    assert driven.shard.waits_for == "handlers"
+    assert driven.shard.waits_for(is_asked=False) == "handlers"
     driven.ack(delivery)
-    assert not driven.shard.is_drained(is_asked=False)
-    assert driven.shard.waits_for == "a pending checkpoint"
+    assert driven.shard.waits_for(is_asked=False) == "a pending checkpoint"
     pending = driven.shard.checkpoints.pending
     assert pending is not None
     driven.tell(Commit(pending))
     assert driven.tell(Stored(at(2)))[0] == Answer()
-    assert driven.shard.is_drained(is_asked=False)
+    assert driven.shard.waits_for(is_asked=False) is None
 
 
 def test_once_the_shard_is_handed_over_nothing_is_handed_out_whatever_comes_late() -> None:
@@ -265,7 +264,7 @@ def test_it_is_over_once() -> None:
     delivery = driven.taken()
     assert driven.tell(Lost(Loss.TAKEN, None)) == [Over(), Stir()]
     assert (driven.shard.lost, driven.shard.over_because) == (Loss.TAKEN, "the lease was lost: taken")
-    assert driven.shard.is_drained(is_asked=True)
+    assert driven.shard.waits_for(is_asked=True) is None
     assert driven.tell(Stop("again")) == []
     assert driven.tell(Resume()) == []
     assert driven.ack(delivery) == [Stir()], "it counts for nothing"

@@ -249,20 +249,19 @@ class Shard(Generic[R]):
             safe = ledger.safe_record
         return Progress(safe, self._records_before + ledger.settled_records if self.checkpoints.counts else 0)
 
-    def is_drained(self, *, is_asked: bool) -> bool:
-        """True when a drain waits for nothing more. ``is_asked``: a caller may take what lies before records that were
+    def waits_for(self, *, is_asked: bool) -> str | None:
+        """What a drain waits for; None: nothing. ``is_asked``: a caller may take what lies before records that were
         handed out; without one it is not waited for.
         """
-        if self.is_over:  # what is out counts for nothing any more
-            return True
-        return self.ledger.drained and self.checkpoints.idle and not (is_asked and self.ledger.has_gaps)
-
-    @property
-    def waits_for(self) -> str:
-        """What a drain waits for that is not drained."""
+        if self.stage is Stage.OVER:  # what is out counts for nothing any more
+            return None
         if self.ledger.out:
             return "handlers"
-        return "dead letters" if self.checkpoints.idle else "a pending checkpoint"
+        if not self.ledger.drained:
+            return "dead letters"
+        if not self.checkpoints.idle:
+            return "a pending checkpoint"
+        return "callers" if is_asked and self.ledger.has_gaps else None
 
     def tell(self, given: Input, now_s: float) -> list[Output]:
         """What follows from an input. Raises CheckpointError for what a caller may not ask for now."""

@@ -421,8 +421,11 @@ class ShardReader:
 
     def let_go(self) -> None:
         """Free the shard for any worker."""
+        self.home.ask(self._let_go)
+
+    def _let_go(self) -> None:
         for listener in self._listeners:
-            self.home.ask(partial(listener.let_go, self))
+            listener.let_go(self)
 
     def heard(self, command: Command) -> None:
         """What the tenure says."""
@@ -482,21 +485,21 @@ class ShardReader:
                         self._revoking = listener
                         await listener.leaving(self)
             self._revoking = None
-            while not self._is_drained and (wait_s := end_s - self._loop.time()) > 0:
+            while self._waits_for is not None and (wait_s := end_s - self._loop.time()) > 0:
                 # Nothing tells when a task or a thread ends that was expected to ask again.
                 await self._pause(min(wait_s, GAPS_LOOK_S) if self.ledger.has_gaps else wait_s)
         finally:
             self._revoking = None
             if self._drain_told is not None:
                 self._drain_told.cancel()
-        return self._is_drained
+        return self._waits_for is None
 
     def _tell_drain_in(self, seconds: float, end_s: float) -> None:
         self._drain_told = self._loop.call_later(seconds, self._tell_drain, end_s)
 
     def _tell_drain(self, end_s: float) -> None:
         """Say what a drain waits for, when it lasts."""
-        waits_for = self._shard.waits_for
+        waits_for = self._waits_for
         if self._revoking is not None:
             # A loop with a thousand shards to let go takes seconds to come to the call, and back from it. That is not
             # the program's.
@@ -504,16 +507,15 @@ class ShardReader:
             if for_s < DRAIN_TOLD_AFTER_S:
                 self._tell_drain_in(DRAIN_TOLD_AFTER_S - for_s, end_s)
                 return
-        elif self._is_drained:
+        if waits_for is None:
             return
-        ledger = self.ledger
-        left_s = end_s - self._loop.time()
+        ledger, left_s = self.ledger, end_s - self._loop.time()
         self._on_event(HandoverWaits(self.stream, self.shard_id, waits_for, ledger.out, ledger.oldest, left_s))
 
     @property
-    def _is_drained(self) -> bool:
+    def _waits_for(self) -> str | None:
         is_asked = not self.paused and (bool(self.asking) or any(one.is_asked for one in self._listeners))
-        return self._shard.is_drained(is_asked=is_asked)
+        return self._shard.waits_for(is_asked=is_asked)
 
     def resume(self) -> None:
         """Hand out again, after a drain that came to nothing."""
