@@ -41,7 +41,8 @@ async def test_an_owner_that_wakes_after_its_failover_time_delivers_nothing() ->
     assert await table.create(row) == Done(row)
     clock = SteadyClock(asyncio.get_running_loop(), sleep)
     heard: list[object] = []
-    keeper = TenureKeeper(table, claim(row, "w", LeaseTimes.of(60.0), clock()), heard.append, clock=clock)
+    keeper = TenureKeeper(table, claim(row, "w", LeaseTimes.of(60.0), clock()), clock=clock)
+    keeper.listen(heard.append)
     keeping = asyncio.create_task(keeper.run())
     try:
         assert await keeper.began

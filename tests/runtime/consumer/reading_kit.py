@@ -89,7 +89,8 @@ async def reading(
         for reader in readers:
             reader.heard(command)
 
-    keeper = TenureKeeper(table, claim(await lease_of(table), worker, LeaseTimes.of(failover_s), loop.time()), heard)
+    keeper = TenureKeeper(table, claim(await lease_of(table), worker, LeaseTimes.of(failover_s), loop.time()))
+    keeper.listen(heard)
     keeping = asyncio.create_task(keeper.run())
     assert await asyncio.wait_for(keeper.began, DEADLINE_S)
     shard = ShardView(STREAM, SHARD_ID, 0, HASH_KEY_MAX)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.leases import writes
+from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.leases.tenure import Loss, Lost
+from penstock.core.leases.steps import claim
+from penstock.core.leases.tenure import Began, Ended, Loss, Lost, Settled, Stored
+from penstock.core.leases.times import LeaseTimes
 from penstock.core.leases.writes import Done, Unknown
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.checkpoints import Every, Prompt
 from penstock.model import Position
 from penstock.runtime.shard.listener import ShardListener
 from penstock.runtime.shard.shard_reader import ShardReader
+from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.stores.memory import MemoryLeaseTable
 from tests.momentary import now
 from tests.runtime.consumer.reading_kit import DEADLINE_S, SHARD_ID, STREAM, lease_of, reading
@@ -264,3 +267,22 @@ async def test_a_program_that_does_not_get_ready_to_leave_is_waited_for_until_th
         one.reader.listen(Stays())
         async with asyncio.timeout(DEADLINE_S):
             assert await one.reader.drain(0.05)
+
+
+async def test_what_a_tenure_says_before_a_part_listens_is_heard_then() -> None:
+    table, loop = MemoryLeaseTable(), asyncio.get_running_loop()
+    await table.create(LeaseRow(key=SHARD_ID))
+    keeper = TenureKeeper(table, claim(await lease_of(table), "one", LeaseTimes.of(60.0), loop.time()))
+    keeping = asyncio.create_task(keeper.run())
+    async with asyncio.timeout(DEADLINE_S):
+        assert await keeper.began
+        keeper.tell(Settled(Checkpoint.at(Position(5)), at_once=True))
+        while not keeper.row.checkpoint.is_position:
+            await asyncio.sleep(0)
+        heard: list[Any] = []
+        keeper.listen(heard.append)
+        assert [type(one) for one in heard] == [Began, Stored]
+        await keeper.end()
+        assert [type(one) for one in heard] == [Began, Stored, Ended]
+        assert keeper.lost is None
+        await keeping

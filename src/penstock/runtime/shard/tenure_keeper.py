@@ -13,6 +13,7 @@ from penstock.core.leases.tenure import (
     Answered,
     Began,
     End,
+    Lost,
     NotTaken,
     Saw,
     Send,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.core.leases import LeaseRow, Write
     from penstock.core.leases.steps import Result
-    from penstock.core.leases.tenure import Command, Input
+    from penstock.core.leases.tenure import Command, Input, Loss
     from penstock.ports import LeaseTable
 
 
@@ -40,16 +41,16 @@ class TenureKeeper:
         self,
         table: LeaseTable,
         begun: Result,
-        on_command: Callable[[Command], None],
         *,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """``begun``: what `claim` or `receive` returned just now, by this ``clock`` (None: the loop's). ``on_command``
-        hears all but the writes.
-        """
+        """``begun``: what `claim` or `receive` returned just now, by this ``clock`` (None: the loop's)."""
         self.tenure, first = begun
         self._table = table
-        self._on_command = on_command
+        self.lost: Loss | None = None
+        """Why the tenure ended, if it did against its will."""
+        self._hear: Callable[[Command], None] | None = None
+        self._unheard: deque[Command] = deque()
         self._clock = clock or asyncio.get_running_loop().time
         self._commands = deque(first)
         self._inputs: deque[Input] = deque()
@@ -68,6 +69,12 @@ class TenureKeeper:
     def token(self) -> int:
         """Grows with every owner of the lease; 0 before the tenure has begun."""
         return self.tenure.token
+
+    def listen(self, hear: Callable[[Command], None]) -> None:
+        """From now on ``hear`` is told all that the tenure says, but for its writes: first what was said so far."""
+        self._hear = hear
+        while self._unheard:
+            hear(self._unheard.popleft())
 
     def may_deliver(self) -> bool:
         """True while no other worker can have the lease."""
@@ -145,7 +152,12 @@ class TenureKeeper:
                 continue
             if isinstance(command, Began | NotTaken) and not self.began.done():
                 self.began.set_result(isinstance(command, Began))
-            self._on_command(command)
+            if isinstance(command, Lost):
+                self.lost = command.why
+            if self._hear is None:
+                self._unheard.append(command)
+            else:
+                self._hear(command)
 
     async def _write(self, write: Write) -> None:
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment.fleet import Fleet
 from penstock.core.handoff.sides import OwnerSide
-from penstock.core.leases.tenure import End, Loss, Lost
+from penstock.core.leases.tenure import End, Loss
 from penstock.runtime.shard.admitting import Admission
 from penstock.runtime.shard.listener import ShardListener
 from penstock.runtime.shard.origin import Origin
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import ChildShard
     from penstock.core.handoff.sides import ReceiverSide
     from penstock.core.leases.steps import Result
-    from penstock.core.leases.tenure import Command
     from penstock.core.ledger.endings import Ending
     from penstock.ports import LeaseTable
     from penstock.runtime.dead_letters.destinations import LetterSink
@@ -113,25 +112,11 @@ class Holding(ShardListener):
     def begin(self, side: ReceiverSide, begun: Result) -> None:
         """A tenure begins: at once, or when the take is confirmed."""
         key = side.key
-        held: list[HeldShard] = []
-        early: list[Command] = []
-
-        def heard(command: Command) -> None:
-            if isinstance(command, Lost) and command.why is Loss.UNCONFIRMED:
-                self.retreats_until_s = self._clock() + self._settings.failover_s
-            if isinstance(command, Lost) and command.known is not None:
-                self.shards.gone(command.known)
-                self._changed()
-            if not held:
-                early.append(command)
-            for one in held:
-                one.heard(command)
-
-        keeper = TenureKeeper(self._table, begun, heard, clock=self._clock)
+        keeper = TenureKeeper(self._table, begun, clock=self._clock)
         self.claims[key] = keeper
         if self.sight.is_robbed(self.sight.leases[key]):
             self.stolen.add(key)
-        self._spawn(self._hold(side, keeper, held, early, self._origin(side)))
+        self._spawn(self._hold(side, keeper, self._origin(side)))
 
     def _origin(self, side: ReceiverSide) -> Origin:
         """How the shard comes here."""
@@ -146,16 +131,10 @@ class Holding(ShardListener):
                 return Origin.HANDED_OVER if lived else Origin.TAKEN
         return Origin.CONTINUED if row.checkpoint.is_position else Origin.NEW
 
-    async def _hold(
-        self,
-        side: ReceiverSide,
-        keeper: TenureKeeper,
-        held: list[HeldShard],
-        early: list[Command],
-        origin: Origin,
-    ) -> None:
-        """From the claim to the end of the tenure. ``early``: its commands from before the `HeldShard` was made."""
+    async def _hold(self, side: ReceiverSide, keeper: TenureKeeper, origin: Origin) -> None:
+        """From the claim to the end of the tenure."""
         key = side.key
+        one: HeldShard | None = None
         keeping = self._spawn(keeper.run())
         try:
             began = await keeper.began
@@ -173,9 +152,7 @@ class Holding(ShardListener):
                 return
             self.stolen.discard(key)
             one = await self._deliver(key, keeper, origin)
-            held.append(one)
-            for command in early:
-                one.heard(command)
+            keeper.listen(one.heard)
             self.claims.pop(key, None)
             self.receiving.over(side)
             self._changed()
@@ -187,10 +164,12 @@ class Holding(ShardListener):
             await asyncio.wait((keeping,))
         except Exception as error:
             self._failed(error)
-            if held:
-                held[0].cut(f"reading failed: {type(error).__name__}")
+            if one is not None:
+                one.cut(f"reading failed: {type(error).__name__}")
                 await asyncio.wait((keeping,))
         finally:
+            if one is None:  # else its reader has said so
+                self._retreat(keeper.lost)
             self.claims.pop(key, None)
             self.stolen.discard(key)
             self.receiving.over(side)
@@ -253,6 +232,15 @@ class Holding(ShardListener):
         """See `ShardListener`: another worker is to try, unless the shard is to stand still."""
         if not ending.stops:
             self.give_up(reader.row.key, ending.cool_down_s)
+
+    def over(self, reader: ShardReader) -> None:
+        """See `ShardListener`."""
+        self._retreat(reader.lost)
+
+    def _retreat(self, why: Loss | None) -> None:
+        """Leave leases to others for a while, where this worker cannot write to the table."""
+        if why is Loss.UNCONFIRMED:
+            self.retreats_until_s = self._clock() + self._settings.failover_s
 
     async def fetched(self, reader: ShardReader, children: tuple[ChildShard, ...]) -> None:
         """See `ShardListener`: the children's leases are made, and known here without another look."""
