@@ -300,7 +300,9 @@ def test_a_seek_begins_another_ledger_in_the_same_stage() -> None:
     driven.ack(late, 0, 1)
     driven.tell(Stored(at(2)))
     driven.tell(Drain())
+    former = driven.shard.ledger
     driven.tell(Seek(driven.new_ledger(at(7))))
+    assert former.closed
     assert not driven.shard.ledger.closed
     assert driven.shard.ledger.draining
     assert driven.take() is None
