@@ -12,8 +12,10 @@ from penstock.core.leases import writes
 from penstock.events import LeaseUnreadable
 from penstock.runtime.worker.worker import Worker
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
+from tests.runtime.consumer.faulty_tables import FaultyTable
 
 if TYPE_CHECKING:
+    from penstock.core.leases import LeaseRow
     from penstock.local import LocalKinesis
 
 STREAMS = {STREAM: 2}
@@ -57,6 +59,36 @@ async def test_a_deleted_row_is_written_anew_by_its_owner(local: LocalKinesis, k
             later = Reader(consumer)
             await until(lambda: len(later.got) >= 100)
     assert sorted(reader.got + later.got) == sorted(wanted)
+
+
+async def test_a_row_that_is_deleted_while_the_table_is_away_is_made_anew_as_it_was_known(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    """Its fence has fallen by then, and another worker could have the lease: so it is taken again, as any other."""
+    table = MemoryLeaseTable()
+    faulty = FaultyTable(table)
+    async with asyncio.timeout(DEADLINE_S):
+        async with consumer_of(local, faulty, **QUICK_LEASES) as consumer:
+            reader = Reader(consumer)
+            wanted = put(kinesis, range(100))
+            await until(lambda: len(reader.got) >= 100)
+            await until(lambda: all(row.checkpoint.is_position for row in table.rows()))
+            known = {row.key: row for row in table.rows()}
+            faulty.is_cut = True
+            held = list(consumer._worker.held.values())
+            await until(lambda: not any(shard.keeper.may_deliver() for shard in held))
+            table._rows.clear()
+            wanted += put(kinesis, range(100, 200))
+            faulty.is_cut = False
+            await until(lambda: len(reader.got) >= 200)
+            assert {key: row.counter > known[key].counter for key, row in _rows(table).items()} == dict.fromkeys(
+                known, True
+            )
+    assert sorted(reader.got) == sorted(wanted)
+
+
+def _rows(table: MemoryLeaseTable) -> dict[str, LeaseRow]:
+    return {row.key: row for row in table.rows()}
 
 
 async def test_a_counter_that_is_text_is_told_and_read_on_from_when_it_is_mended(

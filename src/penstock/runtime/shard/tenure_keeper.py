@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.core.leases import LeaseRow, Write
     from penstock.core.leases.steps import Result
-    from penstock.core.leases.tenure import Command, Input, Loss
+    from penstock.core.leases.tenure import Command, Input
     from penstock.ports import LeaseTable
 
 
@@ -47,8 +47,8 @@ class TenureKeeper:
         """``begun``: what `claim` or `receive` returned just now, by this ``clock`` (None: the loop's)."""
         self.tenure, first = begun
         self._table = table
-        self.lost: Loss | None = None
-        """Why the tenure ended, if it did against its will."""
+        self.lost: Lost | None = None
+        """How the tenure ended, if it did against its will."""
         self._hear: Callable[[Command], None] | None = None
         self._unheard: deque[Command] = deque()
         self._clock = clock or asyncio.get_running_loop().time
@@ -153,7 +153,7 @@ class TenureKeeper:
             if isinstance(command, Began | NotTaken) and not self.began.done():
                 self.began.set_result(isinstance(command, Began))
             if isinstance(command, Lost):
-                self.lost = command.why
+                self.lost = command
             if self._hear is None:
                 self._unheard.append(command)
             else:

@@ -168,8 +168,12 @@ class Holding(ShardListener):
                 one.cut(f"reading failed: {type(error).__name__}")
                 await asyncio.wait((keeping,))
         finally:
-            if one is None:  # else its reader has said so
-                self._retreat(keeper.lost)
+            if (lost := keeper.lost) is not None:
+                if one is None:  # else its reader has said so
+                    self._retreat(lost.why)
+                # In one step with the end of the hold: what a worker holds counts as leased, though there is no row.
+                if lost.known is not None:
+                    self.shards.gone(lost.known)
             self.claims.pop(key, None)
             self.stolen.discard(key)
             self.receiving.over(side)

@@ -94,10 +94,8 @@ class ShardLeases:
 
     async def missing_of_gone(self) -> None:
         """Create the leases that are missing, by a new look."""
+        gone = {*self._gone}
         rows = {row.key: row for row in (await self._table.scan(consistent=True)).rows}
-        # This worker may be letting go of it yet, and then it counts as held: such a lease is looked for again.
-        owned = {*self._owned()}
-        gone = {key for key in self._gone if key in rows or key not in owned}
         if not gone <= rows.keys():
             await self.missing(rows)
         for key in gone:
