@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.core.assignment.views import WorkerView
     from penstock.core.feeding.cursor import FeedCursor
+    from penstock.core.leases import LeaseRow
     from penstock.core.leases.tenure import Command
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
@@ -49,6 +50,7 @@ class HeldShard(ShardListener):
         self._clock = clock
         self._draining: asyncio.Task[None] | None = None
         self._stopped_s: float | None = None
+        self._receiver: str | None = None
         self._workers: Mapping[str, WorkerView] = {}
 
     def heard(self, command: Command) -> None:
@@ -98,6 +100,14 @@ class HeldShard(ShardListener):
         """For how long nothing is handed out, since it is to go. None: it is not."""
         return None if self._stopped_s is None else self._clock() - self._stopped_s
 
+    @property
+    def given(self) -> LeaseRow | None:
+        """The lease as a give to another worker left it. None: it was not given, or that is not known, or it was given
+        to a worker without a row of its own.
+        """
+        row = self.keeper.row
+        return row if self._receiver is not None and row.actual_owner == self._receiver else None
+
     def cut(self, reason: str) -> None:
         """Reading has failed: what is settled is stored, and the lease is free."""
         self._end(None)
@@ -143,4 +153,5 @@ class HeldShard(ShardListener):
     def _end(self, to: str | None) -> None:
         self.reader.hand_over()
         receiver = None if to is None else self._workers.get(to)
+        self._receiver = None if receiver is None else to
         self.keeper.tell(End(to, None if receiver is None else receiver.process))

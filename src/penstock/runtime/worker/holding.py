@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.pages import ChildShard
     from penstock.core.handoff.sides import ReceiverSide
+    from penstock.core.leases import LeaseRow
     from penstock.core.leases.steps import Result
     from penstock.core.ledger.endings import Ending
     from penstock.ports import LeaseTable
@@ -66,6 +67,8 @@ class Holding(ShardListener):
         """Leases on their way to be held."""
         self.heirs: set[str] = set()
         """Leases of the children of shards that ended here. The worker takes them at once, and evens them out later."""
+        self.given: dict[str, LeaseRow] = {}
+        """Leases as gives to others left them, until their receivers are seen to have begun."""
         self.stolen: set[str] = set()
         """Those of the claims that were stolen: their KCL workers have to notice first that they lost them."""
         self.retreats_until_s = float("-inf")
@@ -181,6 +184,8 @@ class Holding(ShardListener):
                 gone.close()
                 gone.reader.stop("the tenure is over")
                 self.sight.saw(keeper.row)
+                if (given := gone.given) is not None:
+                    self.given[key] = given
             self.presence.given.pop(key, None)
             if not keeper.row.ended:
                 self.sight.forget_scan()

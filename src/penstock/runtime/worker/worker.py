@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.core.assignment.decide import Decision
     from penstock.core.assignment.views import LeaseView, WorkerView
     from penstock.core.leases import LeaseRow
+    from penstock.core.leases.membership import WorkerRow
     from penstock.ports import LeaseTable
     from penstock.runtime.dead_letters.destinations import LetterSink
     from penstock.runtime.feeds import PollingFeed
@@ -290,13 +291,20 @@ class Worker:
         self._holding.give_up(key, cool_down_s)
 
     async def _leave(self) -> None:
-        """Free what was given to this worker while it left, and take away its row."""
+        """Take away this worker's row, and free what was given to it while it left.
+
+        The row goes first. A giver looks at it after its give: so either the giver finds that the row has gone, and
+        frees the lease, or the lease was given before the row went, and is found here.
+        """
         if self._kcl is not None:
             await self._kcl.leave()
+        await self._table.delete_worker(self.id)
         listing = await self._table.scan(consistent=True)
         mine = [row for row in listing.rows if row.stream in self._parts and not row.ended and self._sight.is_mine(row)]
         await side_by_side(lambda row: self._table.write(writes.free(row)), mine, LOOKS_AT_ONCE_MAX)
-        await self._table.delete_worker(self.id)
+        if self._holding.given:
+            rows = await self._table.workers(consistent=True)
+            await self._take_back({*self._holding.given}, {row.worker_id: row for row in rows})
 
     def _fail(self, error: BaseException) -> None:
         """Reading has met what repeating does not mend: hand over the rest, then raise it."""
@@ -339,9 +347,10 @@ class Worker:
     async def _look(self) -> list[str]:
         """Look at the tables, and tell tenures what was seen of their leases. Returns the workers that are silent."""
         sight, before, fleet = self._sight, self._sight.scanned_s, self._sight.fleet
-        silent = await sight.look(
-            closely=bool(self._presence.given) or self._receiving.waits, scans=self._receiving.waits_for_many
-        )
+        given = {*self._holding.given}
+        closely = bool(given or self._presence.given or self._receiving.waits)
+        silent = await sight.look(closely=closely, scans=self._receiving.waits_for_many)
+        await self._take_back(given, sight.members.rows)
         if sight.scanned_s != before:
             for key in sight.unreadable.keys() - self._unreadable:
                 self._on_event(LeaseUnreadable(self._table.name, key, sight.unreadable[key]))
@@ -354,6 +363,25 @@ class Worker:
         if self._kcl is not None and not self._presence.leaving:
             await self._kcl.report()
         return silent
+
+    async def _take_back(self, keys: Collection[str], workers: Mapping[str, WorkerRow]) -> None:
+        """Free what was given to a worker that has left meanwhile: it would wait for that worker's failover time.
+
+        ``keys``: what was given before a consistent look at the workers was sent, which showed them as ``workers``.
+        A worker that began with the lease wrote to the lease's row before its own row went: then the free is refused.
+        """
+        given, leases = self._holding.given, self._sight.leases
+        for key in keys:
+            row, now = given[key], leases.get(key)
+            receiver = workers.get(row.actual_owner or "")
+            if now is None or now.counter > row.counter or (receiver is not None and key in receiver.held):
+                del given[key]
+        orphans = [row for key, row in given.items() if key in keys and row.actual_owner not in workers]
+        if orphans:
+            self._sight.forget_scan()
+            await side_by_side(lambda row: self._table.write(writes.free(row)), orphans, LOOKS_AT_ONCE_MAX)
+            for row in orphans:
+                given.pop(row.key, None)
 
     async def _forward(self, part: Decision) -> None:
         """Pass on what a leader wants handed over by this worker, which does not hold it: it did in a former life."""

@@ -1,0 +1,98 @@
+"""A lease is given to a worker that leaves at the same moment. The giver looks once more, and frees the lease: nothing
+waits for the failover time, which is longer here than a test may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.core.leases.writes import Kind
+from penstock.local import LocalKinesis
+from penstock.stores.memory import MemoryLeaseTable
+from tests.runtime.consumer.faulty_tables import FaultyTable
+from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM, Fleet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.core.leases import Outcome, Write
+    from penstock.core.leases.membership import WorkerRow
+
+pytestmark = pytest.mark.timeout(DEADLINE_S)
+SHARDS = 4
+NEVER_S = 300.0
+
+
+@pytest.fixture
+def local() -> Iterator[LocalKinesis]:
+    with LocalKinesis(streams={STREAM: SHARDS}) as service:
+        yield service
+
+
+class SlowGives(FaultyTable):
+    """Gives arrive once the receiver has gone. It does not see before that a lease is meant for it: else it waits."""
+
+    def __init__(self, table: MemoryLeaseTable) -> None:
+        super().__init__(table)
+        self.given = asyncio.Event()
+        self.let_through = asyncio.Event()
+        self.arrived = asyncio.Event()
+
+    async def write(self, write: Write) -> Outcome:
+        if write.kind is not Kind.GIVE:
+            return await super().write(write)
+        self.given.set()
+        await self.let_through.wait()
+        outcome = await super().write(write)
+        self.arrived.set()
+        return outcome
+
+    async def put_worker(self, row: WorkerRow) -> Outcome:
+        if row.given:
+            await self.let_through.wait()
+        return await super().put_worker(row)
+
+
+async def owners(table: MemoryLeaseTable) -> list[Any]:
+    return [row.owner for row in (await table.scan()).rows]
+
+
+async def begun(local: LocalKinesis) -> tuple[MemoryLeaseTable, SlowGives, Fleet]:
+    """A giver that holds all shards, and a receiver that has asked for its part, and is being given it."""
+    table = MemoryLeaseTable()
+    slow, fleet = SlowGives(table), Fleet(local, table, failover_s=NEVER_S, warm_deadline_s=0.0)
+    fleet.start("giver", slow)
+    async with asyncio.timeout(DEADLINE_S / 2):
+        while await owners(table) != ["giver"] * SHARDS:
+            await asyncio.sleep(0.01)
+        fleet.start("receiver")
+        await slow.given.wait()
+    return table, slow, fleet
+
+
+async def test_a_giver_that_stays_takes_it_back(local: LocalKinesis) -> None:
+    table, slow, fleet = await begun(local)
+    try:
+        await fleet.stop("receiver")
+        slow.let_through.set()
+        await slow.arrived.wait()
+        async with asyncio.timeout(DEADLINE_S / 2):
+            while await owners(table) != ["giver"] * SHARDS:
+                await asyncio.sleep(0.01)
+    finally:
+        await fleet.close()
+
+
+async def test_a_giver_that_leaves_too_frees_it(local: LocalKinesis) -> None:
+    table, slow, fleet = await begun(local)
+    try:
+        stopping = asyncio.create_task(fleet.stop("giver"))
+        await fleet.stop("receiver")
+        slow.let_through.set()
+        await stopping
+        assert await owners(table) == [None] * SHARDS
+    finally:
+        await fleet.close()
