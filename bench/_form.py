@@ -18,6 +18,7 @@ import platform
 import resource
 import statistics
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -256,6 +257,24 @@ def apart(server_pid: int) -> Iterator[None]:
     finally:
         if len(before) > 1:
             os.sched_setaffinity(0, set(before))
+
+
+@contextlib.contextmanager
+def looking(look: Callable[[], None], every_s: float) -> Iterator[None]:
+    """Call it again and again in a thread of its own, until the block ends."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(every_s):
+            look()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def per_second(work: Callable[[], object], amount: float, seconds: float = 0.5) -> float:

@@ -9,12 +9,16 @@ import io
 import json
 import shutil
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import boto3
 import pyarrow.dataset as ds
 from pyspark.sql import functions as fn
 
+from penstock.aws.kinesis import KinesisClient, PutEntry
+from penstock.aws.wire import Wire, WireSettings
+from penstock.model import StreamName
 from penstock.pipeline import POSITION, BatchFolder, decode_json, deduplicate, explain_json, read_once, split
 from penstock.pipeline.job import ExitCode, load_job
 from penstock.pipeline.job.running import run_job
@@ -22,7 +26,7 @@ from penstock.pipeline.job.showing import Show
 from penstock.pipeline.job.stopping import Stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -34,6 +38,8 @@ WITHIN = "10 minutes"
 START_UP_BATCHES = 1
 """They do not count."""
 PUT_CALL_RECORDS = 500
+WRITTEN_PER_S = 3_000
+"""Records per second of the service's time: within what four shards take."""
 QUERY_TIMEOUT_S = 900
 """Plain PySpark with equal promises may take minutes for the rows of a round."""
 
@@ -72,6 +78,20 @@ def order(number: int) -> dict[str, Any]:
         "quantity": 1 + number % 7,
         "amount": f"{number % 10_000}.{number % 100:02d}",
     }
+
+
+async def fill(local: SpawnedKinesis, stream: str, records: Iterable[bytes]) -> None:
+    """Put them, at an even pace of the service's time."""
+    left = iter(records)
+    async with Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url)) as wire:
+        client = KinesisClient(wire)
+        while datas := list(islice(left, PUT_CALL_RECORDS)):
+            # A repeat has its order's key, as it would have.
+            entries = [PutEntry(data, f"key-{hash(data) % 1000:04d}", None) for data in datas]
+            answer = await client.put_records(StreamName(stream), entries)
+            assert answer.failed_record_count == 0
+            local.clock.advance(len(datas) / WRITTEN_PER_S)
+    local.clock.advance(10)
 
 
 # --- as a job file ---------------------------------------------------------------------------------------

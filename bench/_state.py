@@ -13,19 +13,16 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench import _pipelines
-from bench._form import cpu_of_tree_s, judge, say, tree_of
-from penstock.aws.kinesis import KinesisClient, PutEntry
-from penstock.aws.wire import Wire, WireSettings
+from bench._form import cpu_of_tree_s, judge, looking, say, tree_of
+from bench._pipelines import fill
 from penstock.local.embedded import LocalKinesis
-from penstock.model import StreamName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from bench._form import Result
     from penstock.local.spawned import SpawnedKinesis
@@ -37,8 +34,6 @@ ROUNDS = int(os.environ.get("BENCH_STATE_ROUNDS", "3"))
 FILL_BATCH_RECORDS = 1_000_000
 BATCH_RECORDS = 400_000
 ROUND_RECORDS = 3 * BATCH_RECORDS
-WRITTEN_PER_S = 3_000
-"""Records per second of the service's time."""
 WITHIN_S = 6 * 3_600
 """No key leaves the state: the service's time is this machine's and more, so a shorter window depends on its speed."""
 GIB_MAX = 3.0
@@ -71,30 +66,20 @@ class Run(NamedTuple):
 
 
 class Memory:
-    """The most that a process and its descendants had in memory at one look."""
+    """The most that a process and its descendants had in memory at one look, and their CPU at the last."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self.bytes_max = 0
         self.cpu_s = 0.0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def __enter__(self) -> Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._ended.wait(LOOK_S):
-            self.bytes_max = max(self.bytes_max, sum(map(resident_bytes, tree_of(self._pid))))
-            self.cpu_s = max(self.cpu_s, cpu_of_tree_s(self._pid))
+    def look(self) -> None:
+        """What they have now."""
+        self.bytes_max = max(self.bytes_max, sum(map(pss_bytes, tree_of(self._pid))))
+        self.cpu_s = max(self.cpu_s, cpu_of_tree_s(self._pid))
 
 
-def resident_bytes(pid: int) -> int:
+def pss_bytes(pid: int) -> int:
     """Of one process, its part of what it shares; 0 when it has ended."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -103,18 +88,9 @@ def resident_bytes(pid: int) -> int:
     return 0
 
 
-async def put(local: SpawnedKinesis, first: int, count: int) -> None:
-    """New orders, at an even pace of the service's time."""
-    async with Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url)) as wire:
-        client = KinesisClient(wire)
-        for begin in range(first, first + count, 500):
-            numbers = range(begin, min(begin + 500, first + count))
-            datas = [json.dumps(_pipelines.order(number)).encode() for number in numbers]
-            entries = [PutEntry(data, f"key-{number % 1000:04d}", None) for number, data in enumerate(datas)]
-            answer = await client.put_records(StreamName(STREAM), entries)
-            assert answer.failed_record_count == 0
-            local.clock.advance(len(numbers) / WRITTEN_PER_S)
-    local.clock.advance(10)
+def orders(first: int, count: int) -> Iterator[bytes]:
+    """New ones."""
+    return (json.dumps(_pipelines.order(number)).encode() for number in range(first, first + count))
 
 
 def run(local: SpawnedKinesis, folder: Path, *, batch_records: int, **starting: str) -> Run:
@@ -129,8 +105,9 @@ def run(local: SpawnedKinesis, folder: Path, *, batch_records: int, **starting: 
     program = "import sys; from penstock.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "run", str(path), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | local.environment())
+    memory = Memory(process.pid)
     try:
-        with Memory(process.pid) as memory:
+        with looking(memory.look, LOOK_S):
             out, _ = process.communicate(timeout=RUN_S_MAX)
     finally:
         process.kill()
@@ -159,12 +136,12 @@ def state_10m(new_folder: Callable[[], contextlib.AbstractContextManager[Path]])
     empty: list[Run] = []
     with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local, new_folder() as folder:
         os.environ |= local.environment()
-        asyncio.run(put(local, 0, KEYS))
+        asyncio.run(fill(local, STREAM, orders(0, KEYS)))
         filled = run(local, folder, batch_records=FILL_BATCH_RECORDS, startingPosition="TRIM_HORIZON")
         told("fill", filled)
         for number in range(ROUNDS):
             from_s = local.clock.now()
-            asyncio.run(put(local, KEYS + number * ROUND_RECORDS, ROUND_RECORDS))
+            asyncio.run(fill(local, STREAM, orders(KEYS + number * ROUND_RECORDS, ROUND_RECORDS)))
             full.append(run(local, folder, batch_records=BATCH_RECORDS, startingPosition="TRIM_HORIZON"))
             told("full", full[-1])
             with new_folder() as other:

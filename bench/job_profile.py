@@ -26,8 +26,8 @@ from pyspark.sql import functions as fn
 
 from bench import _pipelines
 from bench._form import aside, cpu_of_tree_s, judge, options, report, say
-from bench._pipelines import SCHEMA, Scene
-from bench.pipeline import JOB_DEFAULTS, SHUFFLE_PARTITIONS, STREAM, fill, new_folder, orders_and_broken, settings_of
+from bench._pipelines import SCHEMA, Scene, fill
+from bench.pipeline import JOB_DEFAULTS, SHUFFLE_PARTITIONS, STREAM, new_folder, orders_and_broken, settings_of
 from bench.spark import session
 from bench.wire import set_environment
 from penstock.local.embedded import LocalKinesis
@@ -175,7 +175,7 @@ def run(spark: SparkSession, rows: int, batches: int) -> Run:
     ours: dict[str, list[float]] = defaultdict(list)
     with LocalKinesis.spawn(streams={STREAM: 4}) as local, new_folder() as place:
         os.environ |= local.environment()
-        asyncio.run(fill(local, records))
+        asyncio.run(fill(local, STREAM, records))
         scene = Scene(spark, local, STREAM, rows, place)
         progresses: list[dict[str, Any]] = []
         with timed(ours), _progresses(progresses):
@@ -232,7 +232,7 @@ def steps(spark: SparkSession) -> dict[str, float]:
     with LocalKinesis.spawn(streams={STREAM: 4}) as local:
         os.environ |= local.environment()
         aside(local.pid)
-        asyncio.run(fill(local, records))
+        asyncio.run(fill(local, STREAM, records))
         reading = spark.read.format("penstock").options(
             streamName=STREAM, region=local.region, endpointUrl=local.endpoint_url, startingPosition="TRIM_HORIZON"
         )

@@ -32,7 +32,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -43,18 +42,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.parquet as pq
 
 from bench import _pipelines
-from bench._form import Case, aside, cpu_of_s, judge, measure, options, report, say, wanted
-from bench._pipelines import BotoPartition, Scene
+from bench._form import Case, aside, cpu_of_s, judge, looking, measure, options, report, say, wanted
+from bench._pipelines import BotoPartition, Scene, fill
 from bench._producing import Programs
 from bench._state import state_10m
 from bench.canned import CannedServer
 from bench.spark import session
 from bench.wire import BUSY_MAX, set_environment
-from penstock.aws.kinesis import KinesisClient, PutEntry
-from penstock.aws.wire import Wire, WireSettings
 from penstock.local.embedded import LocalKinesis
-from penstock.model import StreamName
 from penstock.pipeline.job.session import least_work
+from penstock.pipeline.job.state import STATE_SETTINGS
 from penstock.pipeline.job.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -68,7 +65,7 @@ if TYPE_CHECKING:
 STREAM = "orders-of-the-day"
 SHARDS = 4
 SHUFFLE_PARTITIONS = "2"
-JOB_DEFAULTS = {"spark.python.sql.dataFrameDebugging.enabled": "false"}
+JOB_DEFAULTS = {"spark.python.sql.dataFrameDebugging.enabled": "false", **STATE_SETTINGS}
 """With ``least_work``, what ``penstock run`` sets where nothing is said. Both sides of a comparison get it."""
 
 
@@ -89,8 +86,6 @@ BATCH_RECORDS = 40_000
 REPEAT_EVERY = 100
 """One record in so many is one of those a little before it again."""
 BROKEN_EVERY = 1_000
-WRITTEN_PER_S = 3_000
-"""Records per second of the service's time: within what four shards take."""
 RUNNER_ROUNDS = 4
 
 
@@ -110,19 +105,6 @@ def orders_and_broken(count: int = RECORDS) -> tuple[list[bytes], int, int]:
     return records, orders, broken
 
 
-async def fill(local: SpawnedKinesis, records: list[bytes]) -> None:
-    """Put them, at an even pace of the service's time."""
-    async with Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url)) as wire:
-        client = KinesisClient(wire)
-        for at in range(0, len(records), 500):
-            # A repeat has its order's key, as it would have.
-            entries = [PutEntry(data, f"key-{hash(data) % 1000:04d}", None) for data in records[at : at + 500]]
-            answer = await client.put_records(StreamName(STREAM), entries)
-            assert answer.failed_record_count == 0
-            local.clock.advance(500 / WRITTEN_PER_S)
-    local.clock.advance(10)
-
-
 def runner_overhead(spark: SparkSession) -> Result:
     """The same rows through both, in turn."""
     records, orders, broken = orders_and_broken()
@@ -137,7 +119,7 @@ def runner_overhead(spark: SparkSession) -> Result:
 
     with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local:
         os.environ |= local.environment()
-        asyncio.run(fill(local, records))
+        asyncio.run(fill(local, STREAM, records))
         case = Case(
             name="runner_overhead",
             unit="rows/s",
@@ -207,7 +189,7 @@ def job_rows(spark: SparkSession, name: str) -> Result:
     records, orders, broken = orders_and_broken(wanted_case.records)
     with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local:
         os.environ |= local.environment()
-        asyncio.run(fill(local, records))
+        asyncio.run(fill(local, STREAM, records))
 
         def round_of(run: Callable[[Scene], float], *, dead_letters: bool) -> float:
             with new_folder() as folder:
@@ -324,23 +306,13 @@ class Watch:
         self.seen: dict[str, float] = {}
         """Path to epoch seconds."""
         self._folder = folder
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._ended.wait(LOOK_S):
-            if self._folder.exists():
-                for entry in os.scandir(self._folder):
-                    if entry.name.startswith("batch-"):
-                        self.seen.setdefault(entry.path, time.time())
+    def look(self) -> None:
+        """What is there now."""
+        if self._folder.exists():
+            for entry in os.scandir(self._folder):
+                if entry.name.startswith("batch-"):
+                    self.seen.setdefault(entry.path, time.time())
 
 
 def latencies_of(seen: dict[str, float], from_s: float) -> list[float]:
@@ -371,7 +343,8 @@ def latency(spark: SparkSession, name: str) -> Result:
             rate_per_s=LATENCY_PER_S,
             seconds=LATENCY_WARM_UP_S + LATENCY_S,
         )
-        with Watch(folder / "orders") as watch, ThreadPoolExecutor(1) as pool:
+        watch = Watch(folder / "orders")
+        with looking(watch.look, LOOK_S), ThreadPoolExecutor(1) as pool:
             job = pool.submit(_pipelines.run_as_job, scene, text, stopping)
             told = programs.results(LATENCY_WARM_UP_S + LATENCY_S + 60)[0]
             _pipelines.until(lambda: job.done() or scene.rows_in("orders") >= told["put"])
@@ -406,7 +379,7 @@ def first_batch() -> Result:
     took = []
     with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local:
         os.environ |= local.environment()
-        asyncio.run(fill(local, records))
+        asyncio.run(fill(local, STREAM, records))
         for _ in range(START_ROUNDS):
             with new_folder() as folder:
                 took.append(_start(local, folder))

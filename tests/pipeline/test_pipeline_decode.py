@@ -127,6 +127,31 @@ def test_a_schema_without_strings_or_required_fields(frame: Frame, written: Any)
     ]
 
 
+LOOKS_LIKE_ANOTHER = [
+    "5", "-5", "1.5e3", "-", ".", "/", "0x1", "5a", "2026-11-22", "-1-", "true", "false", "null", "truest", "TRUE",
+    "[]", "[1]", "[", "{}", '{"a":1}', "{", "", " 5", "5 ", "\u0665",
+]  # fmt: skip
+NO_STRINGS = ["5", "-5", "1.5e3", "0", "true", "false", "[]", '["x"]', "{}", '{"a":"b"}']
+PLACES = ['{"s":%s}', '{"in":{"s":%s}}', '{"list":["x",%s]}', '{"map":{"x":"y","k":%s}}', '{"deep":[{"m":{"k":[%s]}}]}']
+
+
+@pytest.mark.parametrize("kind", ["STRING", "STRING COLLATE UTF8_LCASE"])
+def test_a_string_may_look_like_any_other_value_and_no_other_value_is_a_string(
+    frame: Frame, written: Any, kind: str
+) -> None:
+    deep = f"ARRAY<STRUCT<m: MAP<STRING,ARRAY<{kind}>>>>"
+    schema = f"s {kind}, in STRUCT<s: {kind}>, list ARRAY<{kind}>, map MAP<STRING,{kind}>, deep {deep}"
+    good = [place % json.dumps(text) for place in PLACES for text in LOOKS_LIKE_ANOTHER]
+    bad = [place % value for place in PLACES for value in NO_STRINGS]
+    rows = decode_json(frame([written.record(text) for text in good + bad]), schema).collect()
+    judged = {row.data.decode(): row for row in rows}
+    assert {text for text, row in judged.items() if row.reason} == set(bad)
+    assert {judged[text].reason for text in bad} == {"a field is not of its type"}
+    for text in good:
+        found = {name: one for name, one in judged[text].value.asDict(recursive=True).items() if one is not None}
+        assert found == json.loads(text)
+
+
 @pytest.mark.parametrize("schema", ["", StructType([]), "STRING", StringType()])
 def test_a_schema_has_fields(frame: Frame, written: Any, schema: Any) -> None:
     with pytest.raises(OptionError, match="at least one field"):

@@ -10,17 +10,19 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as fn
-from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType
 
 from penstock.errors import OptionError
 from penstock.pipeline.json_types import (
     fields_of,
     has_required,
     has_string,
+    may_be_no_strings,
     parsed_as,
     required_are_there,
     restored,
     strings_are_strings,
+    without_requirements,
 )
 from penstock.pipeline.known import schema_of, with_column, without
 from penstock.pipeline.reused import Selection
@@ -42,7 +44,8 @@ WRONG_TYPE = "a field is not of its type"
 MISSING = "a required field is missing"
 
 _DATA = "data"
-_TEXT, _PARSED, _END, _BROKEN = "_penstock_text", "_penstock_parsed", "end", "_penstock_broken"
+_TEXT, _PARSED, _STRICT = "_penstock_text", "_penstock_parsed", "_penstock_strict"
+_END, _BROKEN = "end", "_penstock_broken"
 _JSON_OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _BROKEN,
@@ -75,11 +78,17 @@ def decode_json(records: DataFrame, schema: StructType | str) -> DataFrame:
     Raises OptionError for a schema that is no struct or has no field.
     """
     wanted = _struct(schema)
-    parsed = _parse(records, wanted)
-    restoring = with_column(parsed, VALUE, restored(fn.col(f"{_PARSED}.{VALUE}"), wanted))
-    checked = with_column(restoring, REASON, _reason(wanted))
-    good = fn.when(fn.col(REASON).isNull(), fn.col(VALUE))
-    return without(with_column(checked, VALUE, good, new=False), _TEXT, _PARSED)
+    texts = with_column(records, _TEXT, _text())
+    parsed = with_column(texts, _PARSED, _parsed(without_requirements(wanted)))
+    strict, extra = parsed, [_TEXT, _PARSED]
+    if has_string(wanted):
+        # A column of its own: else Spark would parse the record again for each of its strings.
+        doubtful = may_be_no_strings(fn.col(f"{_PARSED}.{VALUE}"), wanted)
+        strict = with_column(parsed, _STRICT, fn.when(doubtful, _parsed(parsed_as(wanted))))
+        extra.append(_STRICT)
+    checked = with_column(strict, REASON, _reason(wanted))
+    good = fn.when(fn.col(REASON).isNull(), fn.col(f"{_PARSED}.{VALUE}"))
+    return without(with_column(checked, VALUE, good), *extra)
 
 
 def explain_json(dead_letters: DataFrame, schema: StructType | str) -> DataFrame:
@@ -89,7 +98,7 @@ def explain_json(dead_letters: DataFrame, schema: StructType | str) -> DataFrame
     What was in a field is never shown.
     """
     wanted = _struct(schema)
-    parsed = _parse(dead_letters, wanted)
+    parsed = with_column(with_column(dead_letters, _TEXT, _text()), _PARSED, _parsed(parsed_as(wanted)))
     return without(with_column(parsed, REASON, _explained(wanted), new=False), _TEXT, _PARSED)
 
 
@@ -101,7 +110,7 @@ class JsonFaults:
         self._columns = list(columns)
         self._steps = [
             Selection(lambda: [fn.col("*"), _text().alias(_TEXT)]),
-            Selection(lambda: [fn.col("*"), _parsed(self._wanted).alias(_PARSED)]),
+            Selection(lambda: [fn.col("*"), _parsed(parsed_as(self._wanted)).alias(_PARSED)]),
             Selection(self._explained),
         ]
 
@@ -141,21 +150,17 @@ def _struct(schema: StructType | str) -> StructType:
     return wanted
 
 
-def _parse(records: DataFrame, wanted: StructType) -> DataFrame:
-    """Adds the data as text (null where it is not UTF-8) and as Spark's JSON reader sees it."""
-    return with_column(with_column(records, _TEXT, _text()), _PARSED, _parsed(wanted))
-
-
 def _text() -> Column:
     return fn.try_validate_utf8(fn.col(_DATA).cast("string"))
 
 
-def _parsed(wanted: StructType) -> Column:
+def _parsed(wanted: DataType) -> Column:
+    """The text as Spark's JSON reader sees it."""
     # The object is parsed inside of another one: what follows it in the record, which from_json by itself would
     # not look at, then breaks the outer object, or hides its second field.
     outer = StructType(
         [
-            StructField(VALUE, parsed_as(wanted)),
+            StructField(VALUE, wanted),
             StructField(_END, BooleanType()),
             StructField(_BROKEN, StringType()),
         ]
@@ -179,14 +184,15 @@ def _reason(wanted: StructType) -> Column:
     parsed = fn.col(f"{_PARSED}.{VALUE}")
     wrong_type = fn.col(f"{_PARSED}.{_BROKEN}").isNotNull()
     if has_string(wanted):
-        wrong_type = wrong_type | ~strings_are_strings(parsed, wanted)
+        strict = fn.col(f"{_STRICT}.{VALUE}")
+        wrong_type = wrong_type | (fn.col(_STRICT).isNotNull() & ~strings_are_strings(strict, wanted))
     faults = (
         fn.when(fn.col(_TEXT).isNull(), fn.lit(NOT_UTF8))
         .when(fn.col(f"{_PARSED}.{_END}").isNull() | parsed.isNull(), fn.lit(NOT_ONE_OBJECT))
         .when(wrong_type, fn.lit(WRONG_TYPE))
     )
     if has_required(wanted):
-        faults = faults.when(~required_are_there(fn.col(VALUE), wanted), fn.lit(MISSING))
+        faults = faults.when(~required_are_there(parsed, wanted), fn.lit(MISSING))
     return faults
 
 

@@ -1,11 +1,15 @@
 """JSON types as strict as a schema says them, built from Spark's own expressions.
 
 ``from_json`` turns any JSON value into text where a string is wanted, and forgets which fields are required. So
-strings are parsed as variants, whose type can be asked for, and required fields are looked at after parsing.
+required fields are looked at after parsing, and text that could be that of a number, ``true``, ``false``, an object or
+an array is parsed once more, as a variant, whose type can be asked for. A variant costs about twice what a string does,
+so a record whose strings all look like nothing else is parsed once.
 """
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as fn
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
+_NO_NUMBER = "[^-+.0-9eE]"
+
 
 def has_string(of: DataType) -> bool:
     """True when a string lies anywhere in this type."""
@@ -37,7 +43,7 @@ def has_string(of: DataType) -> bool:
 
 
 def parsed_as(of: DataType) -> DataType:
-    """The type to give to ``from_json``: every string a variant, nothing required."""
+    """The type for ``from_json`` by which strings can be told from other values: every string a variant."""
     if isinstance(of, StructType):
         return StructType([StructField(field.name, parsed_as(field.dataType)) for field in of.fields])
     if isinstance(of, ArrayType):
@@ -48,7 +54,7 @@ def parsed_as(of: DataType) -> DataType:
 
 
 def restored(column: Column, of: DataType) -> Column:
-    """A parsed column in the type that was asked for: its variants made strings."""
+    """A column parsed by `parsed_as` in the type that was asked for: its variants made strings."""
     if not has_string(of):
         return column
     if isinstance(of, StructType):
@@ -61,6 +67,44 @@ def restored(column: Column, of: DataType) -> Column:
         value = of.valueType
         return fn.transform_values(column, lambda _, item: restored(item, value))
     return column.cast(of)
+
+
+def without_requirements(of: DataType) -> DataType:
+    """The type with nothing required: ``from_json`` may give null for all of it."""
+    if isinstance(of, StructType):
+        return StructType([StructField(field.name, without_requirements(field.dataType)) for field in of.fields])
+    if isinstance(of, ArrayType):
+        return ArrayType(without_requirements(of.elementType))
+    if isinstance(of, MapType):
+        return MapType(of.keyType, without_requirements(of.valueType))
+    return of
+
+
+def may_be_no_strings(column: Column, of: DataType) -> Column:
+    """True where a string of this type, as ``from_json`` gives it, could be the text of another JSON value. Never
+    null.
+    """
+    if isinstance(of, StructType):
+        return _any(may_be_no_strings(column.getField(f.name), f.dataType) for f in of.fields if has_string(f.dataType))
+    if isinstance(of, ArrayType):
+        element = of.elementType
+        found = fn.exists(column, lambda item: may_be_no_strings(item, element))
+    elif isinstance(of, MapType):
+        value = of.valueType
+        found = fn.exists(fn.map_values(column), lambda item: may_be_no_strings(item, value))
+    else:
+        # Compared as bytes: a string may have a collation by which others are equal to it. The first byte rules out
+        # most, and costs least.
+        text = column.cast("binary")
+        number = _begins(text, b"-", b":") & ~column.cast("string").rlike(_NO_NUMBER)
+        words = (text == fn.lit(b"true")) | (text == fn.lit(b"false"))
+        found = number | _begins(text, b"[", b"\\") | _begins(text, b"{", b"|") | words
+    return fn.coalesce(found, fn.lit(False))
+
+
+def _begins(text: Column, first: bytes, behind: bytes) -> Column:
+    """True where the first byte lies from the one to before the other."""
+    return (text >= fn.lit(first)) & (text < fn.lit(behind))
 
 
 def strings_are_strings(column: Column, of: DataType) -> Column:
@@ -117,6 +161,10 @@ def fields_of(of: StructType, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
         yield path, field
         if isinstance(field.dataType, StructType):
             yield from fields_of(field.dataType, path)
+
+
+def _any(checks: Iterator[Column]) -> Column:
+    return reduce(or_, checks)
 
 
 def _all(checks: Iterator[Column]) -> Column:
