@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
 CONSTANTS = {
     "penstock.runtime.consumer.consumer": "consumer",
-    "penstock.runtime.worker.worker": "consumer",
+    "penstock.core.worker.round": "consumer",
+    "penstock.core.worker.mine": "consumer",
     "penstock.runtime.worker.presence": "membership",
     "penstock.runtime.worker.sight": "leases",
     "penstock.runtime.worker.shard_leases": "leases",

@@ -22,6 +22,8 @@ from penstock.core.ledger.dedupe import Rebuild
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import Retry
 from penstock.core.shard.checkpoints import PendingChoice
+from penstock.core.worker import round as rounds
+from penstock.core.worker.mine import Mine
 from penstock.model import Position
 from penstock.runtime.dead_letters.burying import Burying
 from penstock.runtime.feeds import PollingFeed
@@ -32,7 +34,6 @@ from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.runtime.shard.window_reading import WindowRead
 from penstock.runtime.worker import shard_leases, worker
-from penstock.runtime.worker.presence import Presence
 from penstock.runtime.worker.stream_part import StreamPart
 from penstock.testing.sim import simulator
 from penstock.testing.sim.plan import Crash, Cut, Join, Leave, Merge, Noise, Outage, Pause, Service, Split
@@ -65,7 +66,7 @@ def parents_not_awaited(patch: pytest.MonkeyPatch) -> None:
         return [lease for lease in leases if not lease.ended]
 
     patch.setattr(sys.modules["penstock.core.assignment.plan"], "startable", all_open)
-    patch.setattr(worker, "startable", all_open)
+    patch.setattr(rounds, "startable", all_open)
 
 
 def children_without_a_lease(patch: pytest.MonkeyPatch) -> None:
@@ -225,7 +226,7 @@ def what_was_prepared_and_done_is_abandoned(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_worker_that_gives_up_takes_it_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Presence, "avoid", lambda self, key, cool_down_s: None)
+    patch.setattr(Mine, "avoid", lambda self, key, until_s: None)
 
 
 def streams_share_their_leases(patch: pytest.MonkeyPatch) -> None:

@@ -1,28 +1,22 @@
 """A whole fleet in virtual time: assignment, both sides of handoffs, tenures and rows. Only the wire is made up.
 
-A request takes effect a little later than it is sent, and is answered a little later than that; some are lost, some
-take effect long after their sender has given up. Workers tick, pause for longer than they may, crash, come and leave.
+What a worker does is decided by the shipped function (`penstock.core.worker.round.step`); here its actions are carried
+out. A request takes effect a little later than it is sent, and is answered a little later than that; some are lost,
+some take effect long after their sender has given up. Workers tick, pause for longer than they may, crash, come and
+leave.
 """
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import replace
+from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.assignment import EqualCounts, is_free, plan, receiver_for
+from penstock.core.assignment import EqualCounts
+from penstock.core.assignment import Fleet as Kind
 from penstock.core.assignment.rows import lease_view, worker_view
-from penstock.core.handoff import (
-    OwnerCommand,
-    OwnerInput,
-    OwnerSide,
-    OwnerState,
-    ReceiverCommand,
-    ReceiverInput,
-    ReceiverState,
-)
-from penstock.core.handoff import ReceiverSide as Receiver
+from penstock.core.handoff import OwnerInput
 from penstock.core.leases import LeaseRow, lease_row, writes
 from penstock.core.leases.membership import Members, WorkerRow
 from penstock.core.leases.observed import Observed
@@ -44,12 +38,13 @@ from penstock.core.leases.tenure import (
 )
 from penstock.core.leases.times import LeaseTimes
 from penstock.core.leases.writes import Done, Refused, Unknown
+from penstock.core.worker import round as rounds
+from penstock.core.worker.mine import Mine, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from penstock.core.assignment import WorkerView
     from penstock.core.leases.tenure import Command
 
 F = 4.0
@@ -65,7 +60,7 @@ class Fleet:
         self.rng = rng
         self.now_s = 100.0
         self.leases = {f"s{number}": LeaseRow(key=f"s{number}") for number in range(lease_count)}
-        self.rows: dict[str, tuple[WorkerRow, bool]] = {}
+        self.rows: dict[str, WorkerRow] = {}
         self.workers: list[Node] = []
         self.loss = 0.0
         self.delivered_s: dict[str, tuple[float, str]] = {}
@@ -141,34 +136,50 @@ class Fleet:
 
 
 class Node:
-    """One worker."""
+    """One worker: what it decides is shipped, what takes time is made up."""
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self.fleet = fleet
         self.id = name
-        self.row = WorkerRow(worker_id=name, failover_s=F)
+        terms = Terms(
+            worker_id=name,
+            strategy=EqualCounts(),
+            failover_s=F,
+            warm_deadline_s=3.0,
+            drain_deadline_s=5.0,
+            upkeep_interval_s=1e9,
+        )
+        self.mine = Mine(terms, fleet.rng)
         self.members = Members(name, F)
         self.observed = Observed()
-        self.observed_rows = Observed()
+        self.leases: dict[str, LeaseRow] = {}
+        """As they were read last."""
         self.tenures: dict[str, Tenure] = {}
-        self.owning: dict[str, OwnerSide] = {}
-        self.receiving: dict[str, Receiver] = {}
         self.timers: dict[tuple[str, str], float] = {}
         self.inbox: list[Callable[[float], None]] = []
-        self.leaving = self.gone = False
-        self.paused_until_s = 0.0
-        self.cut_until_s = self.unable_until_s = 0.0
+        self.todo: deque[rounds.Action] = deque()
+        self.is_doing = self.gone = False
+        self.paused_until_s = self.cut_until_s = 0.0
         self.cut: tuple[str, ...] = ()  # what it cannot write to: "leases", "workers"
         self.alive_s: float | None = None
         self.row_at_s = self.look_at_s = 0.0
-        self.writing = self.looking = False
+        self.counter = self.moves = 0
+        self.writing = False
+        self.looks = 0  # under way
         self.changed = True
-        self.moves = 0
+
+    @property
+    def leaving(self) -> bool:
+        return self.mine.leaving
+
+    def leave(self) -> None:
+        self.tell(rounds.Leave(), self.fleet.now_s)
 
     def delivers(self, now_s: float) -> list[str]:
         if self.gone or now_s < self.paused_until_s:
             return []
-        return [key for key, side in self.owning.items() if side.delivers and self.tenures[key].may_deliver(now_s)]
+        held = self.mine.held.items()
+        return [key for key, owned in held if owned.side.delivers and self.tenures[key].may_deliver(now_s)]
 
     def run(self) -> None:
         if self.gone:
@@ -186,15 +197,11 @@ class Node:
             wake_s = self.tenures[key].wake_at_s
             if wake_s is not None and now_s >= wake_s:
                 self.tenure(key, Tick(), now_s)
-        for key, side in list(self.owning.items()):
-            self.own(key, side.tick(now_s), now_s)
         for (key, what), at_s in list(self.timers.items()):
-            if now_s >= at_s:
+            if now_s >= at_s and (key, what) in self.timers:
                 del self.timers[key, what]
-                if what == "drained" and key in self.owning:
-                    self.own(key, self.owning[key].tell(OwnerInput.DRAINED, now_s), now_s)
-                if what == "warm":
-                    self.receive(key, self.side(key).tell(ReceiverInput.WARMED, now_s), None, now_s)
+                drained = rounds.OwnerLearnt(key, OwnerInput.DRAINED)
+                self.tell(rounds.Warmed(key) if what == "warm" else drained, now_s)
         self.show(now_s)
         self.look(now_s)
 
@@ -203,9 +210,9 @@ class Node:
     def show(self, now_s: float) -> None:
         if self.writing or not (self.changed or now_s >= self.row_at_s + F / 5):
             return
-        self.row = row = replace(self.row, held=frozenset(self.owning)).next()
+        self.counter += 1
+        row = self.mine.shown(now_s, self.counter)
         self.row_at_s, self.changed, self.writing = now_s, False, True
-        leaving = self.leaving or now_s < self.unable_until_s
 
         def answered(done: Any) -> None:
             def act(later_s: float) -> None:
@@ -219,29 +226,32 @@ class Node:
             self.inbox.append(act)
 
         def put() -> bool:
-            if row.counter > self.fleet.rows.get(self.id, (replace(row, counter=-1), False))[0].counter:
-                self.fleet.rows[self.id] = (row, leaving)
+            known = self.fleet.rows.get(self.id)
+            if known is None or row.counter > known.counter:
+                self.fleet.rows[self.id] = row
             return True
 
         self.put("workers", put, answered)
 
     def look(self, now_s: float) -> None:
-        if self.looking or now_s < self.look_at_s:
+        """Read the leases, and then the workers' rows; a round follows."""
+        if self.looks or now_s < self.look_at_s:
             return
-        self.looking = True
+        self.looks, given = 1, {*self.mine.given}
 
         def leases_read(leases: Any) -> None:
             def act(then_s: float) -> None:
                 if leases is None:
-                    self.looking = False
+                    self.looks = 0
                     return
                 self.fleet.request(lambda: dict(self.fleet.rows), lambda rows: self.inbox.append(seen(then_s, rows)))
 
-            def seen(sent_s: float, rows: Any) -> Callable[[float], None]:
+            def seen(answered_s: float, rows: Any) -> Callable[[float], None]:
                 def act(later_s: float) -> None:
-                    self.looking = False
                     if rows is not None:
-                        self.decide(leases, rows, now_s, sent_s, later_s)
+                        self.tell(rounds.WorkersSeen(given, rows, leases), later_s)
+                        self.round(leases, rows, now_s, answered_s, later_s)
+                    self.looked(later_s)
 
                 return act
 
@@ -249,139 +259,138 @@ class Node:
 
         self.fleet.request(lambda: dict(self.fleet.leases), leases_read)
 
-    def decide(
+    def round(
         self,
         leases: dict[str, LeaseRow],
-        rows: dict[str, tuple[WorkerRow, bool]],
+        rows: dict[str, WorkerRow],
         sent_s: float,
-        asked_s: float,
+        answered_s: float,
         now_s: float,
     ) -> None:
+        before, self.leases = self.leases, dict(leases)
         self.observed.look_at_leases(leases.values(), now_s)
-        self.members.look([row for row, _ in rows.values()], now_s)
-        silent = self.members.silent(leases_answered_s=sent_s, look_sent_s=asked_s, now_s=now_s)
-        for one, (row, _) in rows.items():
-            self.observed_rows.look(one, row.counter, now_s)
-        workers = {
-            one: worker_view(
-                replace(row, leaving=leaves),
-                alive=one not in silent,
-                unmoved_s=self.observed_rows.unmoved_s(one, now_s),
-            )
-            for one, (row, leaves) in rows.items()
-        }
-        workers[self.id] = worker_view(replace(self.row, leaving=self.leaving or now_s < self.unable_until_s))
-        views = {key: lease_view(row, self.observed.unmoved_s(key, now_s)) for key, row in leases.items()}
-        mine = plan(views.values(), workers.values(), self.id, EqualCounts(), failover_s=F)
-        load = {one: sum(view.owner == one for view in views.values()) for one in workers}
-        for key, view in views.items():
-            if key in self.owning:
-                side = self.owning[key]
-                self.tenure(key, Saw(leases[key]), now_s)
-                self.own(key, side.look(workers, now_s), now_s)
-                self.hand_over(key, side, mine.give.get(key), load, workers, now_s)
-            elif key not in self.tenures:
-                self.come_to(key, view, leases[key], mine, workers, sent_s, now_s)
-        busy = self.row.wanted or self.row.given or any(side.polls for side in self.receiving.values())
-        self.look_at_s = now_s + (TICK_S if busy or self.leaving else 0.5)
-        if (
-            self.leaving
-            and not self.tenures
-            and all(one.state is ReceiverState.IDLE for one in self.receiving.values())
-        ):
-            self.gone = True
-            self.fleet.at(now_s, lambda: self.fleet.rows.pop(self.id, None) and None)
-
-    def hand_over(
-        self,
-        key: str,
-        side: OwnerSide,
-        planned: str | None,
-        load: dict[str, int],
-        workers: dict[str, WorkerView],
-        now_s: float,
-    ) -> None:
-        if self.leaving:
-            to = planned if planned not in side.tried else None
-            to = to or receiver_for(key, load, workers.values(), self.id, side.tried)
-            if side.receiver is None:
-                self.own(key, side.offer(to, now_s) if to else side.tell(OwnerInput.FREE, now_s), now_s)
-        elif planned is not None and key in workers[planned].wants:
-            self.own(key, side.offer(planned, now_s), now_s)
-
-    def come_to(
-        self, key: str, view: Any, row: LeaseRow, mine: Any, workers: dict[str, WorkerView], sent_s: float, now_s: float
-    ) -> None:
-        side = self.side(key)
-        if self.leaving or (side.state is ReceiverState.ASKING and key not in mine.ask and key not in mine.take):
-            self.receive(key, side.drop(), row, now_s)
-        if key in mine.ask and view.owner is not None:
-            self.receive(key, side.want(view.owner), row, now_s)
-        if view.owner != self.id:
-            owner = workers.get(view.owner or "")
-            self.receive(key, side.look_at_owner(owner, now_s, leaving=self.leaving), row, now_s)
-        commands = side.look_at_lease(
-            view,
-            sent_s=sent_s,
-            now_s=now_s,
-            free=is_free(view, workers, F),
-            planned=key in mine.take,
-            leaving=self.leaving,
+        self.members.look(rows.values(), now_s)
+        silent = self.members.silent(leases_answered_s=answered_s, look_sent_s=answered_s, now_s=now_s)
+        for key in list(self.mine.held):
+            self.tenure(key, Saw(leases[key]), now_s)
+        view = rounds.View(
+            fleet=Kind.ALONE,
+            leases={key: lease_view(row, self.observed.unmoved_s(key, now_s)) for key, row in leases.items()},
+            rows=leases,
+            workers={
+                one: worker_view(row, alive=one not in silent, unmoved_s=self.members.unmoved_s(one, now_s))
+                for one, row in self.members.rows.items()
+            },
+            named={key for key, row in leases.items() if row.owner == self.id and key not in self.mine},
+            scanned_s=answered_s,
+            scan_sent_s=sent_s,
+            before=before,
         )
-        self.receive(key, commands, row, now_s)
+        self.tell(view, now_s)
 
-    # --- commands ---------------------------------------------------------------------------------------
+    def looked(self, now_s: float) -> None:
+        """One look of a round is over; the next round waits for all of them."""
+        self.looks -= 1
+        if self.looks:
+            return
+        self.look_at_s = now_s + (TICK_S if self.mine.looks_often else 0.5)
+        if self.mine.is_done and not self.gone:
+            self.gone = True
+            self.fleet.request(lambda: self.fleet.rows.pop(self.id, None), self.row_is_gone)
 
-    def side(self, key: str) -> Receiver:
-        return self.receiving.setdefault(key, Receiver(key, self.id, failover_s=F))
+    def row_is_gone(self, _: Any) -> None:
+        """Free what was given to this worker while it left, and what it gave to others that have gone."""
 
-    def own(self, key: str, commands: tuple[OwnerCommand, ...], now_s: float) -> None:
-        side = self.owning.get(key)
-        for command in commands:
-            if command is OwnerCommand.NAME:
-                assert side is not None
-                assert side.receiver is not None
-                self.change(given={**self.row.given, key: side.receiver})
-            elif command is OwnerCommand.UNNAME:
-                self.change(given={one: to for one, to in self.row.given.items() if one != key})
-            elif command is OwnerCommand.STOP:
-                self.timers[key, "drained"] = now_s + self.fleet.rng.uniform(0.0, 0.2)
-            elif command is OwnerCommand.RESUME:
-                self.timers.pop((key, "drained"), None)
-            else:
-                assert side is not None
-                self.tenure(key, End(side.receiver if command is OwnerCommand.GIVE else None), now_s)
+        def free() -> None:
+            for row in [row for row in self.fleet.leases.values() if row.owner == self.id]:
+                self.fleet.write(writes.free(row))
+            for row in self.mine.given.values():
+                if row.owner not in self.fleet.rows:
+                    self.fleet.write(writes.free(row))
 
-    def receive(self, key: str, commands: tuple[ReceiverCommand, ...], row: LeaseRow | None, now_s: float) -> None:
-        for command in commands:
-            if command is ReceiverCommand.SAY_WANTED:
-                self.change(wanted=self.row.wanted | {key})
-            elif command is ReceiverCommand.SAY_WARM:
-                self.change(warm=self.row.warm | {key})
-            elif command is ReceiverCommand.UNSAY:
-                self.change(wanted=self.row.wanted - {key}, warm=self.row.warm - {key})
-            elif command is ReceiverCommand.WARM_UP:
-                self.timers[key, "warm"] = now_s + self.fleet.rng.uniform(0.1, 0.5)
-            elif command is ReceiverCommand.DISCARD:
-                self.timers.pop((key, "warm"), None)
-            elif command is ReceiverCommand.READ:
+        self.fleet.request(free, lambda _: None)
+
+    def look_at(self, key: str, now_s: float) -> None:
+        self.looks += 1
+
+        def answered(row: LeaseRow | None) -> None:
+            def act(later_s: float) -> None:
+                if row is not None:
+                    known = self.leases.get(key)
+                    self.saw(row, later_s)
+                    lease = lease_view(row, self.observed.unmoved_s(key, later_s))
+                    self.tell(rounds.LeaseSeen(key=key, row=row, lease=lease, known=known, sent_s=now_s), later_s)
+                self.looked(later_s)
+
+            self.inbox.append(act)
+
+        self.fleet.request(lambda: self.fleet.leases[key], answered)
+
+    def saw(self, row: LeaseRow, now_s: float) -> None:
+        self.leases[row.key] = row
+        self.observed.look(row.key, row.counter, now_s, owner=row.owner)
+
+    def free(self, row: LeaseRow) -> None:
+        self.looks += 1
+
+        def answered(outcome: Any) -> None:
+            def act(now_s: float) -> None:
+                if outcome is not None:
+                    self.tell(rounds.Freed([row.key]), now_s)
+                self.looked(now_s)
+
+            self.inbox.append(act)
+
+        self.put("leases", lambda: self.fleet.write(writes.free(row)), answered)
+
+    # --- what follows -----------------------------------------------------------------------------------
+
+    def tell(self, given: rounds.Input, now_s: float) -> None:
+        said = rounds.step(self.mine, given, now_s)
+        self.todo += sorted(said, key=lambda action: isinstance(action, rounds.SLOW))
+        if self.is_doing:
+            return
+        self.is_doing = True
+        while self.todo:
+            self.act(self.todo.popleft(), now_s)
+        self.is_doing = False
+
+    def act(self, action: rounds.Action, now_s: float) -> None:
+        match action:
+            case rounds.Show():
+                self.changed = True
+            case rounds.Stir():
                 self.look_at_s = now_s
-            elif command is ReceiverCommand.TAKE:
-                assert row is not None
-                self.begin(key, claim(row, self.id, TIMES, now_s, self.alive_s), now_s)
-            elif command is ReceiverCommand.RECEIVE:
-                assert row is not None
-                # The table of states sees to it that it is known; a test takes that away, and must find another fault.
-                unmoved_s: float = self.receiving[key].unmoved_s  # type: ignore[assignment]
-                self.begin(key, receive(row, self.id, TIMES, now_s, unmoved_s, self.alive_s), now_s)
+            case rounds.Take(key, receives, unmoved_s):
+                row = self.leases[key]
+                if receives:
+                    # The table of states sees to it that it is known; a test takes that away, and must find another
+                    # fault.
+                    known_s: float = unmoved_s  # type: ignore[assignment]
+                    self.begin(key, receive(row, self.id, TIMES, now_s, known_s, self.alive_s), now_s)
+                else:
+                    self.begin(key, claim(row, self.id, TIMES, now_s, self.alive_s), now_s)
+            case rounds.WarmUp(key):
+                self.timers[key, "warm"] = now_s + self.fleet.rng.uniform(0.1, 0.5)
+            case rounds.Discard(key):
+                self.timers.pop((key, "warm"), None)
+            case rounds.Stop(key):
+                self.timers[key, "drained"] = now_s + self.fleet.rng.uniform(0.0, 0.2)
+            case rounds.Resume(key):
+                self.timers.pop((key, "drained"), None)
+            case rounds.EndTenure(key, to, process):
+                self.tenure(key, End(to, process), now_s)
+            case rounds.LookAt(key):
+                self.look_at(key, now_s)
+            case rounds.FreeRows(rows):
+                for row in rows:
+                    self.free(row)
+
+    # --- tenures ----------------------------------------------------------------------------------------
 
     def begin(self, key: str, result: tuple[Tenure, tuple[Command, ...]], now_s: float) -> None:
         self.tenures[key], commands = result
         self.do(key, commands, now_s)
-
-    def change(self, **more: Any) -> None:
-        self.row = replace(self.row, **more)
-        self.changed = True
 
     def tenure(self, key: str, given: Any, now_s: float) -> None:
         if key in self.tenures:
@@ -394,22 +403,26 @@ class Node:
                     self.send(key, write)
                 case Began():
                     self.moves += 1
-                    more = self.receiving[key].tell(ReceiverInput.BEGAN, now_s)
-                    self.owning[key] = OwnerSide(key, warm_deadline_s=3.0, drain_deadline_s=5.0)
-                    self.receive(key, more, None, now_s)
-                case NotTaken(row=row):
-                    del self.tenures[key]
-                    again = row is not None and row.owner == self.id
-                    given = ReceiverInput.GIVEN_INSTEAD if again else ReceiverInput.NOT_TAKEN
-                    self.receive(key, self.receiving[key].tell(given, now_s), row, now_s)
-                case Lost() | Ended():
-                    if isinstance(command, Lost) and command.why is Loss.UNCONFIRMED:
-                        self.unable_until_s, self.changed = now_s + 10 * F, True
-                    over = OwnerInput.LOST if isinstance(command, Lost) else OwnerInput.ENDED
-                    self.own(key, self.owning[key].tell(over, now_s), now_s)
-                    assert self.owning[key].state is OwnerState.GONE
-                    self.timers.pop((key, "drained"), None)
-                    del self.owning[key], self.tenures[key], self.receiving[key]
+                    self.saw(self.tenures[key].row, now_s)
+                    self.tell(rounds.Began(key, True), now_s)
+                    self.tell(rounds.Delivers(key), now_s)
+                case NotTaken():
+                    self.tell(rounds.Began(key, False), now_s)
+                    self.over(key, now_s)
+                case Lost(why=why):
+                    if why is Loss.UNCONFIRMED:
+                        self.tell(rounds.Unconfirmed(), now_s)
+                    self.tell(rounds.OwnerLearnt(key, OwnerInput.LOST), now_s)
+                    self.over(key, now_s)
+                case Ended():
+                    self.tell(rounds.OwnerLearnt(key, OwnerInput.ENDED), now_s)
+                    self.over(key, now_s)
+
+    def over(self, key: str, now_s: float) -> None:
+        self.timers.pop((key, "drained"), None)
+        row = self.tenures.pop(key).row
+        self.saw(row, now_s)
+        self.tell(rounds.Over(key, row), now_s)
 
     def send(self, key: str, write: Any) -> None:
         tenure = self.tenures[key]

@@ -22,10 +22,11 @@ from penstock.runtime.worker.worker import Worker
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from penstock.core.leases import LeaseRow
     from penstock.local import LocalKinesis
+    from penstock.model import Shard
     from penstock.ports import LeaseTable
     from penstock.runtime.shard.shard_reader import ShardReader
 
@@ -63,6 +64,40 @@ class Account:
         return True
 
 
+class PolledStream:
+    """The stream, as one worker reads it."""
+
+    name = STREAM
+
+    def __init__(self, source: KinesisSource, rng: random.Random, on_event: Callable[[Any], None]) -> None:
+        self._source = source
+        self._rng = rng
+        self._on_event = on_event
+
+    async def list_shards(self) -> Sequence[Shard]:
+        return await self._source.shards()
+
+    def open_feed(self, row: LeaseRow) -> PollingFeed:
+        first = 0 if row.first_hash_key is None else row.first_hash_key
+        last = HASH_KEY_MAX if row.last_hash_key is None else row.last_hash_key
+        until_s = None if row.read_until_ms is None else row.read_until_ms / 1000
+        view = ShardView(STREAM, shard_id_of(row.key), first, last)
+        return PollingFeed(
+            self._source,
+            FeedCursor(view, row.checkpoint, read_until_s=until_s),
+            rng=self._rng,
+            on_event=self._on_event,
+            times=POLL,
+            horizon_s=lambda: self._source.now_s - RETENTION_S,
+        )
+
+    def promote(self, feed: PollingFeed) -> PollingFeed:
+        return feed
+
+    def open_window(self, row: LeaseRow) -> None:
+        """No duplicates are left out."""
+
+
 class Fleet:
     """Starts, stops and kills workers."""
 
@@ -96,22 +131,8 @@ class Fleet:
                 credentials=Credentials("local", "local"),
             ),
         )
-        rng, stream = random.Random(name), STREAM
+        rng = random.Random(name)
         tasks = self._tasks[name] = []
-
-        def open_feed(row: LeaseRow) -> PollingFeed:
-            first = 0 if row.first_hash_key is None else row.first_hash_key
-            last = HASH_KEY_MAX if row.last_hash_key is None else row.last_hash_key
-            until_s = None if row.read_until_ms is None else row.read_until_ms / 1000
-            view = ShardView(stream, shard_id_of(row.key), first, last)
-            return PollingFeed(
-                source,
-                FeedCursor(view, row.checkpoint, read_until_s=until_s),
-                rng=rng,
-                on_event=self.account.events.append,
-                times=POLL,
-                horizon_s=lambda: source.now_s - RETENTION_S,
-            )
 
         def on_reader(reader: ShardReader) -> None:
             tasks.append(asyncio.create_task(self._handle(name, reader)))
@@ -120,7 +141,7 @@ class Fleet:
             name,
             table or self.table,
             replace(self._settings, **settings),
-            streams=[StreamPart(name=stream, list_shards=source.shards, open_feed=open_feed)],
+            streams=[StreamPart(stream=PolledStream(source, rng, self.account.events.append))],
             rng=rng,
             on_event=self.account.events.append,
             on_reader=on_reader,

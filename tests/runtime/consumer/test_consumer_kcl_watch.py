@@ -12,7 +12,7 @@ from penstock.core.assignment.kcl_rows import metrics_row
 from penstock.core.leases import Done, Outcome, Unknown
 from penstock.errors import UnavailableError
 from penstock.runtime.worker.kcl_watch import KclWatch
-from penstock.runtime.worker.processors import busy_percent
+from penstock.runtime.worker.processors import Processors
 from tests.momentary import now
 from tests.runtime.consumer.kcl_kit import KclTable
 
@@ -58,6 +58,17 @@ class NotingTable(KclTable):
         return Unknown("no answer") if self.fails else Done(None)
 
 
+class Busy(Processors):
+    """They are so busy at all times."""
+
+    def __init__(self, percent: float | None) -> None:
+        super().__init__()
+        self.percent = percent
+
+    def busy_percent(self) -> float | None:
+        return self.percent
+
+
 def watching(table: KclTable, clock: Clock, busy: float | None = 42.0) -> KclWatch:
     return KclWatch(
         "ours",
@@ -67,7 +78,7 @@ def watching(table: KclTable, clock: Clock, busy: float | None = 42.0) -> KclWat
         look_interval_s=LOOK_INTERVAL_S,
         clock=clock,
         epoch_s=clock.epoch_s,
-        busy=lambda: lambda: busy,
+        processors=Busy(busy),
     )
 
 
@@ -160,22 +171,22 @@ async def test_a_fleet_that_has_left_is_found_to_be_gone_before_two_reports_are_
 def test_how_busy_the_machine_is(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n")
-    since = busy_percent(tmp_path / "none", stat)
+    since = Processors(tmp_path / "none", stat)
     stat.write_text("cpu  150 0 125 725 100 0 0 0 0 0\n")
-    assert since() == 75.0
-    assert since() is None, "no time has passed"
+    assert since.busy_percent() == 75.0
+    assert since.busy_percent() is None, "no time has passed"
     stat.unlink()
-    assert since() is None
+    assert since.busy_percent() is None
 
 
 def test_how_busy_a_container_with_a_limit_is(tmp_path: Path) -> None:
     (tmp_path / "cpu.max").write_text("200000 100000\n")
     (tmp_path / "cpu.stat").write_text("usage_usec 5000000\nuser_usec 1\n")
-    since = busy_percent(tmp_path, tmp_path / "none")
+    since = Processors(tmp_path, tmp_path / "none")
     (tmp_path / "cpu.stat").write_text("usage_usec 3605000000\nuser_usec 1\n")
-    assert since() == 100.0, "an hour of work in no time"
+    assert since.busy_percent() == 100.0, "an hour of work in no time"
     (tmp_path / "cpu.stat").write_text("usage_usec 3605000000\nuser_usec 1\n")
-    idle = since()
+    idle = since.busy_percent()
     assert idle == 0.0
     (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert since() is None, "no limit, and no machine to look at"
+    assert since.busy_percent() is None, "no limit, and no machine to look at"

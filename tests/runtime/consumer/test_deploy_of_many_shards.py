@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import AssignedShard, Consumer, MemoryLeaseTable
+from penstock.core.worker import mine
+from penstock.core.worker import round as rounds
 from penstock.events import ShardLeft
 from penstock.runtime.shard.origin import Origin
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX
-from penstock.runtime.worker import receiving, worker
 from penstock.testing.memory_stream import MemoryStream
 from tests.runtime.consumer.face_kit import DEADLINE_S, settings, until
 
@@ -69,17 +70,17 @@ async def test_the_leases_on_their_way_are_looked_at_side_by_side_and_none_is_fr
 
 
 async def test_many_that_are_awaited_are_seen_in_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "READS_MAX", 0)
-    monkeypatch.setattr(receiving, "LEASES_PER_READ_MAX", SHARDS)
+    monkeypatch.setattr(mine, "READS_MAX", 0)
+    monkeypatch.setattr(mine, "LEASES_PER_READ_MAX", SHARDS)
     table = CountingTable()
     assert await deploy(table) == {Origin.HANDED_OVER: SHARDS}
     assert table.reads <= 3 * SHARDS  # to warm up, and when the offer is seen
 
 
 async def test_few_stop_at_a_time_so_that_none_waits_for_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "STOPS_AT_ONCE", 4)
-    monkeypatch.setattr(worker, "STOPPING_TURNS_MAX", SHARDS)
-    monkeypatch.setattr(worker, "STOP_COUNTS_S", float("inf"))
+    monkeypatch.setattr(rounds, "STOPS_AT_ONCE", 4)
+    monkeypatch.setattr(rounds, "STOPPING_TURNS_MAX", SHARDS)
+    monkeypatch.setattr(rounds, "STOP_COUNTS_S", float("inf"))
     stopped, most = 0, 0
 
     async def goes(shards: Sequence[AssignedShard]) -> None:

@@ -33,6 +33,27 @@ def half_of(parent: str, shard_id: str, first: int, last: int) -> Shard:
     )
 
 
+class Listed:
+    """A stream whose shards are listed, and not read."""
+
+    name = "orders"
+
+    def __init__(self, *shards: Shard) -> None:
+        self._shards = shards
+
+    async def list_shards(self) -> Sequence[Shard]:
+        return self._shards
+
+    def open_feed(self, row: LeaseRow) -> PollingFeed:
+        raise AssertionError
+
+    def promote(self, feed: PollingFeed) -> PollingFeed:
+        raise AssertionError
+
+    def open_window(self, row: LeaseRow) -> None:
+        raise AssertionError
+
+
 async def test_two_trimmed_parents_that_end_at_the_same_moment_leave_their_child_a_lease() -> None:
     """Nothing is left of them in a listing, and a read of them tells no children: neither may leave it to the other."""
     left, right, child = map(shard_id_of, range(3))
@@ -44,17 +65,11 @@ async def test_two_trimmed_parents_that_end_at_the_same_moment_leave_their_child
         first_sequence_number=7,
     )
 
-    async def list_shards() -> Sequence[Shard]:
-        return [merged]
-
-    def unused(row: LeaseRow) -> PollingFeed:
-        raise AssertionError
-
     table = MemoryLeaseTable()
     await table.ensure()
     for row in (lease(left, 0, MIDDLE - 1), lease(right, MIDDLE, HASH_KEY_MAX)):
         await table.create(row)
-    part = StreamPart(name="orders", list_shards=list_shards, open_feed=unused)
+    part = StreamPart(stream=Listed(merged))
     shards = ShardLeases(table, {None: part}, StartAt.LATEST, retry_s=0.01, changed=lambda: None, owned=frozenset)
     await asyncio.gather(*(shards.at_end(parent, None, ()) for parent in (left, right)))
     rows = {row.key: row for row in (await table.scan(consistent=True)).rows}
@@ -86,18 +101,12 @@ async def test_a_row_that_was_deleted_is_made_as_it_was_known_unless_its_shard_i
         half_of(parent, right, MIDDLE, HASH_KEY_MAX),
     ]
 
-    async def list_shards() -> Sequence[Shard]:
-        return [whole, *halves]
-
-    def unused(row: LeaseRow) -> PollingFeed:
-        raise AssertionError
-
     table = MemoryLeaseTable()
     await table.ensure()
     for number in leased:
         half = halves[number - 1]
         await table.create(lease(half.shard_id, half.first_hash_key, half.last_hash_key))
-    part = StreamPart(name="orders", list_shards=list_shards, open_feed=unused)
+    part = StreamPart(stream=Listed(whole, *halves))
     shards = ShardLeases(table, {None: part}, StartAt.LATEST, retry_s=0.01, changed=lambda: None, owned=frozenset)
     known = replace(lease(parent, 0, HASH_KEY_MAX), checkpoint=Checkpoint.parse("7"), counter=55)
     shards.gone(known)

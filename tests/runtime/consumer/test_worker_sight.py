@@ -10,6 +10,7 @@ from penstock import MemoryLeaseTable
 from penstock.core.leases import Checkpoint, LeaseRow
 from penstock.core.leases.membership import WorkerRow
 from penstock.runtime.worker.sight import MOVING_FAILOVERS, Sight
+from tests.core.worker.round_kit import mine_of
 
 F = 10.0
 
@@ -21,7 +22,7 @@ class Eyes:
         self.now_s = 0.0
         self.table = MemoryLeaseTable()
         self.sight = Sight(
-            "ours", self.table, failover_s=F, streams={None}, held=(), clock=lambda: self.now_s, kcl=None, process="1"
+            mine_of("ours", F, process="1"), self.table, streams={None}, clock=lambda: self.now_s, kcl=None
         )
 
     def saw(self, owner: str | None, counter: int, **more: str) -> None:

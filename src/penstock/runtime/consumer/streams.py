@@ -21,12 +21,12 @@ from penstock.runtime.worker.stream_part import StreamPart, shard_id_of
 from penstock.tasks import Shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from penstock.core.feeding.buffer import Buffer
     from penstock.core.feeding.pages import StreamFacts
-    from penstock.model import StartAt
+    from penstock.model import Shard, StartAt
     from penstock.ports import RecordSource
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.tasks import Heard
@@ -96,11 +96,7 @@ class OpenStream:
     def part(self, *, of_several: bool) -> StreamPart:
         """For the worker. ``of_several``: lease keys name the stream, as the KCL's do in its multi-stream mode."""
         return StreamPart(
-            name=self.name,
-            list_shards=self.source.shards,
-            open_feed=self.open_feed,
-            promote=self.promote,
-            open_window=self.open_window,
+            stream=self,
             mark=None if of_several else StreamMark(self.facts.arn, self.facts.created_s),
             key=self.key if of_several else None,
         )
@@ -116,6 +112,10 @@ class OpenStream:
                 f"not told by the ARN {self.facts.arn!r} (created {self.facts.created_s})"
             )
         return key
+
+    async def list_shards(self) -> Sequence[Shard]:
+        """All shards that the retention still covers."""
+        return await self.source.shards()
 
     def open_feed(self, row: LeaseRow) -> PollingFeed:
         """Read a lease's shard from its checkpoint on."""

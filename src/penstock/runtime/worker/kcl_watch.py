@@ -10,7 +10,7 @@ from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWa
 from penstock.core.assignment.kcl_rows import SAMPLES_MAX, beside_leases, metrics_row
 from penstock.core.leases import Done
 from penstock.errors import PenstockError
-from penstock.runtime.worker.processors import busy_percent
+from penstock.runtime.worker.processors import Processors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -37,10 +37,10 @@ class KclWatch:
         look_interval_s: float,
         clock: Callable[[], float],
         epoch_s: Callable[[], float] = time.time,
-        busy: Callable[[], Callable[[], float | None]] = busy_percent,
+        processors: Processors | None = None,
     ) -> None:
         """``look_interval_s``: between looks at tables that are no lease tables. ``epoch_s``: the wall clock, which a
-        leader compares with its own; ``busy`` begins to measure processors.
+        leader compares with its own; ``processors``: how busy they are (None: as this machine tells).
         """
         self.finding = Finding(Fleet.ALONE)
         self._worker_id = worker_id
@@ -56,7 +56,7 @@ class KclWatch:
         self._cpu_is_shown = False
         self._shown: set[Place] = set()
         self._reported_s = float("-inf")
-        self._sample = busy()
+        self._processors = processors or Processors()
         self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
 
     @property
@@ -106,7 +106,7 @@ class KclWatch:
         interval_s = self._report_interval_s if self._shown.issuperset(places) else RETRY_INTERVAL_S
         if now_s - self._reported_s < interval_s:
             return
-        busy = self._sample()
+        busy = self._processors.busy_percent()
         if busy is not None:
             self._samples.append(busy)
         # Where no KCL worker shows how busy its processors are, the leader goes by how much each worker reads. It can

@@ -7,29 +7,26 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CGROUP = Path("/sys/fs/cgroup")
 STAT = Path("/proc/stat")
 
 
-def busy_percent(cgroup: Path = CGROUP, stat: Path = STAT) -> Callable[[], float | None]:
-    """Begins to measure. Each call of what it returns tells the mean since the call before, from 0 to 100; None where
-    it cannot be told.
-    """
-    before = _read(cgroup, stat)
+class Processors:
+    """Measures from the moment at which it is made."""
 
-    def since() -> float | None:
-        nonlocal before
-        last, before = before, _read(cgroup, stat)
-        if last is None or before is None or before[1] <= last[1]:
+    def __init__(self, cgroup: Path = CGROUP, stat: Path = STAT) -> None:
+        self._cgroup = cgroup
+        self._stat = stat
+        self._before = _read(cgroup, stat)
+
+    def busy_percent(self) -> float | None:
+        """The mean since the call before, from 0 to 100; None where it cannot be told."""
+        last, now = self._before, _read(self._cgroup, self._stat)
+        self._before = now
+        if last is None or now is None or now[1] <= last[1]:
             return None
-        return min(100.0, max(0.0, 100.0 * (before[0] - last[0]) / (before[1] - last[1])))
-
-    return since
+        return min(100.0, max(0.0, 100.0 * (now[0] - last[0]) / (now[1] - last[1])))
 
 
 def _read(cgroup: Path, stat: Path) -> tuple[float, float] | None:

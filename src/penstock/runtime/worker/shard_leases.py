@@ -169,7 +169,7 @@ class ShardLeases:
 
     async def _begin_anew(self, part: StreamPart, foreign: Iterable[LeaseRow]) -> int:
         rows = {row.key: row for row in foreign}
-        born = births(Lineage(await part.list_shards()), {}, self._start_at)
+        born = births(Lineage(await part.stream.list_shards()), {}, self._start_at)
         here = {row.key: row for row in (self._born(part, one) for one in born)}
         made = await asyncio.gather(
             *(
@@ -186,7 +186,7 @@ class ShardLeases:
         known = _of(part, rows)
         held = dict.fromkeys(self._held_by_workers(part), False)
         held |= {shard_id_of(row.key): row.ended for row in known}
-        lineage = _lineage(await part.list_shards(), known)
+        lineage = _lineage(await part.stream.list_shards(), known)
         gone = missing_of([shard_id_of(row.key) for row in _of(part, self._gone)], lineage, held)
         found = births(lineage, held | dict.fromkeys(gone, False), self._start_at)
         # Where its start matters there is a row to go on from.
@@ -214,7 +214,7 @@ class ShardLeases:
             rows = [row for row in (await self._table.scan(consistent=True)).rows if row.stream == part.text]
             held = {shard_id_of(row.key): row.ended for row in rows} | held
         if not shards or needs_search(shards, held):
-            lineage = _lineage(await part.list_shards(), rows)
+            lineage = _lineage(await part.stream.list_shards(), rows)
             shards = shards or children_of(me, lineage, held)
             found = births_beyond_end(shards, lineage, held, self._start_at)
         else:
@@ -233,11 +233,11 @@ class ShardLeases:
         views = [shard_view(row) for row in rows]
         lineage = None
         if any(view.ended or view.hash_range is None for view in views):
-            lineage = Lineage(await part.list_shards())
+            lineage = Lineage(await part.stream.list_shards())
         if self._audits[part.text].look(views, lineage):
             held = dict.fromkeys(self._held_by_workers(part), False)
             held |= {view.key: view.ended for view in views}
-            listed = await part.list_shards()
+            listed = await part.stream.list_shards()
             lineage = Lineage(listed)
             await self._create(part, births(_lineage(listed, rows), held, self._start_at))
             self._changed()

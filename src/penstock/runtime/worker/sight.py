@@ -13,12 +13,13 @@ from penstock.core.leases.row import NotALeaseError
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from penstock.core.assignment.views import LeaseView, WorkerView
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.listing import Listing
     from penstock.core.leases.membership import WorkerRow
+    from penstock.core.worker.mine import Mine
     from penstock.ports import LeaseTable
     from penstock.runtime.worker.kcl_watch import KclWatch
 
@@ -38,23 +39,19 @@ class Sight:
 
     def __init__(
         self,
-        worker_id: str,
+        mine: Mine,
         table: LeaseTable,
         *,
-        failover_s: float,
-        scan_interval_s: float | None = None,
         streams: Collection[str | None],
-        process: str,
-        held: Container[str],
+        scan_interval_s: float | None = None,
         clock: Callable[[], float],
         kcl: KclWatch | None,
     ) -> None:
-        """``streams``: what the leases of this worker's streams have as ``streamName``. Others are left alone.
-        ``process``: this one, as leases name it.
-        ``held``: the leases that this worker holds, or has claimed. ``kcl``: None where there can be no KCL workers.
+        """``mine``: what this worker holds, or has claimed. ``streams``: what the leases of its streams have as
+        ``streamName``; others are left alone. ``kcl``: None where there can be no KCL workers.
         """
-        self.id = worker_id
-        self.process = process
+        self.id = mine.terms.worker_id
+        self.process = mine.terms.process
         self.leases: dict[str, LeaseRow] = {}
         self.scanned_s = float("-inf")
         """When the last scan was answered."""
@@ -62,14 +59,14 @@ class Sight:
         """When it was sent."""
         self.before: Mapping[str, LeaseRow] = {}
         """The leases as they were known until then."""
-        self.members = Members(worker_id, failover_s)
+        self.members = Members(self.id, mine.terms.failover_s)
         self._former: set[str] | None = None  # leases that had this worker's name when it came
         self._saw_s: dict[str, float] = {}
         self._came_from: dict[str, tuple[str, bool]] = {}
-        self._held = held
+        self._held = mine
         self._kcl = kcl
         self._glanced_s = float("-inf")
-        self._failover_s = failover_s
+        self._failover_s = mine.terms.failover_s
         self._scan_interval_s = scan_interval_s
         self._table = table
         self._streams = streams
@@ -243,15 +240,13 @@ class Sight:
         """All leases."""
         return {key: self.view(row) for key, row in self.leases.items()}
 
-    def workers(self, me: WorkerRow, silent: Collection[str]) -> dict[str, WorkerView]:
-        """All workers, this one as it shows itself."""
+    def workers(self, silent: Collection[str]) -> dict[str, WorkerView]:
+        """All workers but this one."""
         now_s = self._clock()
-        views = {
+        return {
             one: worker_view(row, alive=one not in silent, unmoved_s=self.members.unmoved_s(one, now_s))
             for one, row in self.members.rows.items()
         }
-        views[me.worker_id] = worker_view(me)
-        return views
 
 
 def _picture(row: WorkerRow) -> object:

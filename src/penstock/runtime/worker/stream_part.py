@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.leases.keys import LeaseKey
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.belonging import StreamMark
@@ -18,32 +18,40 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.window_reading import WindowRead
 
 
-def _as_it_is(feed: PollingFeed) -> PollingFeed | FanOutFeed:
-    return feed
+class ShardedStream(Protocol):
+    """A stream of which a worker reads shards."""
 
+    @property
+    def name(self) -> str:
+        """The stream's name or ARN, as messages show it."""
 
-def _none(row: LeaseRow) -> WindowRead | None:
-    return None
+    async def list_shards(self) -> Sequence[Shard]:
+        """All shards that the retention still covers."""
+
+    def open_feed(self, row: LeaseRow) -> PollingFeed:
+        """Read a lease's shard from its checkpoint on. `shard_id_of` says which shard that is."""
+
+    def promote(self, feed: PollingFeed) -> PollingFeed | FanOutFeed:
+        """Make of a feed that polls the one that is used while the shard is held."""
+
+    def open_window(self, row: LeaseRow) -> WindowRead | None:
+        """Read the window of a shard's duplicates again, where they are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPart:
-    """One of the streams that a worker reads."""
+    """One of the streams that a worker reads, and how the lease table names it."""
 
-    name: str
-    """The stream's name or ARN, as messages show it."""
-    list_shards: Callable[[], Awaitable[Sequence[Shard]]]
-    """All shards that the retention still covers."""
-    open_feed: Callable[[LeaseRow], PollingFeed]
-    """Reads a lease's shard from its checkpoint on. `shard_id_of` says which shard that is."""
-    promote: Callable[[PollingFeed], PollingFeed | FanOutFeed] = _as_it_is
-    """Makes of a feed that polls the one that is used while the shard is held."""
-    open_window: Callable[[LeaseRow], WindowRead | None] = _none
-    """Reads the window of a shard's duplicates again, where they are left out."""
+    stream: ShardedStream
     mark: StreamMark | None = None
     """Which stream it is among all that ever had its name; None: it is not known, or lease keys name it."""
     key: StreamKey | None = None
     """As lease keys name it, where the table is for several streams; None: the table is for this one."""
+
+    @property
+    def name(self) -> str:
+        """The stream's name or ARN, as messages show it."""
+        return self.stream.name
 
     @property
     def text(self) -> str | None:

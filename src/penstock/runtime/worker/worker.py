@@ -1,9 +1,9 @@
 """A worker: reads its share of streams' shards, beside others, through a lease table.
 
-It shows itself in a row of its own (`presence`), looks at the others' rows and the leases (`sight`), and acts on its
-part of the assignment: takes what is free, asks for what others have too much of (`receiving`), hands over what others
-should have (`held`). The decisions are `penstock.core.assignment` and `penstock.core.handoff`; here they are carried
-out.
+It shows itself in a row of its own (`presence`), and looks at the others' rows and the leases (`sight`). What follows
+is decided by a function (`penstock.core.worker.round`), in each round, and whenever something happens between rounds.
+The worker does what that answers: by the tenures of its leases (`holding`), the shards that it reads ahead
+(`reading_ahead`), and the leases to create and to delete (`shard_leases`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections import Counter
-from dataclasses import replace
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.assignment.decide import decide
 from penstock.core.assignment.fleet import Fleet
-from penstock.core.assignment.kcl3 import Step
-from penstock.core.assignment.plan import receiver_for
-from penstock.core.assignment.views import startable
+from penstock.core.handoff.receiver import ReceiverState
 from penstock.core.leases import writes
 from penstock.core.leases.row import process_name
+from penstock.core.leases.steps import claim, receive
+from penstock.core.worker.mine import Mine, Terms
+from penstock.core.worker.round import (
+    SLOW,
+    CreateMissing,
+    Discard,
+    EndTenure,
+    Follow,
+    Freed,
+    FreeRows,
+    GaveUp,
+    HandOut,
+    KeepUp,
+    LeaseSeen,
+    Leave,
+    LookAt,
+    Measure,
+    ReadAhead,
+    Resume,
+    Show,
+    Stir,
+    Stop,
+    Take,
+    UpkeepOver,
+    View,
+    WarmUp,
+    Work,
+    WorkersSeen,
+    step,
+)
 from penstock.errors import PenstockError, ServiceError
 from penstock.events import FleetChanged, LeasesBegunAnew, LeaseUnreadable, LeaseUpkeepFailed
 from penstock.ports import SharedWithKcl
@@ -30,36 +56,25 @@ from penstock.runtime.dead_letters.destinations import open_letters
 from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.telling import told
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, side_by_side, wait_set
-from penstock.runtime.worker.holding import Holding
+from penstock.runtime.worker.chores import Chores
+from penstock.runtime.worker.holding import Holding, Readers
 from penstock.runtime.worker.kcl_watch import KclWatch
 from penstock.runtime.worker.presence import Presence
-from penstock.runtime.worker.receiving import Receiving
+from penstock.runtime.worker.reading_ahead import ReadingAhead
 from penstock.runtime.worker.shard_leases import ShardLeases
 from penstock.runtime.worker.sight import Sight
-from penstock.runtime.worker.stream_part import shard_id_of
-from penstock.tasks import spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from random import Random
 
-    from penstock.core.assignment.decide import Decision
-    from penstock.core.assignment.views import LeaseView, WorkerView
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.membership import WorkerRow
+    from penstock.core.worker.round import Action, Input, Slow
     from penstock.ports import LeaseTable
     from penstock.runtime.dead_letters.destinations import LetterSink
-    from penstock.runtime.feeds import PollingFeed
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.runtime.worker.stream_part import StreamPart
-    from penstock.tasks import Heard
-
-STOPS_AT_ONCE = 64
-"""So many leases are on their way to other workers at the same time."""
-STOPPING_TURNS_MAX = 16
-"""More, where this worker would have to let go of its leases in more turns than so many."""
-STOP_COUNTS_S = 0.25
-"""A lease that has been on its way for longer counts no more: what it waits for is not the table."""
 
 
 class Worker:
@@ -86,101 +101,43 @@ class Worker:
         """
         self.id = worker_id
         self.settings = settings
-        self._parts = {part.text: part for part in streams}
+        self._parts = parts = {part.text: part for part in streams}
         self._table = table
-        self._rng = rng
         self._on_event = on_event
+        self._on_reader = on_reader
         self._letters = open_letters(settings.dead_letters, None) if letters is None else letters
-        self._loop = asyncio.get_running_loop()
-        self._clock = SteadyClock(self._loop)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._clock = clock = SteadyClock(asyncio.get_running_loop())
         self._look_now = asyncio.Event()
         self._stopped = asyncio.Event()  # all is handed over
         self._over = asyncio.Event()
         self._failure: BaseException | None = None
-        self._keeping_up: asyncio.Task[None] | None = None
-        self._keep_up_at_s = float("-inf")
-        self._look_for_gone_at_s = float("-inf")
-        self._searched = False
-        """Once in its life a worker asks which leases are missing, though the table has some."""
-        self._measure_at_s = float("-inf")
         self._unreadable: set[str] = set()
+        self._todo: deque[Action] = deque()
+        self._is_doing = False
+        self._mine = mine = Mine(_terms(worker_id, settings, version, process), rng)
+        self._chores = chores = Chores(self._fail)
+        self._presence = Presence(table, mine, retry_s=settings.times.retry_s, clock=clock)
+        self._kcl = _kcl_watch(worker_id, table, settings, clock)
+        self._sight = Sight(
+            mine, table, streams=parts.keys(), scan_interval_s=settings.scan_interval_s, clock=clock, kcl=self._kcl
+        )
+        self._shards = ShardLeases(
+            table, parts, settings.start_at, retry_s=settings.times.retry_s, changed=self._rescan, owned=self._owned
+        )
+        self._ahead = ReadingAhead(parts, settings, chores, on_event=on_event, tell=self._hear)
         self._holding = Holding(
-            worker_id,
+            mine,
             table,
             settings,
-            self._parts,
-            rng=rng,
-            on_event=on_event,
-            on_reader=on_reader,
-            letters=self._letters,
-            spawn=self._spawn,
-            clock=self._clock,
-            changed=self._changed,
-            failed=self._fail,
+            readers=Readers(parts, settings, self._letters, rng=rng, on_event=on_event),
+            ahead=self._ahead,
+            sight=self._sight,
+            shards=self._shards,
+            chores=chores,
+            clock=clock,
+            tell=self._hear,
         )
         self.held = self._holding.held
-        self._connect(version, process_name(process or uuid.uuid4().hex[:16], worker_id))
-
-    def _connect(self, version: str, process: str) -> None:
-        """Make the worker's own parts, which know of each other."""
-        table, settings, clock, holding = self._table, self.settings, self._clock, self._holding
-        self._presence = holding.presence = Presence(
-            self.id,
-            table,
-            failover_s=settings.failover_s,
-            retry_s=settings.times.retry_s,
-            leases_max=settings.leases_max,
-            version=version,
-            process=process,
-            held=lambda: self.held,
-            on_alive=holding.alive,
-            clock=clock,
-        )
-        self._kcl = None
-        if isinstance(table, SharedWithKcl):
-            self._kcl = KclWatch(
-                self.id,
-                table,
-                failover_s=settings.failover_s,
-                report_interval_s=settings.kcl_report_interval_s,
-                look_interval_s=settings.kcl_look_interval_s,
-                clock=clock,
-            )
-        self._sight = holding.sight = Sight(
-            self.id,
-            table,
-            failover_s=settings.failover_s,
-            scan_interval_s=settings.scan_interval_s,
-            streams=self._parts.keys(),
-            process=process,
-            held=holding,
-            clock=clock,
-            kcl=self._kcl,
-        )
-        self._shards = holding.shards = ShardLeases(
-            table,
-            self._parts,
-            settings.start_at,
-            retry_s=settings.times.retry_s,
-            changed=self._rescan,
-            owned=self._owned,
-        )
-        self._receiving = holding.receiving = Receiving(
-            self.id,
-            table,
-            settings,
-            self._sight,
-            self._presence,
-            held=holding,
-            open_feed=self._open_feed,
-            open_window=lambda row: self._parts[row.stream].open_window(row),
-            begin=holding.begin,
-            tell_failed=self._tell_ahead,
-            spawn=self._spawn,
-            stir=self._look_now.set,
-            clock=clock,
-        )
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -194,11 +151,8 @@ class Worker:
                 await self._share()
         finally:
             self._over.set()
-            for task in list(self._tasks):
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
-            await self._receiving.close()
+            await self._chores.end()
+            await self._ahead.close()
             if self._letters is not None:
                 await self._letters.close()
             if self._stopped.is_set():
@@ -214,7 +168,7 @@ class Worker:
         end the workers that start meanwhile.
         """
         begins_anew, retry_s = self.settings.other_stream_begins_anew, self.settings.times.retry_s
-        while not self._presence.leaving:
+        while not self._mine.leaving:
             self._look_now.clear()
             try:
                 await self._table.ensure()
@@ -239,7 +193,7 @@ class Worker:
             "opening the place for dead letters",
             "it is tried again; no shard is read before that",
         )
-        while not self._presence.leaving:
+        while not self._mine.leaving:
             self._look_now.clear()
             try:
                 await self._letters.start()
@@ -254,9 +208,9 @@ class Worker:
 
     async def _share(self) -> None:
         """Look and act, round after round, until nothing is held any more by a worker that leaves."""
-        announcing = self._spawn(self._presence.run())
+        announcing = self._chores.spawn(self._presence.run(self._holding.alive))
         announcing.add_done_callback(lambda _: self._look_now.set())
-        while self._presence.alive_s is None and not self._presence.leaving:
+        while self._presence.alive_s is None and not self._mine.leaving:
             if announcing.done():
                 await announcing  # a worker that the others cannot see must hold no lease
             await wait_set(self._look_now, 0.01)
@@ -277,9 +231,7 @@ class Worker:
 
     async def stop(self) -> None:
         """Hand over everything, and leave: `run` ends when nothing is held any more."""
-        self._presence.leaving = True
-        self._presence.changed()
-        self._look_now.set()
+        self._hear(Leave())
         await self._over.wait()
 
     def leases(self) -> Collection[LeaseRow]:
@@ -288,7 +240,7 @@ class Worker:
 
     def give_up(self, key: str, cool_down_s: float) -> None:
         """Let another worker have a lease, or free it, and do not take it again for a while."""
-        self._holding.give_up(key, cool_down_s)
+        self._hear(GaveUp(key, cool_down_s))
 
     async def _leave(self) -> None:
         """Take away this worker's row, and free what was given to it while it left.
@@ -302,54 +254,34 @@ class Worker:
         listing = await self._table.scan(consistent=True)
         mine = [row for row in listing.rows if row.stream in self._parts and not row.ended and self._sight.is_mine(row)]
         await side_by_side(lambda row: self._table.write(writes.free(row)), mine, LOOKS_AT_ONCE_MAX)
-        if self._holding.given:
+        if given := {*self._mine.given}:
             rows = await self._table.workers(consistent=True)
-            await self._take_back({*self._holding.given}, {row.worker_id: row for row in rows})
+            await self._take_back(given, {row.worker_id: row for row in rows})
 
     def _fail(self, error: BaseException) -> None:
         """Reading has met what repeating does not mend: hand over the rest, then raise it."""
         if self._failure is None:
             self._failure = error
-        self._presence.leaving = True
-        self._changed()
+        self._hear(Leave())
 
     # --- a round --------------------------------------------------------------------------------
 
     async def _round(self) -> bool:
         """Look, decide, act. True while something is waited for that may come at any moment."""
-        presence, sight, settings = self._presence, self._sight, self.settings
-        silent = await self._look()
-        self._retreat()
-        leases, workers = sight.views(), sight.workers(presence.shown(), silent)
-        if not presence.leaving and not self._parts.keys() <= {row.stream for row in sight.leases.values()}:
-            await self._shards.missing(sight.leases)
+        slow = self._tell(self._view(await self._look()))
+        if any(isinstance(one, CreateMissing) for one in slow):
+            await self._shards.missing(self._sight.leases)
             return True
-        claimed = {key: replace(leases[key], owner=self.id) for key in self._holding.claims if key in leases}
-        part = decide(
-            sight.fleet,
-            (leases | claimed).values() if sight.fleet is Fleet.KCL2 else leases.values(),
-            workers.values(),
-            self.id,
-            strategy=settings.assignment,
-            rng=self._rng,
-            failover_s=settings.failover_s,
-            steal_max=0 if self._holding.stolen else 1,
-        )
-        self._keep_up(workers)
-        self._give(part, workers)
-        await self._forward(part)
-        await self._receiving.round(part, self._mine(leases), leases, workers)
-        self._let_go(workers)
-        if presence.leaving and not self.held and not self._holding.claims and not self._receiving.waits:
+        await self._do(slow)
+        if self._mine.is_done:
             self._stopped.set()
-        return bool(presence.given) or self._receiving.waits or presence.leaving
+        return self._mine.looks_often
 
     async def _look(self) -> list[str]:
         """Look at the tables, and tell tenures what was seen of their leases. Returns the workers that are silent."""
-        sight, before, fleet = self._sight, self._sight.scanned_s, self._sight.fleet
-        given = {*self._holding.given}
-        closely = bool(given or self._presence.given or self._receiving.waits)
-        silent = await sight.look(closely=closely, scans=self._receiving.waits_for_many)
+        sight, mine, before, fleet = self._sight, self._mine, self._sight.scanned_s, self._sight.fleet
+        given = {*mine.given}
+        silent = await sight.look(closely=mine.looks_closely, scans=mine.waits_for_many(len(sight.leases)))
         await self._take_back(given, sight.members.rows)
         if sight.scanned_s != before:
             for key in sight.unreadable.keys() - self._unreadable:
@@ -360,111 +292,40 @@ class Worker:
                     held.keeper.saw(row)
         if sight.fleet is not fleet:
             self._on_event(FleetChanged(self._table.name, sight.fleet.value))
-        if self._kcl is not None and not self._presence.leaving:
+        if self._kcl is not None and not mine.leaving:
             await self._kcl.report()
         return silent
 
-    async def _take_back(self, keys: Collection[str], workers: Mapping[str, WorkerRow]) -> None:
-        """Free what was given to a worker that has left meanwhile: it would wait for that worker's failover time.
-
-        ``keys``: what was given before a consistent look at the workers was sent, which showed them as ``workers``.
-        A worker that began with the lease wrote to the lease's row before its own row went: then the free is refused.
+    async def _take_back(self, given: Collection[str], workers: Mapping[str, WorkerRow]) -> None:
+        """Free what was given to a worker that has left meanwhile. ``given``: what was given when a consistent look at
+        the workers was sent, which showed them as ``workers``.
         """
-        given, leases = self._holding.given, self._sight.leases
-        for key in keys:
-            row, now = given[key], leases.get(key)
-            receiver = workers.get(row.actual_owner or "")
-            if now is None or now.counter > row.counter or (receiver is not None and key in receiver.held):
-                del given[key]
-        orphans = [row for key, row in given.items() if key in keys and row.actual_owner not in workers]
-        if orphans:
-            self._sight.forget_scan()
-            await side_by_side(lambda row: self._table.write(writes.free(row)), orphans, LOOKS_AT_ONCE_MAX)
-            for row in orphans:
-                given.pop(row.key, None)
+        await self._do(self._tell(WorkersSeen(given, workers, self._sight.leases)))
 
-    async def _forward(self, part: Decision) -> None:
-        """Pass on what a leader wants handed over by this worker, which does not hold it: it did in a former life."""
-        rows = self._sight.leases
-        former = [
-            rows[key]
-            for key, one in part.follow.items()
-            if one is Step.HAND_OVER and key not in self._holding and self._sight.is_mine(rows[key])
-        ]
-        if former:
-            self._sight.forget_scan()
-            await side_by_side(lambda row: self._table.write(writes.free(row)), former, LOOKS_AT_ONCE_MAX)
+    def _view(self, silent: Collection[str]) -> View:
+        sight, mine, rows = self._sight, self._mine, self._sight.leases
+        steals = sight.fleet is Fleet.KCL2
+        return View(
+            fleet=sight.fleet,
+            leases=sight.views(),
+            rows=rows,
+            workers=sight.workers(silent),
+            named={
+                key
+                for key, row in rows.items()
+                if row.actual_owner == self.id and key not in mine and sight.is_mine(row)
+            },
+            robbed={key for key, row in rows.items() if sight.is_robbed(row)} if steals else (),
+            given_up={key for key, held in self.held.items() if held.reader.ledger.given_up},
+            is_complete=self._parts.keys() <= {row.stream for row in rows.values()},
+            has_gone=self._shards.has_gone,
+            scanned_s=sight.scanned_s,
+            scan_sent_s=sight.scan_sent_s,
+            before=sight.before,
+        )
 
-    def _mine(self, leases: Mapping[str, LeaseView]) -> list[str]:
-        """Leases to take although no plan says so: those with this worker's name on them that it does not hold, and
-        children of shards that have ended here.
-        """
-        presence = self._presence
-        if presence.leaving or presence.retreats:
-            return []
-        avoids = presence.avoids()
-        readable = {lease.key: lease for lease in startable(leases.values())}
-        self._disinherit(leases)
-        rows, mine, leases_max = self._sight.leases, (None, self.id), self.settings.leases_max
-        has_room = leases_max is None or len(self.held) + len(self._holding.claims) < leases_max
-        named = [key for key, one in readable.items() if one.next_owner in mine and self._sight.is_mine(rows[key])]
-        heirs = self._holding.heirs & readable.keys() if has_room and self._sight.fleet is not Fleet.KCL3 else ()
-        return [key for key in (*named, *heirs) if key not in self._holding and key not in avoids]
-
-    def _disinherit(self, leases: Mapping[str, LeaseView]) -> None:
-        """What others have taken is not to be taken any more, nor read ahead."""
-        heirs = self._holding.heirs
-        for key in [key for key in heirs & leases.keys() if leases[key].ended or leases[key].owner is not None]:
-            heirs.discard(key)
-            if key not in self._holding and key not in self._receiving.sides:
-                self._spawn(self._receiving.discard(key))
-
-    def _keep_up(self, workers: Mapping[str, WorkerView]) -> None:
-        """Once at the start see which leases are missing; from time to time clean up, one worker for all."""
-        now_s, task = self._clock(), self._keeping_up
-        if now_s >= self._measure_at_s:
-            self._measure_at_s = now_s + self.settings.failover_s / 4
-            for held in self.held.values():
-                held.measure()
-        if task is not None and not task.done():
-            return
-        if self._shards.has_gone and now_s >= self._look_for_gone_at_s:
-            self._keeping_up = self._spawn(self._upkeep(self._shards.missing_of_gone))
-            return
-        if now_s < self._keep_up_at_s:
-            return
-        if not self._searched:
-            self._keeping_up = self._spawn(self._upkeep(self._search))
-        elif self.id == min(one for one in workers if workers[one].alive):
-            self._keeping_up = self._spawn(self._upkeep(self._shards.upkeep))
-        else:
-            return
-        self._keep_up_at_s = now_s + self.settings.upkeep_interval_s
-
-    async def _search(self) -> None:
-        await self._shards.missing(self._sight.leases)
-        self._searched = True
-
-    async def _upkeep(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        try:
-            await work()
-        except PenstockError as error:
-            reason = error.code if isinstance(error, ServiceError) else type(error).__name__
-            # A shard may be waiting for its lease: not for as long as when all is well.
-            again_s = min(self.settings.failover_s, self.settings.upkeep_interval_s)
-            self._keep_up_at_s = self._look_for_gone_at_s = self._clock() + again_s
-            self._on_event(LeaseUpkeepFailed(self._table.name, reason, again_s))
-
-    def _retreat(self) -> None:
-        """A worker that could not write for long leaves its leases to others, if there are any, for a while."""
-        others = any(not row.leaving for row in self._sight.members.rows.values())
-        retreats = self._clock() < self._holding.retreats_until_s and others
-        if retreats != self._presence.retreats:
-            self._presence.retreats = retreats
-            self._presence.changed()
-
-    def _changed(self) -> None:
-        self._presence.changed()
+    def _rescan(self) -> None:
+        self._sight.forget_scan()
         self._look_now.set()
 
     def _owned(self) -> set[str]:
@@ -474,55 +335,180 @@ class Worker:
         others = (row.held for one, row in members.rows.items() if one not in quiet)
         return {*self.held, *self._sight.unreadable}.union(*others)
 
-    def _rescan(self) -> None:
-        self._sight.forget_scan()
-        self._look_now.set()
+    # --- what follows ---------------------------------------------------------------------------
 
-    # --- giving ---------------------------------------------------------------------------------
+    def _tell(self, given: Input) -> list[Slow]:
+        """Have it decided what follows from an input, and do what takes no time; what is left calls a table.
 
-    def _give(self, part: Decision, workers: Mapping[str, WorkerView]) -> None:
-        load = Counter(row.actual_owner for row in self._sight.leases.values() if row.actual_owner and not row.ended)
-        avoids = self._presence.avoids()
-        for key, held in self.held.items():
-            if self._presence.leaving or key in avoids or held.reader.ledger.given_up:
-                receiver = part.give.get(key)
-                if receiver is None or receiver in held.side.tried:
-                    receiver = receiver_for(key, load, workers.values(), self.id, held.side.tried)
-                if receiver is None:
-                    held.free()
-                else:
-                    held.offer(receiver)
-                    load[receiver] += 1
-            elif (wanting := part.give.get(key)) is not None and key in workers[wanting].wants:
-                held.offer(wanting)
-            elif key in part.free and not self._presence.retreats:
-                held.free()
-
-    def _let_go(self, workers: Mapping[str, WorkerView]) -> None:
-        """Stop what is to go once its receiver is ready, few at a time: a shard waits without a reader for all that
-        stop together with it. One that takes long to be settled keeps no other from stopping.
+        What is done may lead to another input at once. Then its actions come behind those of the first one: a shard
+        must not be stopped before it was resumed, where that was decided first.
         """
-        ages_s = [age_s for held in self.held.values() if (age_s := held.stopped_for_s) is not None]
-        most = max(STOPS_AT_ONCE, len(self.held) // STOPPING_TURNS_MAX)
-        room = most - sum(age_s < STOP_COUNTS_S for age_s in ages_s)
-        for held in list(self.held.values()):
-            before = held.stopped_for_s
-            held.look(workers, may_stop=room > 0)
-            if before is None and held.stopped_for_s is not None:
-                room -= 1
+        slow: list[Slow] = []
+        for one in step(self._mine, given, self._clock()):
+            if isinstance(one, SLOW):
+                slow.append(one)
+            else:
+                self._todo.append(one)
+        if not self._is_doing:
+            self._is_doing = True
+            try:
+                while self._todo:
+                    self._do_now(self._todo.popleft())
+            finally:
+                self._is_doing = False
+        return slow
 
-    # --- parts ----------------------------------------------------------------------------------
+    def _hear(self, given: Input) -> None:
+        """The same between rounds, for the parts of the worker."""
+        if slow := self._tell(given):
+            self._chores.spawn(self._do(slow))
 
-    def _open_feed(self, row: LeaseRow) -> PollingFeed:
-        return self._parts[row.stream].open_feed(row)
+    def _do_now(self, action: Action) -> None:
+        match action:
+            case Show():
+                self._presence.changed()
+            case Stir():
+                self._look_now.set()
+            case Take():
+                self._take(action)
+            case Follow(key, checkpoint):
+                self._ahead.follow(key, checkpoint)
+            case Discard(key):
+                self._ahead.discard(key)
+            case ReadAhead(key):
+                self._ahead.expect(self._sight.leases[key])
+            case HandOut(key):
+                self._on_reader(self.held[key].reader)
+            case Measure():
+                for held in self.held.values():
+                    held.measure()
+            case KeepUp(work):
+                self._chores.spawn(self._keep_up(work))
+            case Stop() | Resume() | EndTenure():
+                self._do_held(action)
 
-    def _tell_ahead(self, row: LeaseRow, follows: str, then: Callable[[BaseException], object]) -> Heard:
-        where = self._parts[row.stream].name, shard_id_of(row.key)
-        return told(self._on_event, where, "reading ahead of the handover", follows, then)
+    def _do_held(self, action: Stop | Resume | EndTenure) -> None:
+        if (held := self.held.get(action.key)) is None:
+            return  # its tenure ends in this very step
+        match action:
+            case Stop(_, due_s):
+                held.stop(due_s)
+            case Resume():
+                held.resume()
+            case EndTenure(_, to, process):
+                held.end(to, process)
 
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """What it raises ends the worker, whatever else waits for it."""
-        task: asyncio.Task[Any] = spawn(work, self._fail)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def _take(self, action: Take) -> None:
+        row, me, times, now_s = self._sight.leases[action.key], self.id, self.settings.times, self._clock()
+        alive_s, process = self._presence.alive_s, self._sight.process
+        if action.receives:
+            assert action.unmoved_s is not None
+            begun = receive(row, me, times, now_s, action.unmoved_s, alive_s, process)
+        else:
+            begun = claim(row, me, times, now_s, alive_s, process)
+        self._holding.begin(action.key, begun)
+
+    async def _do(self, slow: Iterable[Slow]) -> None:
+        """Do what calls a table: first free leases, then look at the others side by side, each in its own order."""
+        frees: list[FreeRows] = []
+        by_key: dict[str, deque[Slow]] = {}
+        for one in slow:
+            if isinstance(one, FreeRows):
+                frees.append(one)
+            elif isinstance(one, WarmUp | LookAt):
+                by_key.setdefault(one.key, deque()).append(one)
+        try:
+            for free in frees:
+                await self._free(free.rows)
+        finally:  # a side that warms up counts on it, whatever becomes of another lease
+            # A round trip each: one after another, a deploy would leave hundreds of shards unread for seconds.
+            await side_by_side(self._look_closely, by_key.values(), LOOKS_AT_ONCE_MAX)
+
+    async def _free(self, rows: Collection[LeaseRow]) -> None:
+        self._sight.forget_scan()
+        await side_by_side(lambda row: self._table.write(writes.free(row)), rows, LOOKS_AT_ONCE_MAX)
+        self._tell(Freed([row.key for row in rows]))
+
+    async def _look_closely(self, todo: deque[Slow]) -> None:
+        """Do what is to be done for one lease that may come."""
+        while todo:
+            one = todo.popleft()
+            if isinstance(one, WarmUp):
+                await self._warm_up(one.key)
+            elif isinstance(one, LookAt):
+                todo += await self._look_at(one.key)
+
+    async def _warm_up(self, key: str) -> None:
+        row = await self._sight.get(key)
+        side = self._mine.receiving.get(key)
+        if row is not None and not row.ended and side is not None and side.state is ReceiverState.WARMING:
+            self._ahead.come(row)
+
+    async def _look_at(self, key: str) -> list[Slow]:
+        sight = self._sight
+        sent_s, row = self._clock(), await sight.get(key)
+        known = sight.leases.get(key)
+        if row is None:
+            return self._tell(LeaseSeen(key=key, row=None, lease=None, known=known, sent_s=sent_s))
+        sight.saw(row)
+        return self._tell(
+            LeaseSeen(
+                key=key,
+                row=row,
+                lease=sight.view(row),
+                known=known,
+                sent_s=sent_s,
+                is_robbed=sight.is_robbed(row),
+            )
+        )
+
+    # --- upkeep ---------------------------------------------------------------------------------
+
+    async def _keep_up(self, work: Work) -> None:
+        failed = True
+        try:
+            if work is Work.GONE:
+                await self._shards.missing_of_gone()
+            elif work is Work.SEARCH:
+                await self._search()
+            else:
+                await self._shards.upkeep()
+            failed = False
+        except PenstockError as error:
+            reason = error.code if isinstance(error, ServiceError) else type(error).__name__
+            self._on_event(LeaseUpkeepFailed(self._table.name, reason, self._mine.terms.upkeep_retry_s))
+        finally:
+            self._hear(UpkeepOver(work, failed))
+
+    async def _search(self) -> None:
+        await self._shards.missing(self._sight.leases)
+
+
+def _terms(worker_id: str, settings: WorkerSettings, version: str, process: str) -> Terms:
+    return Terms(
+        worker_id=worker_id,
+        strategy=settings.assignment,
+        failover_s=settings.failover_s,
+        leases_max=settings.leases_max,
+        warm_deadline_s=settings.warm_deadline_s,
+        drain_deadline_s=settings.drain_deadline_s,
+        upkeep_interval_s=settings.upkeep_interval_s,
+        version=version,
+        process=process_name(process or uuid.uuid4().hex[:16], worker_id),
+    )
+
+
+def _kcl_watch(
+    worker_id: str, table: LeaseTable, settings: WorkerSettings, clock: Callable[[], float]
+) -> KclWatch | None:
+    """None: no KCL worker can share such a table."""
+    if not isinstance(table, SharedWithKcl):
+        return None
+    return KclWatch(
+        worker_id,
+        table,
+        failover_s=settings.failover_s,
+        report_interval_s=settings.kcl_report_interval_s,
+        look_interval_s=settings.kcl_look_interval_s,
+        clock=clock,
+    )

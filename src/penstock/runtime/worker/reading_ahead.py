@@ -1,0 +1,116 @@
+"""Shards that are read ahead, because their leases are on their way to this worker, or likely to come."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.worker.round import NotReadable, Warmed
+from penstock.runtime.telling import told
+from penstock.runtime.worker.stream_part import shard_id_of
+from penstock.runtime.worker.warming import WarmUp
+from penstock.tasks import spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.core.leases import LeaseRow
+    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.worker.round import Input
+    from penstock.runtime.worker.chores import Chores
+    from penstock.runtime.worker.settings import WorkerSettings
+    from penstock.runtime.worker.stream_part import StreamPart
+
+
+class ReadingAhead:
+    """Begins warm-ups, keeps them until their shards are held, and drops those whose shards do not come."""
+
+    def __init__(
+        self,
+        parts: Mapping[str | None, StreamPart],
+        settings: WorkerSettings,
+        chores: Chores,
+        *,
+        on_event: Callable[[Any], None],
+        tell: Callable[[Input], None],
+    ) -> None:
+        """``tell`` hears that a shard is warm, or that one cannot be read."""
+        self._parts = parts
+        self._settings = settings
+        self._chores = chores
+        self._on_event = on_event
+        self._tell = tell
+        self._warming: dict[str, WarmUp] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def come(self, row: LeaseRow) -> None:
+        """Read a shard ahead whose lease is on its way here. One that cannot be read is left to others for a while."""
+        self.discard(row.key)
+        follows = f"it is left to others for {self._settings.failover_s:.0f} s"
+        self._begin(
+            row,
+            follows,
+            on_warm=lambda: self._tell(Warmed(row.key)),
+            leave_it=lambda _: self._tell(NotReadable(row.key)),
+        )
+
+    def expect(self, row: LeaseRow) -> None:
+        """Read a shard ahead that is likely to be this worker's soon, or whose delivery waits for a while."""
+        if row.key not in self._warming and not row.ended:
+            self._begin(
+                row,
+                "it is read when it is held",
+                on_warm=lambda: None,
+                leave_it=lambda _: self.discard(row.key),
+            )
+
+    def _begin(
+        self,
+        row: LeaseRow,
+        follows: str,
+        *,
+        on_warm: Callable[[], None],
+        leave_it: Callable[[BaseException], None],
+    ) -> None:
+        """``follows``: what is done with a shard that cannot be read, in words, and ``leave_it`` does it."""
+        part = self._parts[row.stream]
+        window, bytes_max = part.stream.open_window(row), self._settings.warm_bytes_max
+        where = part.name, shard_id_of(row.key)
+        failed = told(self._on_event, where, "reading ahead of the handover", follows, leave_it)
+        self._warming[row.key] = WarmUp(part.stream.open_feed(row), bytes_max, on_warm, failed, window)
+
+    def follow(self, key: str, checkpoint: Checkpoint) -> None:
+        """The owner of a shard has stored progress."""
+        if (warming := self._warming.get(key)) is not None:
+            warming.drop(checkpoint)
+
+    async def taken(self, key: str) -> WarmUp | None:
+        """What was read ahead of a shard that is held from now on; it reads no further. None: nothing was."""
+        warming = self._warming.pop(key, None)
+        if warming is not None:
+            await warming.stop()
+        return warming
+
+    def discard(self, key: str) -> None:
+        """Stop reading ahead, and drop what was read."""
+        # It is out of sight at once: another warm-up of the same shard may begin before this one has ended.
+        if (warming := self._warming.pop(key, None)) is not None:
+            task = spawn(_end(warming), self._chores.failed)
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Nothing is read ahead any more."""
+        for key in list(self._warming):
+            self.discard(key)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+
+async def _end(warming: WarmUp) -> None:
+    await warming.stop()
+    if warming.window is not None:
+        await warming.window.stop()
+    if warming.feed.room is not None:
+        warming.feed.room.share.leave()
+    await warming.feed.close()
