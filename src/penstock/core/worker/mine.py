@@ -129,6 +129,7 @@ class Mine(Container[str]):
     @property
     def is_done(self) -> bool:
         """True once a worker that leaves holds nothing any more, and nothing can come to it."""
+        # A lease that came after the worker had gone would wait for its failover time.
         return self.leaving and not self.held and not self.claims and not self.waits
 
     def waits_for_many(self, lease_count: int) -> bool:

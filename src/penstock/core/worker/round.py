@@ -446,7 +446,7 @@ def _give(mine: Mine, part: Decision, view: View, now_s: float, said: list[Actio
                 load[receiver] += 1
         elif (wanting := part.give.get(key)) is not None and key in workers[wanting].wants:
             _own(mine, key, side.offer(wanting, now_s), now_s, said)
-        elif key in part.free and not mine.retreats:
+        elif key in part.free and not mine.retreats:  # while it retreats, others ask for what they are to have
             _own(mine, key, side.tell(OwnerInput.FREE, now_s), now_s, said)
 
 
@@ -512,7 +512,7 @@ def _workers_seen(mine: Mine, given: WorkersSeen, now_s: float, said: list[Actio
     A worker that began with the lease wrote to the lease's row before its own row went: then the free is refused.
     """
     orphans = []
-    for key in given.given:
+    for key in given.given:  # not what was given since: the look may be older than the receiver's row
         if (row := mine.given.get(key)) is None:
             continue
         now, receiver = given.leases.get(key), given.workers.get(row.actual_owner or "")
@@ -733,6 +733,7 @@ def _over(mine: Mine, given: Over, now_s: float, said: list[Action]) -> None:
     mine.receiving.pop(key, None)
     owned = mine.held.pop(key, None)
     if owned is not None and owned.given_to is not None and row.actual_owner == owned.given_to:
+        # The receiver may have left since its row was looked at: then no worker waits for the lease.
         mine.given[key] = row
     mine.gives.pop(key, None)
     said += (SHOW, STIR)

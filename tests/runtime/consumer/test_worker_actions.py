@@ -1,0 +1,100 @@
+"""How a worker does what its round answers: in which order, and what becomes of the rest where something fails."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock import MemoryLeaseTable, WorkerSettings
+from penstock.core.leases import LeaseRow
+from penstock.core.worker.round import Discard, FreeRows, LeaseSeen, Leave, LookAt, Show, WarmUp
+from penstock.errors import UnavailableError
+from penstock.runtime.worker import worker as workers
+from penstock.runtime.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from penstock.core.leases import Outcome, Write
+
+K = "s0"
+
+
+class FailingTable(MemoryLeaseTable):
+    """It takes no write."""
+
+    async def write(self, write: Write) -> Outcome:
+        raise UnavailableError("ThrottlingException", "slow down", operation="UpdateItem")
+
+
+def worker_of(table: MemoryLeaseTable) -> Worker:
+    return Worker(
+        "ours",
+        table,
+        WorkerSettings(dead_letters=None),
+        streams=[],
+        rng=random.Random(0),
+        on_event=lambda event: None,
+        on_reader=lambda reader: None,
+    )
+
+
+async def test_what_an_action_leads_to_comes_behind_the_other_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, done = worker_of(MemoryLeaseTable()), list[str]()
+    answers = {LeaseSeen: [Discard("a"), Discard("b")], Leave: [Discard("c")]}
+    monkeypatch.setattr(workers, "step", lambda mine, given, now_s: answers[type(given)])
+
+    def discard(key: str) -> None:
+        done.append(key)
+        if key == "a":
+            worker._hear(Leave())
+
+    monkeypatch.setattr(worker._ahead, "discard", discard)
+    assert worker._tell(LeaseSeen(key=K, row=None, lease=None, known=None, sent_s=0.0)) == []
+    assert done == ["a", "b", "c"]
+
+
+async def test_an_action_that_fails_keeps_none_of_the_others_from_being_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are done with the next input: what the machine has counted on must come to pass."""
+    worker, done = worker_of(MemoryLeaseTable()), list[str]()
+    answers: dict[type[Any], list[Any]] = {LeaseSeen: [Discard("a"), Discard("b")], Leave: [Show()]}
+    monkeypatch.setattr(workers, "step", lambda mine, given, now_s: answers[type(given)])
+
+    def discard(key: str) -> None:
+        if key == "a":
+            raise ZeroDivisionError("a bug")
+        done.append(key)
+
+    monkeypatch.setattr(worker._ahead, "discard", discard)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        worker._tell(LeaseSeen(key=K, row=None, lease=None, known=None, sent_s=0.0))
+    worker._tell(Leave())
+    assert done == ["b"]
+
+
+async def test_a_lease_that_cannot_be_freed_keeps_no_other_from_being_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, looked = FailingTable(), list[str]()
+    await table.ensure()
+    worker = worker_of(table)
+
+    async def look_at(key: str) -> list[Any]:
+        looked.append(key)
+        return []
+
+    monkeypatch.setattr(worker, "_look_at", look_at)
+    with pytest.raises(UnavailableError):
+        await worker._do([FreeRows([LeaseRow(key="given")]), LookAt(K)])
+    assert looked == [K]
+
+
+async def test_a_shard_that_does_not_come_any_more_is_not_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read ahead of a shard that no side waits for would be read for ever."""
+    table, begun = MemoryLeaseTable(), list[LeaseRow]()
+    await table.ensure()
+    await table.create(LeaseRow(key=K))
+    worker = worker_of(table)
+    monkeypatch.setattr(worker._ahead, "come", begun.append)
+    await worker._do([WarmUp(K)])
+    assert begun == []
