@@ -106,7 +106,7 @@ def a_shard_ends_when_its_last_record_is_fetched(patch: pytest.MonkeyPatch) -> N
 
 
 def failures_count_as_settled(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Batch, "fail", lambda self, error: self._told(self._ledger.ack(self._delivery.ticket)))
+    patch.setattr(Batch, "fail", lambda self, error: self._settle(self._ledger.ack))
 
 
 def a_tenth_of_the_failover_time_is_waited_for(patch: pytest.MonkeyPatch) -> None:

@@ -39,12 +39,17 @@ class Kept:
     """A ledger, a clock for it, and what it told."""
 
     def __init__(self, after: Checkpoint = Checkpoint.TRIM_HORIZON, seed: int = 1, **settings: Any) -> None:
-        self.told: list[Any] = []
+        self._taken: list[Any] = []
         self.now_s = 1000.0
         self.ledger: Ledger[Any] = Ledger(
-            "orders", "shardId-000000000000", after, LedgerSettings(**settings), rng=Random(seed),
-            on_event=self.told.append,
-        )  # fmt: skip
+            "orders", "shardId-000000000000", after, LedgerSettings(**settings), rng=Random(seed)
+        )
+
+    @property
+    def told(self) -> list[Any]:
+        """All that the ledger has told so far; a test may clear it."""
+        self._taken += self.ledger.take_told()
+        return self._taken
 
     def admit(self, records: Sequence[Any], **more: Any) -> None:
         self.ledger.admit(records, self.now_s, **more)

@@ -34,6 +34,7 @@ from penstock.core.shard.checkpoints import (
 from penstock.core.shard.machine import (
     Alarm,
     Drain,
+    Emit,
     End,
     EndTold,
     FenceMoved,
@@ -86,11 +87,17 @@ class Driven:
         self.shard: Shard[Rec] = Shard(self.new_ledger(after), begun.checkpoints)
 
     def new_ledger(self, after: Checkpoint) -> Ledger[Rec]:
-        return Ledger("orders", "shard-0", after, self.settings, rng=Random(1), on_event=self.events.append)
+        return Ledger("orders", "shard-0", after, self.settings, rng=Random(1))
 
     def tell(self, given: machine.Input, *, after_s: float = 0.0) -> list[machine.Output]:
+        """What follows; the events, which come first, are in `events`."""
         self.now_s += after_s
-        return self.shard.tell(given, self.now_s)
+        said = self.shard.tell(given, self.now_s)
+        emitted = [one.event for one in said if isinstance(one, Emit)]
+        assert said[: len(emitted)] == [Emit(event) for event in emitted]
+        assert not self.shard.ledger.told
+        self.events += emitted
+        return said[len(emitted) :]
 
     def admit(self, first: int, count: int, **fields: Any) -> None:
         self.shard.ledger.admit(recs(first, count, **fields), self.now_s)
@@ -158,6 +165,25 @@ def test_what_is_due_by_time_alone_has_an_alarm() -> None:
     assert [type(event).__name__ for event in driven.events] == []
     driven.tell(Rang(), after_s=60.0)
     assert [type(event).__name__ for event in driven.events] == ["RecordsStalled"]
+
+
+def named(said: list[machine.Output]) -> list[str]:
+    """Events by their names, and the rest by their classes."""
+    return [type(one.event).__name__ if isinstance(one, Emit) else type(one).__name__ for one in said]
+
+
+def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None:
+    driven = Driven(settle_deadline_s=60.0, retry=Retry(batch_tries_max=1, tries_max=1, then=GiveUp()))
+    driven.admit(1, 2)
+    shard, first = driven.shard, driven.taken(1)
+    assert named(shard.take(1, driven.now_s + 60.0)[1]) == ["RecordsStalled", "Alarm"]
+    shard.ledger.fail(first.ticket, ValueError("bad"), driven.now_s)
+    assert named(shard.look(driven.now_s)) == ["BatchFailed", "ShardGivenUp", "GaveUp", "Stir"]
+    assert named(shard.look(driven.now_s)) == ["Stir"], "each is told once"
+    former = shard.ledger
+    assert named(shard.tell(Seek(driven.new_ledger(at(1))), driven.now_s)) == ["RecordsUnsettled", "Stir"]
+    assert former.closed
+    assert not former.told
 
 
 def test_an_alarm_for_what_cannot_be_done_now_does_not_ring_without_a_pause() -> None:
@@ -283,6 +309,7 @@ def test_a_shard_that_is_given_up_is_told_once() -> None:
     driven.shard.ledger.fail(driven.taken().ticket, ValueError("bad"), driven.now_s)
     ending = driven.shard.ledger.ending
     assert ending is not None
+    driven.shard.ledger.take_told()
     assert driven.shard.take(10, driven.now_s) == (None, [GaveUp(ending)])
     assert driven.shard.take(10, driven.now_s) == (None, [])
     assert driven.tell(Look()) == [Stir()]

@@ -124,6 +124,24 @@ async def test_a_handler_that_is_stuck_is_found_though_the_loop_is_blocked(
         assert blocks()[-1].seconds >= blocks()[0].seconds >= QUICK["failover_s"] / 4
 
 
+async def test_what_a_settlement_tells_is_told_before_it_returns_while_the_consumer_goes_on(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    put(kinesis, range(3), key=lambda _: "one")
+    table, heard = MemoryLeaseTable(), list[int]()
+
+    def on_event(event: Any) -> None:
+        if isinstance(event, events.RecordsSkipped):
+            counter = table.rows()[0].counter
+            block_until(lambda: table.rows()[0].counter > counter)  # a function that takes long stops no renewal
+            heard.append(event.records)
+
+    async with consumer_of(local, table, on_event=on_event, **QUICK) as consumer:
+        (batch,) = await consumer.getmany()
+        assert batch.skip()
+        assert heard == [3]
+
+
 async def test_what_is_the_users_is_called_on_the_users_loop(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, [b"1", b"x"], key=lambda _: "one")
     threads: dict[str, set[int]] = {}

@@ -130,9 +130,7 @@ async def test_pages_that_tell_no_time_are_not_what_a_window_waits_for(local: Lo
     settings = WorkerSettings(deduplicate=Deduplicate(key=lambda record: record.data, wait=True))
     stream = OpenStream(source, settings, SubscriptionGate(1.0), rng=random.Random(1), on_event=print)
     window = stream.open_window(LeaseRow(key=SHARD_ID, checkpoint=Checkpoint.at(Position(1))))
-    ledger: Ledger[Any] = Ledger(
-        STREAM, SHARD_ID, Checkpoint.at(Position(1)), LedgerSettings(), rng=random.Random(1), on_event=print
-    )
+    ledger: Ledger[Any] = Ledger(STREAM, SHARD_ID, Checkpoint.at(Position(1)), LedgerSettings(), rng=random.Random(1))
     admission, nothing = Admission(window=window, on_event=print), UserRecords(ShardView(STREAM, SHARD_ID, 0, 1), ())
 
     def go_on() -> None:
@@ -227,9 +225,7 @@ async def test_a_page_that_the_owner_has_settled_in_part_belongs_to_the_window_w
     local: LocalKinesis, kinesis: Any
 ) -> None:
     async with warm(local, put(kinesis, b"a", b"b", b"c")) as (warming, window):
-        ledger: Ledger[Any] = Ledger(
-            STREAM, SHARD_ID, Checkpoint.TRIM_HORIZON, LedgerSettings(), rng=random.Random(1), on_event=print
-        )
+        ledger: Ledger[Any] = Ledger(STREAM, SHARD_ID, Checkpoint.TRIM_HORIZON, LedgerSettings(), rng=random.Random(1))
         for page in warming.pages:
             mine = [record for record in page.records if record.data != b"b"]
             for came in Admission(window=window, on_event=print).admit(ledger.held, page, mine, page.ends_at):

@@ -4,7 +4,8 @@ Records come in pages (`admit`), are handed out (`deliver`), and are settled in 
 `skip`, or by a dead letter that was written. A record that failed or was put off is handed out again. `safe` never
 passes a record that is not settled.
 
-The time is monotonic seconds and an argument; so is chance. Not for several threads at a time.
+The time is monotonic seconds and an argument; so is chance. Not for several threads at a time. What a call tells is
+collected in `told`: the caller takes it after the call (`take_told`), and emits it where no lock is held.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
-    from penstock import events
     from penstock.core.feeding.buffer import Share
     from penstock.core.ledger.page import Held
     from penstock.core.ledger.queues import Queue, Tickets
     from penstock.core.ledger.ticket import Ticket
+    from penstock.events import LedgerEvent
     from penstock.model import Position
 
 
@@ -51,7 +52,6 @@ class Ledger(Generic[R]):
         settings: LedgerSettings,
         *,
         rng: Random,
-        on_event: Callable[[events.LedgerEvent], None],
         size_of: Callable[[Any], int] = payload_bytes_of,
         key_of: Callable[[Any], object] = lambda record: record.partition_key,
         share: Share | None = None,
@@ -73,12 +73,23 @@ class Ledger(Generic[R]):
             size_of=size_of,
             share=share,
         )
-        self._tell = Teller(stream, shard_id, on_event)
+        self._tell = Teller(stream, shard_id)
+        self.told: Sequence[LedgerEvent] = self._tell.told
+        """What was told and was not taken yet: a look costs next to nothing. Most calls tell nothing."""
         self._faults: Faults[R] = Faults(self._book, settings, self._tell, rng=rng)
         self._shard_ended = False
         self._starving = Starving(settings.full_after_s)
         self._closed: str | None = None
         self._habit = OnlyTheLast()
+
+    def take_told(self) -> Sequence[LedgerEvent]:
+        """What was told since the last call, in its order."""
+        told = self._tell.told
+        if not told:
+            return ()
+        found = tuple(told)
+        told.clear()
+        return found
 
     # --- in ---
 

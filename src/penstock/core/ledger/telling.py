@@ -1,4 +1,4 @@
-"""The ledger's facts about one shard, as events."""
+"""The ledger's facts about one shard, as events: they are collected here until the caller of the ledger takes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock import events
 from penstock.errors import PutError, ServiceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from penstock.core.ledger.page import Held
     from penstock.core.ledger.retrying import Step
@@ -31,19 +31,20 @@ CALLERS = ("penstock", "concurrent", "asyncio")
 class Teller:
     """Makes events, and tells what is only told once."""
 
-    __slots__ = ("_late_told", "_on_event", "_shard_id", "_stream")
+    __slots__ = ("_late_told", "_shard_id", "_stream", "told")
 
-    def __init__(self, stream: str, shard_id: str, on_event: Callable[[events.LedgerEvent], None]) -> None:
+    def __init__(self, stream: str, shard_id: str) -> None:
+        self.told: list[events.LedgerEvent] = []
+        """What was told and was not taken yet. It is always the same list."""
         self._stream = stream
         self._shard_id = shard_id
-        self._on_event = on_event
         self._late_told = False
 
     def stalled(self, root: Ticket, places: Sequence[int], waiting: int, now_s: float, action: object) -> None:
         """Records are not settled in time."""
         told = tuple(root.page.position(place) for place in places[:POSITIONS_TOLD_MAX])
         age_s, name = now_s - root.first_at_s, type(action).__name__
-        self._on_event(
+        self.told.append(
             events.RecordsStalled(self._stream, self._shard_id, told, len(places), waiting, age_s, name),
         )
 
@@ -52,42 +53,42 @@ class Teller:
         position, kind = ticket.page.position(places[0]), type(error).__name__
         name, delay_s = step.told
         what = position, len(places), ticket.attempt, kind, name, delay_s, raised_at(error)
-        self._on_event(events.BatchFailed(self._stream, self._shard_id, *what))
+        self.told.append(events.BatchFailed(self._stream, self._shard_id, *what))
 
     def buried(self, letter: DeadLetter[Any]) -> None:
         """A dead letter is written."""
         what = letter.position, letter.part, letter.attempts, letter.error_type, letter.failures
-        self._on_event(events.RecordDeadLettered(self._stream, self._shard_id, *what))
+        self.told.append(events.RecordDeadLettered(self._stream, self._shard_id, *what))
 
     def not_buried(self, letter: DeadLetter[Any], error: BaseException, delay_s: float) -> None:
         """A dead letter could not be written."""
         what = letter.position, named(error), letter.tries, delay_s
-        self._on_event(events.DeadLetterFailed(self._stream, self._shard_id, *what))
+        self.told.append(events.DeadLetterFailed(self._stream, self._shard_id, *what))
 
     def skipped(self, first: Position, last: Position, records: int, reason: str) -> None:
         """Records count as settled without having been processed."""
-        self._on_event(events.RecordsSkipped(self._stream, self._shard_id, first, last, records, reason))
+        self.told.append(events.RecordsSkipped(self._stream, self._shard_id, first, last, records, reason))
 
     def unsettled(self, positions: Sequence[Position], reason: str) -> None:
         """Records were handed out, and the program did not settle them."""
         told = tuple(positions[:POSITIONS_TOLD_MAX])
-        self._on_event(events.RecordsUnsettled(self._stream, self._shard_id, told, len(positions), reason, ADVICE))
+        self.told.append(events.RecordsUnsettled(self._stream, self._shard_id, told, len(positions), reason, ADVICE))
 
     def late(self, records: int, reason: str) -> None:
         """A tenure that has ended is settled: a thousand tasks that end late are one fact."""
         if not self._late_told:
             self._late_told = True
-            self._on_event(events.LateSettlement(self._stream, self._shard_id, records, reason))
+            self.told.append(events.LateSettlement(self._stream, self._shard_id, records, reason))
 
     def held(self, held: Held, oldest: Position, held_s: float) -> None:
         """Nothing more is fetched, and the program waits for records."""
         what = held.records, held.held_bytes, oldest, held_s
-        self._on_event(events.FetchingHeld(self._stream, self._shard_id, *what))
+        self.told.append(events.FetchingHeld(self._stream, self._shard_id, *what))
 
     def given_up(self, action: str, reason: str, error: BaseException | None, cool_down_s: float) -> None:
         """Nothing more is handed out."""
         why = reason if error is None else f"{reason}: {type(error).__name__}"
-        self._on_event(events.ShardGivenUp(self._stream, self._shard_id, action, why, cool_down_s))
+        self.told.append(events.ShardGivenUp(self._stream, self._shard_id, action, why, cool_down_s))
 
 
 def named(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 The machine has the ledger of what was fetched, and the checkpoints. It is told what happens (`Shard.tell`: an input,
 and the time) and answers with what is to be done, in this order. Records are settled in `Shard.ledger` itself, as that
-happens most; a `Look` follows.
+happens most; a `Look` follows. What the ledger tells while the machine uses it comes first in the answer, as `Emit`.
 
 | stage | what is handed out | `Drain` | `Resume` | `HandOver` | `Stop`, `Lost`, the end is stored |
 |---|---|---|---|---|---|
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.ledger import Ledger
     from penstock.core.ledger.ticket import Delivery
     from penstock.core.shard.checkpoints import Checkpoints
+    from penstock.events import LedgerEvent
     from penstock.model import Position
 
 ALARM_S_MIN = 0.01
@@ -170,6 +171,13 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
+class Emit:
+    """Tell the program of this."""
+
+    event: LedgerEvent
+
+
+@dataclass(frozen=True, slots=True)
 class Stir:
     """There may be something to hand out, or to fetch, or what is waited for has come."""
 
@@ -209,7 +217,7 @@ class Over:
 
 
 Output: TypeAlias = (
-    Settled | Prepared | Answer | Alarm | Stir | WriteLetters | TellEnd | GaveUp | FenceMoved | Resumed | Over
+    Settled | Prepared | Answer | Emit | Alarm | Stir | WriteLetters | TellEnd | GaveUp | FenceMoved | Resumed | Over
 )
 
 STIR = Stir()
@@ -266,14 +274,15 @@ class Shard(Generic[R]):
     def tell(self, given: Input, now_s: float) -> list[Output]:
         """What follows from an input. Raises CheckpointError for what a caller may not ask for now."""
         said: list[Output] = []
+        ledger = self.ledger  # a `Seek` puts another one in its place, and this one tells what was left unsettled
         _RULES[type(given)](self, given, now_s, said)
-        return said
+        return [*map(Emit, ledger.take_told()), *said] if ledger.told else said
 
     def look(self, now_s: float) -> list[Output]:
         """The same for a `Look`, which comes with each record that is settled alone."""
         said: list[Output] = []
         self._looked(LOOK, now_s, said)
-        return said
+        return [*map(Emit, self.ledger.take_told()), *said] if self.ledger.told else said
 
     # --- in, and out ------------------------------------------------------------------------------
 
@@ -293,6 +302,8 @@ class Shard(Generic[R]):
             return None, said
         ledger = self.ledger
         ledger.check(now_s)
+        if ledger.told:
+            said += map(Emit, ledger.take_told())
         if ledger.ending is not None:
             self._gives_up(ledger.ending, said)
             return None, said

@@ -606,7 +606,8 @@ class Consumer:
             )
 
     def _tell(self, event: Any) -> None:
-        self._events[type(event).__name__] += 1
+        with self._home.lock:  # records are settled by any thread, and what that tells comes without the lock
+            self._events[type(event).__name__] += 1
         if self._on_event is None:
             self._log(event)
             return

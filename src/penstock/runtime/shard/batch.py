@@ -3,24 +3,54 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from penstock.core.ledger.page import Placed, R
-from penstock.errors import CheckpointError, OptionError
+from penstock.errors import OptionError
 from penstock.model import Position
 from penstock.runtime.shard.values import datas_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
 
     from penstock.core.ledger.ledger import Ledger
     from penstock.core.ledger.ticket import Delivery
+    from penstock.events import LedgerEvent
     from penstock.runtime.shard.two_phase import PendingCheckpoint
 
-    Prepare = Callable[[Position, bytes | None], Awaitable[PendingCheckpoint]]
+
+class Reader(Protocol):
+    """The shard's reader, as a batch knows it."""
+
+    @property
+    def stream(self) -> str:
+        """The stream's name or ARN, as it was given."""
+
+    @property
+    def shard_id(self) -> str:
+        """The shard's id."""
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """It is held while the ledger is asked or told: that may be another loop's."""
+
+    @property
+    def now_s(self) -> float:
+        """The time of the ledger."""
+
+    def may_deliver(self) -> bool:
+        """True while no other worker can have the shard."""
+
+    def emit(self, events: Sequence[LedgerEvent]) -> None:
+        """Tell the program of these. The caller does not hold the lock: this runs functions of the program."""
+
+    def touched(self) -> None:
+        """Something was settled. The caller does not hold the lock."""
+
+    async def prepare(self, position: Position, state: bytes | None = None) -> PendingCheckpoint:
+        """Store a pending checkpoint up to and with this position."""
 
 
 class Batch(Generic[R]):
@@ -31,41 +61,31 @@ class Batch(Generic[R]):
     """
 
     __slots__ = (
-        "_clock", "_delivery", "_ledger", "_lock", "_may_deliver", "_on_settled", "_prepare", "_values",
-        "millis_behind_latest", "shard_id", "stream", "token",
+        "_delivery", "_ledger", "_lock", "_reader", "_values", "millis_behind_latest", "shard_id", "stream", "token",
     )  # fmt: skip
 
     def __init__(
         self,
         ledger: Ledger[R],
         delivery: Delivery[R],
+        reader: Reader,
         *,
-        stream: str,
-        shard_id: str,
         token: int,
         millis_behind_latest: int | None,
-        clock: Callable[[], float],
-        may_deliver: Callable[[], bool],
-        on_settled: Callable[[], None],
         values: Sequence[Any] | None = None,
-        prepare: Prepare | None = None,
-        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
-        """``lock`` is held while the ledger is asked or told: it may be another loop's."""
+        """``ledger``: the one that the delivery is of; after a seek the reader has another one."""
         self._ledger = ledger
         self._values = values
         self._delivery = delivery
-        self.stream = stream
-        self.shard_id = shard_id
+        self.stream = reader.stream
+        self.shard_id = reader.shard_id
         self.token = token
         """Grows with every owner of the shard: an output that refuses lower ones than it knows refuses late writers."""
         self.millis_behind_latest = millis_behind_latest
         """How old the shard's newest record was when these were fetched; 0 at the tip, None: not told."""
-        self._clock = clock
-        self._may_deliver = may_deliver
-        self._on_settled = on_settled
-        self._prepare = prepare
-        self._lock: AbstractContextManager[Any] = nullcontext() if lock is None else lock
+        self._reader = reader
+        self._lock = reader.lock
 
     @property
     def records(self) -> Sequence[R]:
@@ -116,30 +136,24 @@ class Batch(Generic[R]):
 
     def ack(self, *indices: int) -> bool:
         """All are done, or those at these indices."""
-        with self._lock:
-            return self._told(self._ledger.ack(self._delivery.ticket, self._places(indices)))
+        return self._settle(self._ledger.ack, self._places(indices))
 
     def settle_through(self, record: int | R) -> bool:
         """The given record (or the one at this index) is done, and all that were handed out of the shard before it, in
         this batch or in earlier ones. Raises ValueError for a record of another batch, and with `ByKey`.
         """
         index = record if isinstance(record, int) else self._index(record)
-        with self._lock:
-            return self._told(self._ledger.settle_through(self._delivery.ticket, self._delivery.places[index]))
+        return self._settle(self._ledger.settle_through, self._delivery.places[index])
 
     def nack(self, *indices: int, delay_s: float = 0.0) -> bool:
         """Hand them out again, after a while. Raises ValueError for a delay that is none."""
         if not delay_s >= 0:  # also for what is not a number
             raise ValueError(f"delay_s must be at least 0, not {delay_s}")
-        with self._lock:
-            return self._told(
-                self._ledger.nack(self._delivery.ticket, self._clock(), self._places(indices), delay_s=delay_s)
-            )
+        return self._settle(self._ledger.nack, self._reader.now_s, self._places(indices), delay_s=delay_s)
 
     def skip(self, *indices: int, reason: str = "skipped") -> bool:
         """They count as settled without having been processed; an event says so."""
-        with self._lock:
-            return self._told(self._ledger.skip(self._delivery.ticket, self._places(indices), reason=reason))
+        return self._settle(self._ledger.skip, self._places(indices), reason=reason)
 
     def dead_letter(self, *indices: int, error: BaseException | None = None) -> bool:
         """Give them up: each becomes a dead letter, and counts as settled once that is written. Raises OptionError
@@ -147,15 +161,11 @@ class Batch(Generic[R]):
         """
         if not self._ledger.buries:
             raise OptionError("dead_letter: say in the settings where dead_letters go, or skip the record")
-        with self._lock:
-            return self._told(
-                self._ledger.dead_letter(self._delivery.ticket, self._clock(), self._places(indices), error=error)
-            )
+        return self._settle(self._ledger.dead_letter, self._reader.now_s, self._places(indices), error=error)
 
     def fail(self, error: BaseException, *indices: int) -> bool:
         """What of them (all, or those at these indices) is not settled failed: the retry policy says what follows."""
-        with self._lock:
-            return self._told(self._ledger.fail(self._delivery.ticket, error, self._clock(), self._places(indices)))
+        return self._settle(self._ledger.fail, error, self._reader.now_s, self._places(indices))
 
     async def prepare(self, state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
         """Store a pending checkpoint that covers all up to the record at ``index`` (the last one), before that is
@@ -163,9 +173,7 @@ class Batch(Generic[R]):
 
         ``state``: bytes for the next owner of the shard, if that is not committed. Raises CheckpointError.
         """
-        if self._prepare is None:
-            raise CheckpointError(f"{self.stream}, {self.shard_id}: there is no lease to prepare a checkpoint in")
-        return await self._prepare(_position(self._delivery.records[index]), state)
+        return await self._reader.prepare(_position(self._delivery.records[index]), state)
 
     async def __aenter__(self) -> Batch[R]:
         return self
@@ -179,7 +187,7 @@ class Batch(Generic[R]):
         """False when this record, and those behind it, must not be handed out for now: another worker may have the
         shard. They come again, if it has not.
         """
-        if not self._ledger.closed and self._may_deliver():
+        if not self._ledger.closed and self._reader.may_deliver():
             return True
         self.nack(*range(index, len(self)))
         return False
@@ -189,11 +197,9 @@ class Batch(Generic[R]):
         give up is done. ``chosen``: they were picked out of several batches.
         """
         if indices is None:
-            with self._lock:
-                return self._told(self._ledger.ack(self._delivery.ticket))
+            return self._settle(self._ledger.ack)
         places = [self._delivery.places[index] for index in indices]
-        with self._lock:
-            return self._told(self._ledger.leave(self._delivery.ticket, places, chosen=chosen))
+        return self._settle(self._ledger.leave, places, chosen=chosen)
 
     def _holds_up(self, index: int) -> bool:
         """True when this one was put off, and those behind it have to wait for it."""
@@ -205,11 +211,18 @@ class Batch(Generic[R]):
         others are forgotten.
         """
         places = [self._delivery.places[index] for index in indices]
-        with self._lock:
-            return self._told(self._ledger.ack(self._delivery.ticket, places, chosen=True))
+        return self._settle(self._ledger.ack, places, chosen=True)
 
-    def _told(self, counts: bool) -> bool:
-        self._on_settled()
+    def _settle(self, settle: Callable[..., bool], *given: Any, **chosen: Any) -> bool:
+        """Call one of the ledger's methods that settle; they differ in what they are given beside the ticket."""
+        ledger = self._ledger
+        with self._lock:
+            counts = settle(self._delivery.ticket, *given, **chosen)
+            told = ledger.take_told() if ledger.told else ()
+        # Without the lock: what is told runs the program's functions, which may take long, or settle other records.
+        if told:
+            self._reader.emit(told)
+        self._reader.touched()
         return counts
 
     def _places(self, indices: tuple[int, ...]) -> Sequence[int] | None:

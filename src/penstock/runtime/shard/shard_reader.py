@@ -38,6 +38,7 @@ from penstock.tasks import spawn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
     from random import Random
     from typing import Any
 
@@ -269,16 +270,10 @@ class ShardReader:
         return Batch(
             ledger,
             delivery,
-            values=values,
-            stream=self.stream,
-            shard_id=self.shard_id,
+            self,
             token=self._keeper.token,
             millis_behind_latest=self.millis_behind_latest,
-            clock=self._loop.time,
-            may_deliver=self._keeper.may_deliver,
-            on_settled=self._touched,
-            prepare=self.prepare,
-            lock=self._lock,
+            values=values,
         )
 
     async def next_batch(self) -> Batch[Record] | None:
@@ -377,7 +372,7 @@ class ShardReader:
         """From now on checkpoints go so far, if all before is settled, and no further; a later call moves the bound."""
         with self._lock:
             self._tell(SetBound(checkpoint))
-        self._touched()
+        self.touched()
 
     async def until_stored(self, checkpoint: Checkpoint) -> bool:
         """Wait until the lease holds this checkpoint, or a later one. False when the tenure ended before."""
@@ -603,18 +598,20 @@ class ShardReader:
                     return None
                 ledger = self.ledger
                 delivery, said = self._shard.take(records_max, now_s)
+                said = self._worth_the_way(said)
+            if said:
                 self._perform_soon(said)
-                if delivery is None:
-                    self._raise_stopped(ledger)
-                    return None
+            if delivery is None:
+                self._raise_stopped(ledger)
+                return None
             if self.values is None:
                 return ledger, delivery, None
             try:
-                delivery, values = self.values.of(ledger, delivery, now_s, self._lock)
+                delivery, values = self.values.of(ledger, delivery, now_s, self)
             except StopReading as stopped:
                 self.home.soon(partial(self.stop, "a record cannot be read", stopped.error))
                 return None
-            self._touched()
+            self.touched()
             if self.is_over:  # meanwhile
                 return None
             if delivery.records:
@@ -622,16 +619,43 @@ class ShardReader:
 
     def _raise_stopped(self, ledger: Ledger[Record]) -> None:
         """Raise, once, the error for which the policies have stopped the shard."""
-        ending = ledger.ending
-        if not self.is_over and ending is not None and ending.stops and self._stop_raised is not ending:
+        with self._lock:
+            ending = ledger.ending
+            if self.is_over or ending is None or not ending.stops or self._stop_raised is ending:
+                return
             self._stop_raised = ending
-            raise stopped(self.stream, self.shard_id, ending)
+        raise stopped(self.stream, self.shard_id, ending)
 
-    def _touched(self) -> None:
+    # --- for its batches --------------------------------------------------------------------------
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """See `Reader` of the batches."""
+        return self._lock
+
+    @property
+    def now_s(self) -> float:
+        """See `Reader` of the batches."""
+        return self._loop.time()
+
+    def may_deliver(self) -> bool:
+        """See `Reader` of the batches."""
+        return self._keeper.may_deliver()
+
+    def emit(self, events: Iterable[LedgerEvent]) -> None:
+        """See `Reader` of the batches."""
+        for event in events:
+            self._on_event(event)
+
+    def touched(self) -> None:
         """Something was settled, from outside maybe: thousands of records may be, before it is looked at."""
+        # Without the lock: `_look` lowers the flag before it looks, so what was settled before the flag was seen up is
+        # looked at.
         if not self._is_touched:
             self._is_touched = True
             self.home.soon(self._look)
+
+    # --- the machine, driven ----------------------------------------------------------------------
 
     def _look(self) -> None:
         self._is_touched = False
@@ -653,16 +677,22 @@ class ShardReader:
             else:
                 self._do(output)
 
+    def _worth_the_way(self, said: list[machine.Output]) -> list[machine.Output]:
+        """Called with the lock: all but an alarm that is set already, as it is with nearly each batch."""
+        return [one for one in said if not (isinstance(one, machine.Alarm) and self._alarm.rings_by(one.at_s))]
+
     def _perform_soon(self, said: list[machine.Output]) -> None:
-        """The same on the reader's loop, from any thread that has the lock. An alarm that is set already, as it is with
-        nearly each batch, is not worth the way there.
+        """The same on the reader's loop, from any thread, without the lock. Events are told at once, on this thread, as
+        those of a record that is settled are.
         """
-        left = [one for one in said if not (isinstance(one, machine.Alarm) and self._alarm.rings_by(one.at_s))]
-        if left:
+        self.emit(one.event for one in said if isinstance(one, machine.Emit))
+        if left := [one for one in said if not isinstance(one, machine.Emit)]:
             self.home.soon(partial(self._perform, left))
 
     def _do(self, output: machine.Output) -> None:
         match output:
+            case machine.Emit(event=event):
+                self._on_event(event)
             case machine.Alarm(at_s=at_s):
                 self._alarm.at(at_s)
             case machine.WriteLetters():
@@ -730,7 +760,6 @@ class ShardReader:
             after,
             self._settings if order is None else replace(self._settings, order=order),
             rng=self._rng,
-            on_event=self._on_event,
             size_of=held_bytes_of,
             share=None if self._room is None else self._room.share,
         )

@@ -13,9 +13,9 @@ from penstock.errors import UnreadableRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from penstock.core.ledger.ledger import Ledger
+    from penstock.runtime.shard.batch import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +53,16 @@ class Values(Generic[R]):
         self._where = f"{stream}, {shard_id}"
 
     def of(
-        self, ledger: Ledger[R], delivery: Delivery[R], now_s: float, lock: AbstractContextManager[Any]
+        self, ledger: Ledger[R], delivery: Delivery[R], now_s: float, reader: Reader
     ) -> tuple[Delivery[R], Sequence[Any]]:
-        """The values, and what is left of the delivery by the policy: maybe nothing. Raises StopReading. ``lock`` is
-        held while the ledger is told.
-        """
+        """The values, and what is left of the delivery by the policy: maybe nothing. Raises StopReading."""
         deserializer, datas = self._deserializer, datas_of(delivery.records)
         if delivery.records and isinstance(delivery.records[0], Part):
             return delivery, datas  # the function that split the record has read its bytes
         try:
             return delivery, [deserializer(data) for data in datas]
         except Exception:
-            return self._one_by_one(ledger, delivery, datas, now_s, lock)
+            return self._one_by_one(ledger, delivery, datas, now_s, reader)
 
     def _one_by_one(
         self,
@@ -72,7 +70,7 @@ class Values(Generic[R]):
         delivery: Delivery[R],
         datas: Sequence[bytes],
         now_s: float,
-        lock: AbstractContextManager[Any],
+        reader: Reader,
     ) -> tuple[Delivery[R], Sequence[Any]]:
         kept: list[int] = []
         values: list[Any] = []
@@ -81,8 +79,10 @@ class Values(Generic[R]):
                 value = self._deserializer(data)
             except Exception as error:
                 if not isinstance(self._policy, HandOut):
-                    with lock:
+                    with reader.lock:
                         self._leave_out(ledger, delivery, index, error, now_s)
+                        told = ledger.take_told()
+                    reader.emit(told)
                     continue
                 value = Unreadable(data, error)
             kept.append(index)
