@@ -19,13 +19,13 @@ from penstock.core.ledger import page
 from penstock.core.ledger.by_key import KeyQueue
 from penstock.core.ledger.chain import Chain
 from penstock.core.ledger.dedupe import Rebuild
-from penstock.core.ledger.ledger import Ledger
+from penstock.core.ledger.ledger import HandsOut, Ledger
 from penstock.core.ledger.settings import Retry
 from penstock.core.shard.checkpoints import PendingChoice
+from penstock.core.shard.machine import LetterWritten
 from penstock.core.worker import round as rounds
 from penstock.core.worker.mine import Mine
 from penstock.model import Position
-from penstock.runtime.dead_letters.burying import Burying
 from penstock.runtime.feeds import PollingFeed
 from penstock.runtime.shard import pages, two_phase
 from penstock.runtime.shard.asking import Asking
@@ -147,7 +147,7 @@ def the_token_does_not_grow(patch: pytest.MonkeyPatch) -> None:
 
 def drains_are_not_awaited(patch: pytest.MonkeyPatch) -> None:
     async def drained(self: Any, deadline_s: float) -> bool:
-        self.ledger.draining = True
+        self.ledger.hands_out = HandsOut.NOTHING
         return True
 
     patch.setattr(ShardReader, "drain", drained)
@@ -157,11 +157,11 @@ def a_worker_that_gives_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
     real = Ledger.deliver
 
     def deliver(self: Any, now_s: float, records_max: int = 10_000) -> Any:
-        draining, self.draining = self.draining, False
+        hands_out, self.hands_out = self.hands_out, HandsOut.ALL
         try:
             return real(self, now_s, records_max)
         finally:
-            self.draining = draining
+            self.hands_out = hands_out
 
     patch.setattr(Tenure, "may_deliver", lambda tenure, now_s: tenure.token > 0 and now_s < tenure.fence_s)
     patch.setattr(Ledger, "deliver", deliver)
@@ -172,13 +172,13 @@ def what_was_read_ahead_is_all_delivered(patch: pytest.MonkeyPatch) -> None:
 
 
 def letters_count_before_they_are_written(patch: pytest.MonkeyPatch) -> None:
-    real = Burying._write
+    real = ShardReader._write_letter
 
-    async def hasty(self: Any, dead: Any) -> None:
-        self._ledger.buried(dead)
-        await real(self, dead)
+    async def hasty(self: Any, given: Any) -> None:
+        self._tell(LetterWritten(given.ledger, given.letter))
+        await real(self, given)
 
-    patch.setattr(Burying, "_write", hasty)
+    patch.setattr(ShardReader, "_write_letter", hasty)
 
 
 def letters_that_were_not_written_count(patch: pytest.MonkeyPatch) -> None:

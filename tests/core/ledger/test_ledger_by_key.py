@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.ledger.ledger import HandsOut
 from penstock.core.ledger.settings import ByKey, Redeliver, Retry
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers
@@ -206,11 +207,11 @@ def test_while_draining_only_what_lies_before_records_that_were_handed_out() -> 
     second = kept.deliver(records_max=1)  # b: 3
     kept.ledger.ack(second.ticket)
     third = kept.deliver(records_max=1)  # c: 4
-    kept.ledger.draining = True
+    kept.ledger.hands_out = HandsOut.NOTHING
     assert now(kept.ledger.has_gaps)
     kept.ledger.ack(third.ticket)
     assert kept.nothing()  # it is not asked to fill them
-    kept.ledger.filling = True
+    kept.ledger.hands_out = HandsOut.GAPS
     kept.ledger.ack(first.ticket)
     assert now(kept.ledger.has_gaps)
     gap = kept.deliver()
@@ -220,7 +221,7 @@ def test_while_draining_only_what_lies_before_records_that_were_handed_out() -> 
     kept.ledger.ack(gap.ticket)
     assert kept.ledger.drained
     assert kept.ledger.safe == at(4)
-    kept.ledger.draining = kept.ledger.filling = False
+    kept.ledger.hands_out = HandsOut.ALL
     assert sorted(kept.deliver().records[0].sequence_number for _ in range(2)) == [5, 8]
 
 
@@ -247,7 +248,7 @@ def test_a_drain_that_is_filled_leaves_nothing_settled_behind_its_checkpoint(
             out.append(delivery)
         elif out:
             settle_one()
-    kept.ledger.draining = kept.ledger.filling = True
+    kept.ledger.hands_out = HandsOut.GAPS
     while out or kept.ledger.has_gaps:
         delivery = kept.ledger.deliver(kept.now_s, records_max)
         if delivery is not None:

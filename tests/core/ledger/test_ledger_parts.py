@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.ledger.ledger import HandsOut
 from penstock.core.ledger.parts import Part, SplitError, split
 from penstock.core.ledger.settings import AnyOrder, ByKey, InOrder
 from penstock.model import Position
@@ -149,7 +150,7 @@ def test_while_draining_the_further_parts_of_a_record_are_handed_out(order: Orde
     admit(kept, [Rec(3, partition_key="a", data=b"f")])
     first = kept.deliver(records_max=3)
     assert [part.value for part in first.records] == [b"a", b"b", b"c"]
-    kept.ledger.draining = kept.ledger.filling = True
+    kept.ledger.hands_out = HandsOut.GAPS
     kept.ledger.ack(first.ticket)
     for value in (b"d", b"e"):
         assert kept.ledger.has_gaps
@@ -160,5 +161,5 @@ def test_while_draining_the_further_parts_of_a_record_are_handed_out(order: Orde
     assert kept.nothing()
     assert kept.ledger.drained
     assert kept.ledger.safe == at(2)
-    kept.ledger.draining = kept.ledger.filling = False
+    kept.ledger.hands_out = HandsOut.ALL
     assert [part.value for part in kept.deliver().records] == [b"f"]

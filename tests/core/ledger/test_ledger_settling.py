@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.ledger.ledger import HandsOut
 from penstock.core.ledger.page import behind
 from penstock.core.ledger.settings import ByKey, LedgerSettings
 from penstock.errors import OptionError
@@ -382,7 +383,7 @@ def test_draining_hands_out_nothing_and_waits_for_what_is_out() -> None:
     kept = Kept()
     kept.admit(recs(1, 6))
     delivery = kept.deliver(4)
-    kept.ledger.draining = True
+    kept.ledger.hands_out = HandsOut.NOTHING
     assert kept.nothing()
     assert not now(kept.ledger.drained)
     kept.ledger.ack(delivery.ticket, [0])
@@ -393,7 +394,7 @@ def test_draining_hands_out_nothing_and_waits_for_what_is_out() -> None:
     for letter in kept.ledger.dead_letters(kept.now_s):
         kept.ledger.buried(letter)
     assert kept.ledger.drained
-    kept.ledger.draining = False
+    kept.ledger.hands_out = HandsOut.ALL
     assert numbers(kept.deliver().records) == [2]
 
 

@@ -34,6 +34,7 @@ from penstock.core.shard.checkpoints import (
 from penstock.core.shard.machine import (
     Alarm,
     Drain,
+    DropLetters,
     Emit,
     End,
     EndTold,
@@ -42,6 +43,8 @@ from penstock.core.shard.machine import (
     GaveUp,
     HandOver,
     HoldEnd,
+    LetterNotWritten,
+    LetterWritten,
     Over,
     PageCame,
     Rang,
@@ -54,7 +57,7 @@ from penstock.core.shard.machine import (
     Stir,
     Stop,
     TellEnd,
-    WriteLetters,
+    WriteLetter,
 )
 from penstock.errors import CheckpointError
 from penstock.model import Position
@@ -71,7 +74,11 @@ class Driven:
     """A shard, its clock, and what it said."""
 
     def __init__(
-        self, cadence: Cadence | None = None, after: Checkpoint = Checkpoint.TRIM_HORIZON, **given: Any
+        self,
+        cadence: Cadence | None = None,
+        after: Checkpoint = Checkpoint.TRIM_HORIZON,
+        letters_max: int = machine.LETTERS_AT_ONCE_MAX,
+        **given: Any,
     ) -> None:
         self.now_s = 1_000.0
         self.events: list[Any] = []
@@ -84,7 +91,8 @@ class Driven:
             bound=None,
             now_s=self.now_s,
         )
-        self.shard: Shard[Rec] = Shard(self.new_ledger(after), begun.checkpoints)
+        ledger = self.new_ledger(after)
+        self.shard: Shard[Rec] = Shard(ledger, begun.checkpoints, letters_at_once_max=letters_max)
 
     def new_ledger(self, after: Checkpoint) -> Ledger[Rec]:
         return Ledger("orders", "shard-0", after, self.settings, rng=Random(1))
@@ -115,6 +123,11 @@ class Driven:
         return self.tell(Look())
 
 
+def named(said: list[machine.Output]) -> list[str]:
+    """Events by their names, and the rest by their classes."""
+    return [type(one.event).__name__ if isinstance(one, Emit) else type(one).__name__ for one in said]
+
+
 def test_there_is_a_rule_for_every_input() -> None:
     assert set(machine._RULES) == set(get_args(machine.Input))
 
@@ -136,7 +149,7 @@ def test_a_page_stirs_callers_and_what_of_it_no_handler_gets_is_looked_at() -> N
     assert driven.tell(PageCame(recs(4, 2))) == [Stir()]
     assert driven.tell(PageCame(recs(6, 2), settled=[0])) == [Settled(at(3)), Stir()]
     failed = driven.tell(PageCame(recs(8, 1), unreadable={0: ValueError("bad")}))
-    assert failed == [WriteLetters(), Stir()]
+    assert named(failed) == ["WriteLetter", "Stir"]
     assert numbers(driven.taken().records) == [4, 5]
     assert numbers(driven.taken().records) == [7]
 
@@ -167,11 +180,6 @@ def test_what_is_due_by_time_alone_has_an_alarm() -> None:
     assert [type(event).__name__ for event in driven.events] == ["RecordsStalled"]
 
 
-def named(said: list[machine.Output]) -> list[str]:
-    """Events by their names, and the rest by their classes."""
-    return [type(one.event).__name__ if isinstance(one, Emit) else type(one).__name__ for one in said]
-
-
 def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None:
     driven = Driven(settle_deadline_s=60.0, retry=Retry(batch_tries_max=1, tries_max=1, then=GiveUp()))
     driven.admit(1, 2)
@@ -186,25 +194,57 @@ def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None
     assert not former.told
 
 
-def test_an_alarm_for_what_cannot_be_done_now_does_not_ring_without_a_pause() -> None:
-    driven = Driven(retry=Retry(batch_tries_max=1, tries_max=1, then=DeadLetters()))
-    driven.admit(1, 1)
-    delivery = driven.taken()
-    driven.shard.ledger.fail(delivery.ticket, ValueError("bad"), driven.now_s)
-    assert driven.tell(Rang()) == [WriteLetters(), Stir(), Alarm(driven.now_s + machine.ALARM_S_MIN)]
-    (letter,) = driven.shard.ledger.dead_letters(driven.now_s)
-    assert driven.tell(Look()) == [Stir()], "it is on its way"
+# --- dead letters -------------------------------------------------------------------------------
+
+
+def given_out(said: list[machine.Output]) -> list[WriteLetter]:
+    return [one for one in said if isinstance(one, WriteLetter)]
+
+
+def test_so_many_letters_are_written_at_once_and_one_that_comes_back_makes_room() -> None:
+    driven = Driven(letters_max=2, settle_deadline_s=300.0)
+    driven.admit(1, 3)
+    ledger = driven.shard.ledger
+    ledger.dead_letter(driven.taken().ticket, driven.now_s)
+    one, two = given_out(driven.tell(Look()))
+    assert [given.letter.position for given in (one, two)] == [Position(1), Position(2)]
+    assert driven.tell(Look()) == [Stir()], "the third waits for its turn"
+    assert driven.tell(Rang()) == [Stir(), Alarm(1_300.0)], "and not for a time that has passed"
+    assert driven.shard.take(10, driven.now_s) == (None, [Alarm(1_300.0)])
     assert driven.shard.waits_for(is_asked=False) == "dead letters"
-    driven.shard.ledger.buried(letter)
-    assert driven.tell(Look()) == [Settled(at(1)), Stir()]
+    (three,) = given_out(driven.tell(LetterNotWritten(ledger, one.letter, OSError("disk full"))))
+    assert three.letter.position == Position(3)
+    assert named(driven.tell(LetterWritten(ledger, two.letter))) == ["Alarm", "Stir"], "the first is due again later"
+    (again,) = given_out(driven.tell(Rang(), after_s=60.0))
+    assert again.letter is one.letter
+    assert driven.tell(LetterWritten(ledger, three.letter)) == [Stir()]
+    assert driven.tell(LetterWritten(ledger, one.letter)) == [Settled(at(3)), Stir()]
+    told = ["DeadLetterFailed", "RecordDeadLettered", "RecordDeadLettered", "RecordDeadLettered"]
+    assert [type(event).__name__ for event in driven.events] == told
 
 
-def test_where_no_letters_are_written_none_is_waited_for() -> None:
-    driven = Driven(retry=Retry(batch_tries_max=1, tries_max=1, then=DeadLetters()))
-    driven.shard.ledger.buries = False
+def test_letters_of_a_former_ledger_are_dropped_and_count_for_nothing() -> None:
+    driven = Driven(letters_max=1)
+    driven.admit(1, 1)
+    former = driven.shard.ledger
+    former.dead_letter(driven.taken().ticket, driven.now_s)
+    (late,) = given_out(driven.tell(Look()))
+    assert driven.tell(Seek(driven.new_ledger(at(0)))) == [DropLetters(), Stir()]
+    driven.admit(1, 1)
+    driven.shard.ledger.dead_letter(driven.taken().ticket, driven.now_s)
+    (again,) = given_out(driven.tell(Look()))
+    assert again.letter is not late.letter
+    assert driven.tell(LetterWritten(former, late.letter)) == [Stir()]
+    assert driven.shard.ledger.safe == at(0)
+    assert [type(event).__name__ for event in driven.events] == ["RecordsUnsettled", "LateSettlement"]
+
+
+def test_where_no_letters_are_written_none_is_given_out() -> None:
+    driven = Driven(letters_max=0, retry=Retry(batch_tries_max=1, tries_max=1, then=DeadLetters()))
     driven.admit(1, 1)
     driven.shard.ledger.fail(driven.taken().ticket, ValueError("bad"), driven.now_s)
     assert driven.tell(Look()) == [Stir()]
+    assert driven.tell(Rang()) == [Stir(), Alarm(1_300.0)]
 
 
 # --- from stage to stage --------------------------------------------------------------------------

@@ -68,9 +68,9 @@ class Book(Generic[R]):
             self.chain.settled(page)
         return page
 
-    def take(self, now_s: float, records_max: int) -> Delivery[R] | None:
-        """The next records that may be handed out now."""
-        ticket = self.queue.take(now_s, records_max)
+    def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Delivery[R] | None:
+        """The next records that may be handed out now. ``gaps_only``: see `Queue.take`."""
+        ticket = self.queue.take(now_s, records_max, gaps_only=gaps_only)
         if ticket is None:
             return None
         if ticket.where is Where.QUEUED:

@@ -58,9 +58,7 @@ class _Lane:
 class KeyQueue:
     """A lane for each key that has records which are not settled."""
 
-    __slots__ = (
-        "_furthest", "_key_of", "_lanes", "_new", "_out", "_ready", "_slots_max", "_tickets", "_waiting", "filling",
-    )  # fmt: skip
+    __slots__ = ("_furthest", "_key_of", "_lanes", "_new", "_out", "_ready", "_slots_max", "_tickets", "_waiting")
 
     def __init__(self, tickets: Tickets, *, slots_max: int, key_of: Callable[[Any], object]) -> None:
         self._tickets = tickets
@@ -72,8 +70,6 @@ class KeyQueue:
         self._out = 0
         self._new = 0
         self._furthest = (-1, -1)  # page and place of the last record, in the shard's order, that was ever taken
-        self.filling = False
-        """True: nothing is taken that lies behind all that was taken, only what lies between."""
 
     def add(self, page: Page[Any]) -> None:
         """A page came: its records go behind those of their keys."""
@@ -101,7 +97,7 @@ class KeyQueue:
                 lane.again = Line(self._tickets)
             lane.again.add(ticket)
 
-    def take(self, now_s: float, records_max: int) -> Ticket | None:
+    def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
         """The next of a key of which nothing is out, while a slot is free."""
         if self._out >= self._slots_max:
             return None
@@ -111,7 +107,7 @@ class KeyQueue:
             lane = self._ready.popleft()
             if not lane.queued:  # it had its turn, by being ready twice
                 continue
-            ticket = self._next_of(lane, records_max)
+            ticket = self._next_of(lane, records_max, gaps_only=gaps_only)
             if ticket is None and lane.fresh:  # behind the furthest
                 self._ready.append(lane)
             elif ticket is None:
@@ -170,7 +166,7 @@ class KeyQueue:
         """True when the next place of a key lies before records that were handed out, or continues a split record."""
         return (page.number, place) < self._furthest or page.continues(place)
 
-    def _next_of(self, lane: _Lane, records_max: int) -> Ticket | None:
+    def _next_of(self, lane: _Lane, records_max: int, *, gaps_only: bool) -> Ticket | None:
         if lane.again is not None:
             if (first := lane.again.first()) is not None:
                 return first
@@ -179,7 +175,7 @@ class KeyQueue:
             return None
         run = lane.fresh[0]
         places, number = run.places[run.at : run.at + records_max], run.page.number
-        if self.filling:
+        if gaps_only:
             places = list(takewhile(partial(self._fills, run.page), places))
             if not places:
                 return None

@@ -10,6 +10,7 @@ collected in `told`: the caller takes it after the call (`take_told`), and emits
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic
 
 from penstock.core.leases.checkpoint import Checkpoint
@@ -41,6 +42,15 @@ if TYPE_CHECKING:
     from penstock.model import Position
 
 
+class HandsOut(Enum):
+    """What a ledger hands out. What is out may be settled all the same."""
+
+    ALL = "all"
+    GAPS = "gaps"
+    """What lies before records that were handed out, without which those come again; see `Queue.take`."""
+    NOTHING = "nothing"
+
+
 class Ledger(Generic[R]):
     """One shard in one tenure. Methods that settle return False once it is closed: they count for nothing then."""
 
@@ -60,12 +70,8 @@ class Ledger(Generic[R]):
         ``key_of``: what records are put in order by, with ``ByKey``. ``share``: of the consumer's buffer.
         """
         self.settings = settings
-        self.draining = False
-        """True: nothing more is handed out, and what is out may be settled. Set it as you like."""
-        self.filling = False
-        """True: while draining, what lies before records that were handed out still is. Else those come again."""
-        self.buries = True
-        """False: no dead letters are written, so no record should become one."""
+        self.hands_out = HandsOut.ALL
+        """What may be had of it. The machine of the shard sets it, by its stage."""
         self._book: Book[R] = Book(
             after,
             queue_of=lambda tickets: _queue_of(settings, tickets, key_of),
@@ -175,6 +181,11 @@ class Ledger(Generic[R]):
     # --- out ---
 
     @property
+    def draining(self) -> bool:
+        """True when the shard is about to go: what is out may be settled, and little or nothing more is handed out."""
+        return self.hands_out is not HandsOut.ALL
+
+    @property
     def out(self) -> int:
         """Records that are with callers: not those that wait for another try, or as dead letters."""
         return self._book.out
@@ -186,11 +197,10 @@ class Ledger(Generic[R]):
         """
         if records_max < 1:
             raise ValueError("records_max must be at least 1")
-        if self._closed is not None or self._faults.ending is not None or (self.draining and not self.filling):
+        if self._closed is not None or self._faults.ending is not None or self.hands_out is HandsOut.NOTHING:
             return None
         book = self._book
-        book.queue.filling = self.draining
-        delivery = book.take(now_s, records_max)
+        delivery = book.take(now_s, records_max, gaps_only=self.hands_out is HandsOut.GAPS)
         if delivery is not None:
             self._starving.gets()
         elif book.out and self.is_full and not book.queue.has_new():
@@ -199,7 +209,11 @@ class Ledger(Generic[R]):
 
     def next_at_s(self) -> float:
         """When to call `deliver`, `check` and `dead_letters` again, if nothing else happens before; or infinity."""
-        return min(self._book.queue.next_at_s(), self.next_check_at_s(), self.next_letter_at_s())
+        return min(self.next_turn_at_s(), self.next_check_at_s(), self.next_letter_at_s())
+
+    def next_turn_at_s(self) -> float:
+        """When `deliver` has something that waits for its next try; infinity when that depends on callers."""
+        return self._book.queue.next_at_s()
 
     def next_letter_at_s(self) -> float:
         """When `dead_letters` has something to be written; infinity when there is nothing."""
@@ -389,9 +403,9 @@ class Ledger(Generic[R]):
             self._faults.bury(ticket, self._book.mine(ticket, places), error, reason, now_s)
         return True
 
-    def dead_letters(self, now_s: float) -> list[DeadLetter[R]]:
-        """What is to be written now. Say of each whether it was (`buried`) or was not (`not_buried`)."""
-        return [] if self._closed is not None else self._faults.letters.take(now_s)
+    def dead_letters(self, now_s: float, letters_max: int | None = None) -> list[DeadLetter[R]]:
+        """What is to be written now, at most so many. Say of each whether it was (`buried`) or not (`not_buried`)."""
+        return [] if self._closed is not None else self._faults.letters.take(now_s, letters_max)
 
     def buried(self, letter: DeadLetter[R]) -> bool:
         """A dead letter is written: its record counts as settled."""

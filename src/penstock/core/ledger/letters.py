@@ -39,10 +39,11 @@ class Letters(Generic[R]):
         heappush(self._due, (now_s + delay_s, next(self._numbers), letter))
         return delay_s
 
-    def take(self, now_s: float) -> list[DeadLetter[R]]:
-        """All that are to be written by now, but for those whose record was settled meanwhile."""
-        letters = []
-        while self._due and self._due[0][0] <= now_s:
+    def take(self, now_s: float, letters_max: int | None = None) -> list[DeadLetter[R]]:
+        """Those that are to be written by now, but for those whose record was settled meanwhile; at most so many."""
+        letters: list[DeadLetter[R]] = []
+        most = math.inf if letters_max is None else letters_max
+        while self._due and self._due[0][0] <= now_s and len(letters) < most:
             letter = heappop(self._due)[2]
             if letter.ticket.left:
                 letters.append(letter)

@@ -32,19 +32,18 @@ class Tickets(Protocol):
 class Queue(Protocol):
     """Holds what is to be handed out. ``take`` gives a ticket that was not handed out before, or one that waits."""
 
-    filling: bool
-    """True: no record is taken that lies behind all that were taken. Only records that lie between are taken, and the
-    further parts of a record that was begun: a record is settled only when all of its parts are.
-    """
-
     def add(self, page: Page[Any]) -> None:
         """A page came; its records follow all others."""
 
     def again(self, tickets: Iterable[Ticket]) -> None:
         """These wait, in this order, to be handed out again when they are due."""
 
-    def take(self, now_s: float, records_max: int) -> Ticket | None:
-        """What may be handed out now; None: nothing."""
+    def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
+        """What may be handed out now; None: nothing.
+
+        ``gaps_only``: no record is taken that lies behind all that were taken. Only records that lie between are taken,
+        and the further parts of a record that was begun: a record is settled only when all of its parts are.
+        """
 
     def closed(self, ticket: Ticket) -> None:
         """A ticket that was out holds nothing more: all is settled, or waits with another ticket."""
@@ -143,10 +142,9 @@ class Line:
 class PositionQueue:
     """In the order of the shard: a record that waits holds up all that are new."""
 
-    __slots__ = ("_fresh", "_waiting", "filling")
+    __slots__ = ("_fresh", "_waiting")
 
     def __init__(self, tickets: Tickets) -> None:
-        self.filling = False
         self._fresh = _Fresh(tickets)
         self._waiting = Line(tickets)
 
@@ -159,11 +157,11 @@ class PositionQueue:
         for ticket in tickets:
             self._waiting.add(ticket)
 
-    def take(self, now_s: float, records_max: int) -> Ticket | None:
+    def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
         """The first that waits, when it is due; else what is new."""
         first = self._waiting.first()
         if first is None:
-            return self._fresh.take_rest(records_max) if self.filling else self._fresh.take(records_max)
+            return self._fresh.take_rest(records_max) if gaps_only else self._fresh.take(records_max)
         return None if first.due_s > now_s else self._waiting.take()
 
     def closed(self, ticket: Ticket) -> None:
@@ -186,10 +184,9 @@ class PositionQueue:
 class DueQueue:
     """The record that is due first comes first; one that waits holds up no other."""
 
-    __slots__ = ("_fresh", "_waiting", "filling")
+    __slots__ = ("_fresh", "_waiting")
 
     def __init__(self, tickets: Tickets) -> None:
-        self.filling = False
         self._fresh = _Fresh(tickets)
         self._waiting: list[tuple[float, int, Ticket]] = []
 
@@ -202,11 +199,11 @@ class DueQueue:
         for ticket in tickets:
             heappush(self._waiting, (ticket.due_s, ticket.serial, ticket))
 
-    def take(self, now_s: float, records_max: int) -> Ticket | None:
+    def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
         """What is due, or new."""
         if self.next_at_s() <= now_s:
             return heappop(self._waiting)[2]
-        return self._fresh.take_rest(records_max) if self.filling else self._fresh.take(records_max)
+        return self._fresh.take_rest(records_max) if gaps_only else self._fresh.take(records_max)
 
     def closed(self, ticket: Ticket) -> None:
         """Nothing waits for it."""

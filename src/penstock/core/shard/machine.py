@@ -19,6 +19,9 @@ record cannot be read. `Seek` begins another ledger in the same stage.
 | `FREE`: it is stored when all is settled | HELD | `HoldEnd` |
 | `HELD`: the program is told before that | TELLING | all is settled: `TellEnd` |
 | `TELLING`: the program is being told | FREE | `EndTold` |
+
+A dead letter that is due is given out (`WriteLetter`) while fewer than so many are on their way, and waits for its turn
+in the ledger else. Its record counts as settled by `LetterWritten`; by `LetterNotWritten` it is due again later.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from penstock.core.leases.tenure import Fenced, Lifted, Lost, PendingStored, Prepared, Settled, Stored
+from penstock.core.ledger.ledger import HandsOut
 from penstock.core.ledger.page import R
 from penstock.core.shard import checkpoints as storing
 from penstock.core.shard.checkpoints import Abandon, Answer, Close, Commit, Flush, Look, Prepare, Progress, SetBound
@@ -40,13 +44,15 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Loss
     from penstock.core.ledger.endings import Ending
     from penstock.core.ledger.ledger import Ledger
-    from penstock.core.ledger.ticket import Delivery
+    from penstock.core.ledger.ticket import DeadLetter, Delivery
     from penstock.core.shard.checkpoints import Checkpoints
     from penstock.events import LedgerEvent
     from penstock.model import Position
 
 ALARM_S_MIN = 0.01
 """What is due by time is looked after at most so often."""
+LETTERS_AT_ONCE_MAX = 16
+"""So many dead letters of a shard are written side by side: a failing dependency can make thousands."""
 
 
 class Stage(StrEnum):
@@ -56,6 +62,14 @@ class Stage(StrEnum):
     DRAINING = "draining"
     LEAVING = "leaving"
     OVER = "over"
+
+
+HANDS_OUT = {
+    Stage.READING: HandsOut.ALL,
+    Stage.DRAINING: HandsOut.GAPS,
+    Stage.LEAVING: HandsOut.NOTHING,
+}
+"""By its stage. Once that is over, the ledger is closed."""
 
 
 class End(StrEnum):
@@ -146,6 +160,24 @@ class EndTold:
 
 
 @dataclass(frozen=True, slots=True)
+class LetterWritten:
+    """A dead letter is known to be written."""
+
+    ledger: Ledger[Any]
+    """As `WriteLetter` had it."""
+    letter: DeadLetter[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LetterNotWritten:
+    """It could not be written, or is not known to be."""
+
+    ledger: Ledger[Any]
+    letter: DeadLetter[Any]
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Hand out nothing more."""
 
@@ -153,8 +185,8 @@ class Stop:
 
 
 Input: TypeAlias = (
-    storing.Input | PageCame | Rang | Drain | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold | Stop
-    | Fenced | Lifted | Lost
+    storing.Input | PageCame | Rang | Drain | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold
+    | LetterWritten | LetterNotWritten | Stop | Fenced | Lifted | Lost
 )  # fmt: skip
 
 TENURE_SAYS = (Stored, PendingStored, Fenced, Lifted, Lost)
@@ -183,8 +215,17 @@ class Stir:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteLetters:
-    """Dead letters are due."""
+class WriteLetter:
+    """Write this dead letter, and tell what came of it."""
+
+    ledger: Ledger[Any]
+    """It is of this one, which may be closed by then: it has to hear of it all the same."""
+    letter: DeadLetter[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DropLetters:
+    """Write no more of those that are on their way: their records are handed out again. It also follows from `Over`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +258,9 @@ class Over:
 
 
 Output: TypeAlias = (
-    Settled | Prepared | Answer | Emit | Alarm | Stir | WriteLetters | TellEnd | GaveUp | FenceMoved | Resumed | Over
-)
+    Settled | Prepared | Answer | Emit | Alarm | Stir | WriteLetter | DropLetters | TellEnd | GaveUp | FenceMoved
+    | Resumed | Over
+)  # fmt: skip
 
 STIR = Stir()
 OVER = Over()
@@ -228,7 +270,12 @@ LOOK = Look()
 class Shard(Generic[R]):
     """See the module. What happened is in the attributes; only `tell` changes them."""
 
-    def __init__(self, ledger: Ledger[R], checkpoints: Checkpoints) -> None:
+    def __init__(
+        self, ledger: Ledger[R], checkpoints: Checkpoints, *, letters_at_once_max: int = LETTERS_AT_ONCE_MAX
+    ) -> None:
+        """``letters_at_once_max``: so many dead letters are on their way at the same time; 0: none is written, so no
+        record should become one.
+        """
         self.stage = Stage.READING
         self.ledger = ledger
         """What was handed out and settled. After each `Seek` it is another one."""
@@ -242,6 +289,8 @@ class Shard(Generic[R]):
         """Why the tenure ended, if it did against its will."""
         self._records_before = 0  # settled in former ledgers
         self._gave_up: Ending | None = None  # of a ledger: after a seek there may be another one
+        self._letters_at_once_max = letters_at_once_max
+        self._letters_out: set[DeadLetter[R]] = set()  # of this ledger, on their way
 
     @property
     def is_over(self) -> bool:
@@ -311,7 +360,7 @@ class Shard(Generic[R]):
         if delivery is not None:  # what is out may stall, though no caller asks for more
             said.append(Alarm(ledger.next_check_at_s()))
         elif not ledger.draining:  # else what waits for its next try is due, and stays so
-            said.append(Alarm(ledger.next_at_s()))
+            said.append(Alarm(min(ledger.next_turn_at_s(), ledger.next_check_at_s(), self._next_letter_at_s)))
         return delivery, said
 
     # --- what is settled --------------------------------------------------------------------------
@@ -319,8 +368,8 @@ class Shard(Generic[R]):
     def _looked(self, given: Look, now_s: float, said: list[Output]) -> None:
         if self.stage is not Stage.OVER:
             ledger = self.ledger
-            if ledger.buries and (letter_s := ledger.next_letter_at_s()) < math.inf:
-                said.append(WriteLetters() if letter_s <= now_s else Alarm(letter_s))
+            if self._letters_at_once_max and ledger.next_letter_at_s() < math.inf:
+                self._write_letters(now_s, said)
             if ledger.ending is not None:
                 self._gives_up(ledger.ending, said)
             if self.end is End.HELD and ledger.safe.is_end:
@@ -328,6 +377,33 @@ class Shard(Generic[R]):
                 said.append(TellEnd())
             self._store(given, now_s, said)
         said.append(STIR)
+
+    def _write_letters(self, now_s: float, said: list[Output]) -> None:
+        out = self._letters_out
+        due = self.ledger.dead_letters(now_s, self._letters_at_once_max - len(out))
+        out.update(due)
+        said += [WriteLetter(self.ledger, letter) for letter in due]
+        if (letter_s := self._next_letter_at_s) < math.inf:
+            said.append(Alarm(letter_s))
+
+    @property
+    def _next_letter_at_s(self) -> float:
+        """When one is due that may be written then; else one that is on its way has to come back before."""
+        has_turn = len(self._letters_out) < self._letters_at_once_max
+        return self.ledger.next_letter_at_s() if has_turn else math.inf
+
+    def _letter_written(self, given: LetterWritten, now_s: float, said: list[Output]) -> None:
+        given.ledger.buried(given.letter)
+        self._letter_back(given, now_s, said)
+
+    def _letter_not_written(self, given: LetterNotWritten, now_s: float, said: list[Output]) -> None:
+        given.ledger.not_buried(given.letter, given.error, now_s)
+        self._letter_back(given, now_s, said)
+
+    def _letter_back(self, given: LetterWritten | LetterNotWritten, now_s: float, said: list[Output]) -> None:
+        said += map(Emit, given.ledger.take_told())  # which may be a former one
+        self._letters_out.discard(given.letter)
+        self._looked(LOOK, now_s, said)
 
     def _gives_up(self, ending: Ending, said: list[Output]) -> None:
         if ending is not self._gave_up:
@@ -351,10 +427,6 @@ class Shard(Generic[R]):
             if (at_s := self.checkpoints.wake_at_s(progress)) < math.inf:
                 said.append(Alarm(at_s))
 
-    @property
-    def _next_letter_at_s(self) -> float:
-        return self.ledger.next_letter_at_s() if self.ledger.buries else math.inf
-
     def _stored(self, given: Stored, now_s: float, said: list[Output]) -> None:
         self._store(given, now_s, said)
         if given.checkpoint.is_end:
@@ -367,8 +439,7 @@ class Shard(Generic[R]):
 
     def _enter(self, stage: Stage) -> None:
         self.stage = stage
-        self.ledger.draining = stage is not Stage.READING
-        self.ledger.filling = stage is Stage.DRAINING
+        self.ledger.hands_out = HANDS_OUT[stage]
 
     def _drain(self, given: Drain, now_s: float, said: list[Output]) -> None:
         if self.stage is Stage.READING:
@@ -412,6 +483,9 @@ class Shard(Generic[R]):
         former, self.ledger = self.ledger, given.ledger
         self._records_before += former.settled_records
         former.close("the shard is read from another place on (seek)")
+        if self._letters_out:
+            self._letters_out.clear()
+            said.append(DropLetters())
         self._enter(self.stage)
         self._looked(LOOK, now_s, said)
 
@@ -446,5 +520,7 @@ _RULES: Mapping[type[Any], Callable[[Shard[Any], Any, float, list[Output]], None
     Fetched: Shard._fetched,
     HoldEnd: Shard._hold_end,
     EndTold: Shard._end_told,
+    LetterWritten: Shard._letter_written,
+    LetterNotWritten: Shard._letter_not_written,
 }
 """Complete: there is a rule for every input."""

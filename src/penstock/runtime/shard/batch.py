@@ -40,6 +40,10 @@ class Reader(Protocol):
     def now_s(self) -> float:
         """The time of the ledger."""
 
+    @property
+    def writes_letters(self) -> bool:
+        """True when it is said where dead letters go."""
+
     def may_deliver(self) -> bool:
         """True while no other worker can have the shard."""
 
@@ -159,7 +163,7 @@ class Batch(Generic[R]):
         """Give them up: each becomes a dead letter, and counts as settled once that is written. Raises OptionError
         where no option says where dead letters go.
         """
-        if not self._ledger.buries:
+        if not self._reader.writes_letters:
             raise OptionError("dead_letter: say in the settings where dead_letters go, or skip the record")
         return self._settle(self._ledger.dead_letter, self._reader.now_s, self._places(indices), error=error)
 

@@ -19,10 +19,10 @@ from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import LedgerSettings, payload_bytes_of
 from penstock.core.shard import checkpoints, machine
 from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetBound
-from penstock.core.shard.machine import LOOK, STIR, Shard, Stage
+from penstock.core.shard.machine import LOOK, STIR, LetterNotWritten, LetterWritten, Shard, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
 from penstock.events import HandoverWaits
-from penstock.runtime.dead_letters.burying import AT_ONCE_MAX, TIMEOUT_S, Burying
+from penstock.runtime.dead_letters.burying import TIMEOUT_S, LetterWriter
 from penstock.runtime.home import Here
 from penstock.runtime.shard.admitting import Admission
 from penstock.runtime.shard.asking import Asking
@@ -80,7 +80,7 @@ class ReaderChoices:
     letters: LetterSink | None = None
     """Where dead letters go; None: none are written."""
     letter_timeout_s: float = TIMEOUT_S
-    letters_at_once_max: int = AT_ONCE_MAX
+    letters_at_once_max: int = machine.LETTERS_AT_ONCE_MAX
     on_pending: OnPending | None = None
     """What becomes of a checkpoint that the former owner left pending; None: it is abandoned."""
 
@@ -161,8 +161,20 @@ class ShardReader:
         self._ending: asyncio.Task[None] | None = None
         self._stop_raised: Ending | None = None
         self._asked: asyncio.Future[None] | None = None  # what a caller has asked of the checkpoints' machine
-        self._burying: Burying | None = None
         row, choices = self._keeper.row, self._choices
+        self._letters_out: set[asyncio.Task[None]] = set()  # dead letters that are being written
+        self._letter_writer = (
+            None
+            if choices.letters is None
+            else LetterWriter(
+                choices.letters,
+                stream=self.stream,
+                shard_id=self.shard_id,
+                worker=self._keeper.tenure.worker,
+                token=self._keeper.token,
+                timeout_s=choices.letter_timeout_s,
+            )
+        )
         choice = choose(row, choices.on_pending, stream=self.stream, shard_id=self.shard_id, on_event=self._on_event)
         begins = checkpoints.begin(
             row,
@@ -172,8 +184,9 @@ class ShardReader:
             bound=row.checkpoint if choices.checkpoint_when_told else None,
             now_s=self._loop.time(),
         )
-        self._shard: Shard[Record] = Shard(self._new_ledger(begins.settled), begins.checkpoints)
-        self._bury_of(self.ledger)
+        letters_max = 0 if choices.letters is None else choices.letters_at_once_max
+        ledger = self._new_ledger(begins.settled)
+        self._shard: Shard[Record] = Shard(ledger, begins.checkpoints, letters_at_once_max=letters_max)
         self._pages = Pages(feed, read_ahead, begins.wanted)
         if begins.settled > row.checkpoint:
             self._tell(Flush(at_once=True))
@@ -393,7 +406,7 @@ class ShardReader:
             return
         ledger = self._new_ledger(after, order)
         self._tell(machine.Seek(ledger))
-        self._take_over(ledger)
+        self._settings = ledger.settings
         self._admission.forget()
         feed.use_room(self._room)
         self._pages.seek(feed, after)
@@ -404,7 +417,7 @@ class ShardReader:
             return self.ledger.settings.order == order
         ledger = self._new_ledger(self._pages.after, order)
         self._tell(machine.Reorder(ledger))
-        self._take_over(ledger)
+        self._settings = ledger.settings
         return True
 
     def pause(self, paused: bool = True) -> None:
@@ -647,6 +660,11 @@ class ShardReader:
         for event in events:
             self._on_event(event)
 
+    @property
+    def writes_letters(self) -> bool:
+        """See `Reader` of the batches."""
+        return self._letter_writer is not None
+
     def touched(self) -> None:
         """Something was settled, from outside maybe: thousands of records may be, before it is looked at."""
         # Without the lock: `_look` lowers the flag before it looks, so what was settled before the flag was seen up is
@@ -695,8 +713,12 @@ class ShardReader:
                 self._on_event(event)
             case machine.Alarm(at_s=at_s):
                 self._alarm.at(at_s)
-            case machine.WriteLetters():
-                self._write_letters()
+            case machine.WriteLetter():
+                task = spawn(self._write_letter(output), self._fails("the writing of a dead letter"))
+                self._letters_out.add(task)
+                task.add_done_callback(self._letters_out.discard)
+            case machine.DropLetters():
+                self._drop_letters()
             case Answer():
                 self._answered(output)
             case machine.TellEnd():
@@ -719,8 +741,7 @@ class ShardReader:
     def _is_now_over(self) -> None:
         if self._ending is not None:
             self._ending.cancel()
-        if self._burying is not None:
-            self._burying.stop()
+        self._drop_letters()
         self._admission.stop()
         if self._room is not None:
             self._room.share.leave()
@@ -750,11 +771,9 @@ class ShardReader:
         for listener in self._stirring:
             listener.stir(self)
 
-    # --- ledgers, and what writes their dead letters ----------------------------------------------
-
     def _new_ledger(self, after: Checkpoint, order: OrderPolicy | None = None) -> Ledger[Record]:
         """An empty one, for what follows ``after``; in another order, if one is given."""
-        ledger: Ledger[Record] = Ledger(
+        return Ledger(
             self.stream,
             self.shard_id,
             after,
@@ -763,41 +782,17 @@ class ShardReader:
             size_of=held_bytes_of,
             share=None if self._room is None else self._room.share,
         )
-        ledger.buries = self._choices.letters is not None
-        return ledger
 
-    def _take_over(self, ledger: Ledger[Record]) -> None:
-        """It is the shard's from now on."""
-        self._settings = ledger.settings
-        self._bury_of(ledger)
+    async def _write_letter(self, given: machine.WriteLetter) -> None:
+        ledger, letter = given.ledger, given.letter
+        assert self._letter_writer is not None, "no letter is due where none is written"
+        error = await self._letter_writer.write(letter)
+        self._tell(LetterWritten(ledger, letter) if error is None else LetterNotWritten(ledger, letter, error))
 
-    def _bury_of(self, ledger: Ledger[Record]) -> None:
-        if self._burying is not None:
-            self._burying.stop()
-        if self._choices.letters is not None:
-            self._burying = Burying(
-                ledger,
-                self._choices.letters,
-                stream=self.stream,
-                shard_id=self.shard_id,
-                worker=self._keeper.tenure.worker,
-                token=self._keeper.token,
-                timeout_s=self._choices.letter_timeout_s,
-                at_once_max=self._choices.letters_at_once_max,
-                on_written=self._letter_written,
-                on_failed=self._fails("the writing of a dead letter"),
-            )
-
-    def _write_letters(self) -> None:
-        if self._burying is not None:
-            self._burying.work()
-            self._alarm.at(self.ledger.next_letter_at_s())
-
-    def _letter_written(self) -> None:
-        """One is written, or could not be: others wait for its turn, and its record may be the last that was out."""
-        if not self.is_over:
-            self._write_letters()
-        self._tell(LOOK)
+    def _drop_letters(self) -> None:
+        """The next owner, or the next ledger, hands their records out again."""
+        for task in self._letters_out:
+            task.cancel()
 
     async def _pause(self, seconds: float | None) -> None:
         """Wait until something has happened, at most so long."""
