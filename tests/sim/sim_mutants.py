@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import replace
 from functools import partial
@@ -146,9 +147,11 @@ def the_token_does_not_grow(patch: pytest.MonkeyPatch) -> None:
 
 
 def drains_are_not_awaited(patch: pytest.MonkeyPatch) -> None:
-    async def drained(self: Any, deadline_s: float) -> bool:
+    def drained(self: Any, deadline_s: float) -> asyncio.Future[bool]:
         self.ledger.hands_out = HandsOut.NOTHING
-        return True
+        at_once: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        at_once.set_result(True)
+        return at_once
 
     patch.setattr(ShardReader, "drain", drained)
 

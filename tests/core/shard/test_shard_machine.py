@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.core.leases import LeaseRow
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Fenced, Lifted, Loss, Lost, PendingStored, Prepared, Settled, Stored
-from penstock.core.ledger.ledger import Ledger
+from penstock.core.ledger.ledger import HandsOut, Ledger
 from penstock.core.ledger.settings import ByKey, DeadLetters, GiveUp, LedgerSettings, Retry
 from penstock.core.shard import checkpoints as storing
 from penstock.core.shard import machine
@@ -33,7 +33,9 @@ from penstock.core.shard.checkpoints import (
 )
 from penstock.core.shard.machine import (
     Alarm,
+    Around,
     Drain,
+    Drained,
     DropLetters,
     Emit,
     End,
@@ -43,8 +45,12 @@ from penstock.core.shard.machine import (
     GaveUp,
     HandOver,
     HoldEnd,
+    LastWords,
+    LastWordsFailed,
+    LastWordsSaid,
     LetterNotWritten,
     LetterWritten,
+    LookAround,
     Over,
     PageCame,
     Rang,
@@ -60,6 +66,7 @@ from penstock.core.shard.machine import (
     WriteLetter,
 )
 from penstock.errors import CheckpointError
+from penstock.events import HandoverWaits
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Rec, at, numbers, recs
 
@@ -68,6 +75,8 @@ if TYPE_CHECKING:
     from penstock.core.shard.checkpoints import Cadence
 
 END = Checkpoint.SHARD_END
+DRAIN = Drain(2_000.0)
+SPOKEN = LastWordsSaid()
 
 
 class Driven:
@@ -162,7 +171,7 @@ def test_what_is_out_has_an_alarm_and_what_cannot_be_had_while_the_shard_drains_
     assert said == [Alarm(1_060.0)]
     driven.shard.ledger.nack(delivery.ticket, driven.now_s, delay_s=9.0)
     assert driven.shard.take(10, driven.now_s) == (None, [Alarm(1_009.0)])
-    driven.tell(Drain())
+    driven.tell(DRAIN)
     assert driven.shard.take(10, driven.now_s) == (None, [])
     driven.tell(Stop("over"))
     assert driven.shard.take(10, driven.now_s) == (None, [])
@@ -264,12 +273,11 @@ def test_a_drain_hands_out_what_lies_before_and_waits_for_what_is_out() -> None:
     driven = by_keys()
     shard = driven.shard
     driven.admit(4, 1, partition_key="b")
-    assert driven.tell(Drain()) == []
-    assert (shard.stage, shard.ledger.draining) == (Stage.DRAINING, True)
+    assert driven.tell(DRAIN) == [LastWords(), Alarm(1_001.0)]
+    assert (shard.stage, shard.ledger.hands_out) == (Stage.DRAINING, HandsOut.GAPS)
     assert shard.waits_for(is_asked=False) == "handlers"
-    assert driven.tell(Drain()) == []
     assert driven.tell(Resume()) == [Resumed(), Stir()]
-    assert (shard.stage, shard.ledger.draining) == (Stage.READING, False)
+    assert (shard.stage, shard.ledger.hands_out) == (Stage.READING, HandsOut.ALL)
 
 
 def test_gaps_are_waited_for_while_a_caller_takes_them() -> None:
@@ -277,7 +285,7 @@ def test_gaps_are_waited_for_while_a_caller_takes_them() -> None:
     driven.shard.ledger.admit([Rec(1, 0, "a"), Rec(2, 0, "b"), Rec(3, 0, "a")], driven.now_s)
     delivery = driven.taken(10)
     assert numbers(delivery.records) == [1, 3]
-    driven.tell(Drain())
+    driven.tell(DRAIN)
     driven.ack(delivery)
     assert driven.shard.waits_for(is_asked=False) is None
     assert driven.shard.waits_for(is_asked=True) == "callers"
@@ -293,7 +301,7 @@ def test_a_pending_checkpoint_and_letters_are_waited_for() -> None:
     delivery = driven.taken()
     driven.tell(Prepare(at(2), None, at(2)))
     driven.tell(PendingStored(at(2)))
-    driven.tell(Drain())
+    driven.tell(DRAIN)
     assert driven.shard.waits_for(is_asked=False) == "handlers"
     driven.ack(delivery)
     assert driven.shard.waits_for(is_asked=False) == "a pending checkpoint"
@@ -304,12 +312,111 @@ def test_a_pending_checkpoint_and_letters_are_waited_for() -> None:
     assert driven.shard.waits_for(is_asked=False) is None
 
 
+def test_a_drain_is_over_when_the_listeners_have_spoken_and_nothing_is_out() -> None:
+    driven = Driven()
+    driven.admit(1, 2)
+    driven.tell(DRAIN)
+    assert driven.tell(SPOKEN) == [Drained(True)]
+    assert driven.tell(SPOKEN) == [], "it was said"
+    driven.tell(Resume())
+    delivery = driven.taken()
+    driven.tell(DRAIN)
+    assert driven.ack(delivery, 0) == [Settled(at(1)), Stir()]
+    assert driven.tell(SPOKEN) == []
+    assert driven.ack(delivery) == [Settled(at(2)), Drained(True), Stir()]
+
+
+@pytest.mark.parametrize(("is_said", "is_out"), [(True, True), (False, True), (False, False)])
+def test_at_its_deadline_a_drain_is_over_whatever_it_waits_for(is_said: bool, is_out: bool) -> None:
+    driven = Driven(settle_deadline_s=9_000.0)
+    driven.admit(1, 1)
+    delivery = driven.taken()
+    driven.tell(DRAIN)
+    if is_said:
+        driven.tell(SPOKEN)
+    driven.tell(Around(False, None), after_s=1.0)
+    assert driven.tell(Rang())[-1] == (Alarm(2_000.0) if is_said else Alarm(1_002.0))
+    if not is_out:
+        driven.ack(delivery)
+    assert driven.tell(Rang(), after_s=999.0)[0] == Drained(not is_out)
+
+
+def test_a_drain_whose_listeners_fail_is_over_and_one_that_came_to_nothing_says_nothing() -> None:
+    driven = Driven()
+    driven.tell(DRAIN)
+    assert driven.tell(LastWordsFailed()) == [Drained(False)]
+    driven.tell(Resume())
+    driven.tell(DRAIN)
+    driven.tell(Resume())
+    assert driven.tell(SPOKEN) == driven.tell(LastWordsFailed()) == driven.tell(Around(True, None)) == []
+    assert LookAround() not in driven.tell(Rang(), after_s=1_000.0)
+
+
+def test_what_a_drain_waits_for_is_told_once() -> None:
+    driven = Driven()
+    driven.admit(1, 3)
+    driven.taken(2)
+    driven.tell(DRAIN)
+    driven.tell(SPOKEN)
+    assert driven.tell(Rang(), after_s=1.0) == [LookAround(), Stir(), Alarm(1_300.0)]
+    assert driven.tell(Around(False, None)) == []
+    assert driven.events == [HandoverWaits("orders", "shard-0", "handlers", 2, Position(1), 999.0)]
+    assert driven.tell(Rang(), after_s=1.0) == [Stir(), Alarm(1_300.0)]
+
+
+def test_a_function_of_the_program_is_told_when_it_has_run_for_long_and_the_way_to_it_is_not() -> None:
+    driven = Driven()
+    driven.tell(DRAIN)
+    assert driven.tell(Rang(), after_s=1.0) == [LookAround(), Stir(), Alarm(2_000.0)]
+    assert driven.tell(Around(False, None)) == [Alarm(1_002.0)]
+    assert LookAround() in driven.tell(Rang(), after_s=1.0)
+    assert driven.tell(Around(False, ("on_shards_revoked", 0.25))) == [Alarm(1_002.75)]
+    assert driven.events == []
+    assert LookAround() in driven.tell(Rang(), after_s=0.75)
+    assert driven.tell(Around(False, ("on_shards_revoked", 1.0))) == []
+    assert driven.events == [HandoverWaits("orders", "shard-0", "on_shards_revoked", 0, None, 997.25)]
+
+
+def test_callers_that_may_take_the_rest_are_looked_for_again_and_again() -> None:
+    driven = Driven(order=ByKey(slots_max=1))
+    driven.shard.ledger.admit([Rec(1, 0, "a"), Rec(2, 0, "b"), Rec(3, 0, "a")], driven.now_s)
+    delivery = driven.taken(10)
+    driven.tell(DRAIN)
+    driven.tell(SPOKEN)
+    assert driven.ack(delivery) == [Settled(at(1)), LookAround(), Stir()]
+    assert driven.tell(Around(True, None)) == [Alarm(1_000.1)]
+    assert driven.tell(Rang(), after_s=0.5)[0] == LookAround()
+    assert driven.tell(Around(False, None)) == [Drained(True)], "the caller has gone, and the rest comes again"
+    driven.tell(Resume())
+    driven.tell(Drain(1_001.0))
+    assert driven.tell(SPOKEN) == [LookAround()]
+    assert driven.tell(Rang(), after_s=1.0)[0] == LookAround()
+    assert driven.tell(Around(True, None)) == [Drained(False)]
+
+
+def test_a_shard_that_is_over_waits_for_nothing_but_last_words() -> None:
+    driven = Driven()
+    driven.admit(1, 1)
+    driven.taken()
+    driven.tell(DRAIN)
+    assert driven.tell(Stop("over")) == [Over(), Stir(), Alarm(1_001.0)]
+    assert driven.tell(SPOKEN) == [Drained(True)]
+    driven.tell(DRAIN)
+    assert driven.tell(Rang(), after_s=1_000.0) == [Drained(True), Stir()]
+    late = Driven()
+    late.admit(1, 1)
+    late.taken()
+    late.tell(DRAIN)
+    late.tell(SPOKEN)
+    assert late.tell(Stop("over")) == [Over(), Stir(), Drained(True)]
+
+
 def test_once_the_shard_is_handed_over_nothing_is_handed_out_whatever_comes_late() -> None:
     driven = by_keys()
-    driven.tell(Drain())
+    driven.tell(DRAIN)
     assert driven.tell(HandOver()) == []
-    for given in (Drain(), Resume()):
-        assert driven.tell(given) == []
+    for given in (DRAIN, Resume()):
+        driven.tell(given)
         assert driven.shard.stage is Stage.LEAVING
         assert driven.take() is None
 
@@ -366,7 +473,7 @@ def test_a_seek_begins_another_ledger_in_the_same_stage() -> None:
     late = driven.taken()
     driven.ack(late, 0, 1)
     driven.tell(Stored(at(2)))
-    driven.tell(Drain())
+    driven.tell(DRAIN)
     former = driven.shard.ledger
     driven.tell(Seek(driven.new_ledger(at(7))))
     assert former.closed
@@ -422,14 +529,15 @@ class Tenures(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.driven = Driven(Every(records=3, seconds=4.0), order=ByKey(slots_max=2))
+        self.driven = Driven(Every(records=3, seconds=4.0), letters_max=2, order=ByKey(slots_max=2))
         self.came = 0
         self.out: list[Delivery[Rec]] = []
         self.stored = Checkpoint.TRIM_HORIZON
         self.to_store: list[Settled | Prepared] = []
         self.ends = 0
         self.overs = 0
-        self.is_held = False
+        self.is_drained = True
+        self.letters: list[WriteLetter] = []
 
     def tell(self, given: machine.Input, *, after_s: float = 0.0) -> None:
         shard = self.driven.shard
@@ -447,6 +555,15 @@ class Tenures(RuleBasedStateMachine):
                     assert shard.ledger.safe.is_end
                 case Over():
                     self.overs += 1
+                case LookAround():
+                    self.tell(Around(bool(self.out), None))
+                case Drained(in_time=in_time):
+                    assert not self.is_drained, "each drain is over once"
+                    self.is_drained = True
+                    assert in_time <= (shard.waits_for(is_asked=False) is None)
+                case WriteLetter():
+                    self.letters.append(output)
+                    assert sum(one.ledger is shard.ledger for one in self.letters) <= 2
         allowed = {
             Stage.READING: set(Stage),
             Stage.DRAINING: set(Stage),
@@ -475,9 +592,34 @@ class Tenures(RuleBasedStateMachine):
         self.driven.shard.ledger.ack(delivery.ticket)
         self.tell(Look())
 
-    @rule(given=st.sampled_from([Drain(), Resume(), Flush(), Look(), Rang(), Fenced(), Lifted()]))
+    @rule(given=st.sampled_from([Resume(), Flush(), Look(), Rang(), Fenced(), Lifted()]))
     def happens(self, given: machine.Input) -> None:
+        self.is_drained = self.is_drained or isinstance(given, Resume)
         self.tell(given)
+
+    @rule(seconds=st.sampled_from([0.5, 7.0]))
+    def drains(self, seconds: float) -> None:
+        self.is_drained = False
+        self.tell(Drain(self.driven.now_s + seconds))
+
+    @rule(given=st.sampled_from([LastWordsSaid(), LastWordsFailed()]))
+    def speaks(self, given: machine.Input) -> None:
+        self.tell(given)
+
+    @precondition(lambda self: self.out)
+    @rule()
+    def buries(self) -> None:
+        self.driven.shard.ledger.dead_letter(self.out.pop().ticket, self.driven.now_s)
+        self.tell(Look())
+
+    @precondition(lambda self: self.letters)
+    @rule(is_written=st.booleans())
+    def writes(self, is_written: bool) -> None:
+        given = self.letters.pop(0)
+        if is_written:
+            self.tell(LetterWritten(given.ledger, given.letter))
+        else:
+            self.tell(LetterNotWritten(given.ledger, given.letter, OSError("disk full")))
 
     @rule(seconds=st.sampled_from([0.5, 5.0]))
     def time(self, seconds: float) -> None:
@@ -547,6 +689,7 @@ class Tenures(RuleBasedStateMachine):
         shard = self.driven.shard
         assert self.overs == (shard.stage is Stage.OVER)
         assert self.ends <= 1
+        assert self.is_drained == (shard.drain is None)
         assert shard.ledger.closed == (shard.stage is Stage.OVER)
         if shard.stage is not Stage.OVER:
             assert shard.ledger.draining == (shard.stage is not Stage.READING)

@@ -170,7 +170,7 @@ async def test_plain_functions_will_do_too(local: LocalKinesis, kinesis: Any) ->
 async def test_what_a_handover_waits_for_is_told(
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.runtime.shard.shard_reader.DRAIN_TOLD_AFTER_S", 0.01)
+    monkeypatch.setattr("penstock.core.shard.machine.DRAIN_TOLD_AFTER_S", 0.01)
     put(kinesis, range(5))
     heard: list[Any] = []
     going_on = asyncio.Event()
@@ -199,7 +199,7 @@ async def test_what_a_handover_waits_for_is_told(
 async def test_a_callback_that_is_awaited_before_the_one_of_the_handover_is_named(
     local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.runtime.shard.shard_reader.DRAIN_TOLD_AFTER_S", 0.01)
+    monkeypatch.setattr("penstock.core.shard.machine.DRAIN_TOLD_AFTER_S", 0.01)
     heard: list[Any] = []
     came, going_on = asyncio.Event(), asyncio.Event()
 
@@ -225,16 +225,16 @@ async def test_the_way_to_a_callback_is_not_told_as_waiting_for_it(
     local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loop with many shards to let go was late, and each shard was said to wait for the program."""
-    monkeypatch.setattr("penstock.runtime.shard.shard_reader.DRAIN_TOLD_AFTER_S", 0.01)
+    monkeypatch.setattr("penstock.core.shard.machine.DRAIN_TOLD_AFTER_S", 0.01)
     heard: list[Any] = []
     went: list[Any] = []
     looks = 0
-    real_look, real_outside = ShardReader._tell_drain, Apart.outside
+    real_look, real_outside = ShardReader._look_around, Apart.outside
 
-    def look(self: Any, end_s: float) -> None:
+    def look(self: Any) -> None:
         nonlocal looks
         looks += 1
-        real_look(self, end_s)
+        real_look(self)
 
     async def late(self: Any, work: Any) -> object:
         before = looks
@@ -246,7 +246,7 @@ async def test_the_way_to_a_callback_is_not_told_as_waiting_for_it(
 
     async with consumer_of(local, MemoryLeaseTable(), on_event=heard.append, on_shards_revoked=goes) as consumer:
         await until(lambda: consumer.statistics().shards)
-        monkeypatch.setattr(ShardReader, "_tell_drain", look)
+        monkeypatch.setattr(ShardReader, "_look_around", look)
         monkeypatch.setattr(Apart, "outside", late)
         await consumer.close()
     assert went
@@ -257,7 +257,7 @@ async def test_the_way_to_a_callback_is_not_told_as_waiting_for_it(
 async def test_a_handler_that_hangs_at_the_end_is_told(
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.runtime.shard.shard_reader.DRAIN_TOLD_AFTER_S", 0.01)
+    monkeypatch.setattr("penstock.core.shard.machine.DRAIN_TOLD_AFTER_S", 0.01)
     put(kinesis, range(5))
     heard: list[Any] = []
     async with consumer_of(local, MemoryLeaseTable(), drain_deadline_s=0.5, on_event=heard.append) as consumer:

@@ -200,7 +200,7 @@ async def test_a_drain_waits_for_what_is_out_and_a_handover_carries_the_last_che
     async with reading(local, table, failover_s=60) as one:
         batch = await one.reader.next_batch()
         assert batch is not None
-        draining = asyncio.create_task(one.reader.drain(DEADLINE_S))
+        draining = one.reader.drain(DEADLINE_S)
         await asyncio.sleep(0.05)
         assert not draining.done()
         batch.ack()

@@ -35,7 +35,7 @@ FACES = [
 MISSING: dict[type, dict[str, list[str]]] = {
     ShardReader: {
         "a worker's, on the loop": [
-            *("run", "heard", "stop", "begin_drain", "drain", "resume", "hand_over", "over", "row", "tell_failed"),
+            *("run", "heard", "stop", "drain", "resume", "hand_over", "over", "row", "tell_failed"),
             *("listen", "unlisten"),
         ],
         "the consumer's, on the loop": ["take", "take_back", "use_order"],

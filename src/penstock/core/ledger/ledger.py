@@ -69,6 +69,8 @@ class Ledger(Generic[R]):
         """``after``: the checkpoint that the tenure began with. ``size_of``: what a record takes of ``bytes_max``.
         ``key_of``: what records are put in order by, with ``ByKey``. ``share``: of the consumer's buffer.
         """
+        self.stream = stream
+        self.shard_id = shard_id
         self.settings = settings
         self.hands_out = HandsOut.ALL
         """What may be had of it. The machine of the shard sets it, by its stage."""

@@ -14,6 +14,19 @@ happens most; a `Look` follows. What the ledger tells while the machine uses it 
 `HandOver` tells the last checkpoint in each stage, also once it is over: the tenure may outlive the reading, where a
 record cannot be read. `Seek` begins another ledger in the same stage.
 
+A drain is in one of the stages but the first. It is over, and `Drained` says so, when its deadline comes, or when the
+listeners have had their last words and nothing is waited for any more (`Shard.waits_for`):
+
+| a drain | becomes | by |
+|---|---|---|
+| the listeners have their last words (`LastWords`) | what is out is waited for | `LastWordsSaid` |
+| | over, not in time | `LastWordsFailed` |
+| what is out is waited for | over, in time | nothing is waited for |
+| either | over, in time if nothing is waited for | the deadline |
+
+Two things that it depends on tell nothing when they change: which callers there are, and which function of the program
+runs. Where they matter, `LookAround` asks for them, and `Around` has them.
+
 | the end of a shard | becomes | by |
 |---|---|---|
 | `FREE`: it is stored when all is settled | HELD | `HoldEnd` |
@@ -29,7 +42,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from penstock.core.leases.tenure import Fenced, Lifted, Lost, PendingStored, Prepared, Settled, Stored
 from penstock.core.ledger.ledger import HandsOut
@@ -37,6 +50,7 @@ from penstock.core.ledger.page import R
 from penstock.core.shard import checkpoints as storing
 from penstock.core.shard.checkpoints import Abandon, Answer, Close, Commit, Flush, Look, Prepare, Progress, SetBound
 from penstock.errors import CheckpointError
+from penstock.events import HandoverWaits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +65,10 @@ if TYPE_CHECKING:
 
 ALARM_S_MIN = 0.01
 """What is due by time is looked after at most so often."""
+DRAIN_TOLD_AFTER_S = 1.0
+"""What a drain waits for is told when it has taken so long."""
+GAPS_LOOK_S = 0.1
+"""A drain that waits for callers to take the rest looks so often whether they are still there."""
 LETTERS_AT_ONCE_MAX = 16
 """So many dead letters of a shard are written side by side: a failing dependency can make thousands."""
 
@@ -116,7 +134,34 @@ class Rang:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """The shard is about to go: hand out what lies before records that were handed out, which would come again."""
+    """The shard is about to go: hand out what lies before records that were handed out, which would come again. Wait
+    until what is out is settled, letters are written, and nothing is pending.
+    """
+
+    until_s: float
+    """It waits no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastWordsSaid:
+    """The listeners have had their last words."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastWordsFailed:
+    """One of them has raised an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """How it looks around the shard; see `LookAround`."""
+
+    is_asked: bool
+    """A caller may take what lies before records that were handed out."""
+    calling: tuple[str, float] | None
+    """Which function of the program a listener waits for before its last words, and for how many seconds; None: none
+    is called yet, or any more.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +230,8 @@ class Stop:
 
 
 Input: TypeAlias = (
-    storing.Input | PageCame | Rang | Drain | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold
-    | LetterWritten | LetterNotWritten | Stop | Fenced | Lifted | Lost
+    storing.Input | PageCame | Rang | Drain | LastWordsSaid | LastWordsFailed | Around | Resume | HandOver | Seek
+    | Reorder | Fetched | HoldEnd | EndTold | LetterWritten | LetterNotWritten | Stop | Fenced | Lifted | Lost
 )  # fmt: skip
 
 TENURE_SAYS = (Stored, PendingStored, Fenced, Lifted, Lost)
@@ -229,6 +274,24 @@ class DropLetters:
 
 
 @dataclass(frozen=True, slots=True)
+class LastWords:
+    """Let the listeners have their last words, until the drain is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAround:
+    """Tell `Around`, at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The drain is over. Comes once for each, unless `Resume` came before."""
+
+    in_time: bool
+    """Nothing is waited for any more. Else the deadline came first, and what is out comes again."""
+
+
+@dataclass(frozen=True, slots=True)
 class TellEnd:
     """Tell the program that all is settled, then `EndTold`."""
 
@@ -258,13 +321,28 @@ class Over:
 
 
 Output: TypeAlias = (
-    Settled | Prepared | Answer | Emit | Alarm | Stir | WriteLetter | DropLetters | TellEnd | GaveUp | FenceMoved
-    | Resumed | Over
+    Settled | Prepared | Answer | Emit | Alarm | Stir | WriteLetter | DropLetters | LastWords | LookAround | Drained
+    | TellEnd | GaveUp | FenceMoved | Resumed | Over
 )  # fmt: skip
 
+LOOK_AROUND = LookAround()
 STIR = Stir()
 OVER = Over()
 LOOK = Look()
+
+
+class Draining(NamedTuple):
+    """A drain that is under way."""
+
+    until_s: float
+    tell_at_s: float
+    """Then it is told what is waited for, once; infinity: it was told."""
+    is_said: bool = False
+    """The listeners have had their last words."""
+
+    def next_at_s(self, now_s: float) -> float:
+        """When time alone leads to something."""
+        return min((at_s for at_s in (self.until_s, self.tell_at_s) if at_s > now_s), default=math.inf)
 
 
 class Shard(Generic[R]):
@@ -280,6 +358,7 @@ class Shard(Generic[R]):
         self.ledger = ledger
         """What was handed out and settled. After each `Seek` it is another one."""
         self.checkpoints = checkpoints
+        self.drain: Draining | None = None
         self.end = End.FREE
         self.over_because = ""
         """Why nothing more is handed out, once it is over."""
@@ -376,6 +455,8 @@ class Shard(Generic[R]):
                 self.end = End.TELLING
                 said.append(TellEnd())
             self._store(given, now_s, said)
+        if self.drain is not None:
+            self._look_at_drain(self.drain, now_s, said)
         said.append(STIR)
 
     def _write_letters(self, now_s: float, said: list[Output]) -> None:
@@ -413,11 +494,12 @@ class Shard(Generic[R]):
     def _rang(self, given: Rang, now_s: float, said: list[Output]) -> None:
         self.ledger.check(now_s)
         self._looked(LOOK, now_s, said)
+        due_s = math.inf if self.drain is None else self.drain.next_at_s(now_s)
         if self.stage is not Stage.OVER:
             stores_s = self.checkpoints.wake_at_s(self.progress)
-            due_s = min(self.ledger.next_check_at_s(), stores_s, self._next_letter_at_s)
-            if due_s < math.inf:
-                said.append(Alarm(max(due_s, now_s + ALARM_S_MIN)))
+            due_s = min(due_s, self.ledger.next_check_at_s(), stores_s, self._next_letter_at_s)
+        if due_s < math.inf:
+            said.append(Alarm(max(due_s, now_s + ALARM_S_MIN)))
 
     def _store(self, given: storing.Input, now_s: float, said: list[Output]) -> None:
         progress = self.progress
@@ -441,11 +523,8 @@ class Shard(Generic[R]):
         self.stage = stage
         self.ledger.hands_out = HANDS_OUT[stage]
 
-    def _drain(self, given: Drain, now_s: float, said: list[Output]) -> None:
-        if self.stage is Stage.READING:
-            self._enter(Stage.DRAINING)
-
     def _resume(self, given: Resume, now_s: float, said: list[Output]) -> None:
+        self.drain = None
         if self.stage is Stage.DRAINING:
             self._enter(Stage.READING)
             said += (Resumed(), STIR)
@@ -461,6 +540,10 @@ class Shard(Generic[R]):
             self.ledger.close(given.reason)
             self._store(Close(given.reason), now_s, said)
             said += (OVER, STIR)
+            if self.drain is not None:
+                self._look_at_drain(self.drain, now_s, said)
+            if self.drain is not None:
+                said.append(Alarm(self.drain.next_at_s(now_s)))  # `Over` has ended the one that was set
 
     def _lost(self, given: Lost, now_s: float, said: list[Output]) -> None:
         if self.stage is not Stage.OVER:
@@ -469,6 +552,68 @@ class Shard(Generic[R]):
 
     def _fence(self, given: Fenced | Lifted, now_s: float, said: list[Output]) -> None:
         said += (FenceMoved(isinstance(given, Fenced)), STIR)
+
+    # --- a drain ----------------------------------------------------------------------------------
+
+    def _drain(self, given: Drain, now_s: float, said: list[Output]) -> None:
+        if self.stage is Stage.READING:
+            self._enter(Stage.DRAINING)
+        self.drain = Draining(given.until_s, now_s + DRAIN_TOLD_AFTER_S)
+        said += (LastWords(), Alarm(self.drain.next_at_s(now_s)))
+
+    def _last_words_said(self, given: LastWordsSaid, now_s: float, said: list[Output]) -> None:
+        if self.drain is not None:
+            self.drain = self.drain._replace(is_said=True)
+            self._look_at_drain(self.drain, now_s, said)
+
+    def _last_words_failed(self, given: LastWordsFailed, now_s: float, said: list[Output]) -> None:
+        if self.drain is not None:
+            self._drained(said, in_time=False)
+
+    def _look_at_drain(self, drain: Draining, now_s: float, said: list[Output]) -> None:
+        is_late = now_s >= drain.until_s
+        if drain.is_said or is_late:
+            waits_for = self.waits_for(is_asked=True)
+            if waits_for is None or (is_late and waits_for != "callers"):
+                self._drained(said, in_time=waits_for is None)
+                return
+            if waits_for == "callers":
+                said.append(LOOK_AROUND)
+                return
+        if now_s >= drain.tell_at_s:
+            said.append(LOOK_AROUND)
+
+    def _looked_around(self, given: Around, now_s: float, said: list[Output]) -> None:
+        drain = self.drain
+        if drain is None:
+            return
+        waits_for, is_late = self.waits_for(is_asked=given.is_asked), now_s >= drain.until_s
+        if is_late or (drain.is_said and waits_for is None):
+            self._drained(said, in_time=waits_for is None)
+            return
+        if now_s >= drain.tell_at_s:
+            if not drain.is_said:
+                # A loop with a thousand shards to let go takes seconds to come to the call, and back from it. That is
+                # not the program's.
+                waits_for, for_s = given.calling or ("", 0.0)
+                if for_s < DRAIN_TOLD_AFTER_S:
+                    at_s = now_s + DRAIN_TOLD_AFTER_S - for_s
+                    self.drain = drain._replace(tell_at_s=at_s)
+                    said.append(Alarm(at_s))
+                    return
+            self.drain = drain._replace(tell_at_s=math.inf)
+            said.append(Emit(self._handover_waits(waits_for or "", drain.until_s - now_s)))
+        if drain.is_said and waits_for == "callers":
+            # Nothing tells when a task or a thread ends that was expected to ask again.
+            said.append(Alarm(now_s + GAPS_LOOK_S))
+
+    def _handover_waits(self, waits_for: str, left_s: float) -> HandoverWaits:
+        ledger = self.ledger
+        return HandoverWaits(ledger.stream, ledger.shard_id, waits_for, ledger.out, ledger.oldest, left_s)
+
+    def _drained(self, said: list[Output], *, in_time: bool) -> None:
+        self.drain = None
+        said.append(Drained(in_time))
 
     # --- another ledger, and the end --------------------------------------------------------------
 
@@ -509,6 +654,9 @@ _RULES: Mapping[type[Any], Callable[[Shard[Any], Any, float, list[Output]], None
     **dict.fromkeys((Flush, SetBound, Prepare, Commit, Abandon, Close, PendingStored), Shard._store),
     Stored: Shard._stored,
     Drain: Shard._drain,
+    LastWordsSaid: Shard._last_words_said,
+    LastWordsFailed: Shard._last_words_failed,
+    Around: Shard._looked_around,
     Resume: Shard._resume,
     HandOver: Shard._hand_over,
     Stop: Shard._stop,

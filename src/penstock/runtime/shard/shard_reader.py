@@ -7,7 +7,6 @@ happens, and does what it says: timers, tasks, what the lease's machine is told,
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,7 +20,6 @@ from penstock.core.shard import checkpoints, machine
 from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetBound
 from penstock.core.shard.machine import LOOK, STIR, LetterNotWritten, LetterWritten, Shard, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
-from penstock.events import HandoverWaits
 from penstock.runtime.dead_letters.burying import TIMEOUT_S, LetterWriter
 from penstock.runtime.home import Here
 from penstock.runtime.shard.admitting import Admission
@@ -59,11 +57,6 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.two_phase import OnPending
     from penstock.runtime.shard.values import Values
     from penstock.tasks import Heard
-
-DRAIN_TOLD_AFTER_S = 1.0
-"""What a drain waits for is told when it has taken so long."""
-GAPS_LOOK_S = 0.1
-"""A handover that waits for callers to take the rest looks so often whether they are still there."""
 
 BATCH_RECORDS_MAX = 10_000
 
@@ -157,7 +150,7 @@ class ShardReader:
         self._alarm = Alarm(self._loop, self._rang)
         self._is_touched = False
         self._revoking: ShardListener | None = None  # it is telling the program that the shard goes
-        self._drain_told: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Future[bool] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._stop_raised: Ending | None = None
         self._asked: asyncio.Future[None] | None = None  # what a caller has asked of the checkpoints' machine
@@ -423,7 +416,7 @@ class ShardReader:
     def pause(self, paused: bool = True) -> None:
         """Hand out nothing for now (False: again)."""
         self.paused = paused
-        self.home.soon(self._stir)
+        self.home.soon(self._look)
 
     # --- for the worker -------------------------------------------------------------------------
 
@@ -474,60 +467,49 @@ class ShardReader:
                 return
             await self._signal.wait(seen)
 
-    def begin_drain(self) -> None:
-        """The shard is about to go: hand out no more than `drain` says."""
-        self._tell(machine.Drain())
-
-    async def drain(self, deadline_s: float) -> bool:
+    def drain(self, deadline_s: float) -> asyncio.Future[bool]:
         """Hand out no more, but for what lies before records that were handed out, while there is a caller that takes
-        it: that would have them come again. Wait until what is out is settled, letters are written, and nothing is
-        pending. False when the deadline came first.
+        it: that would have them come again. The future waits until what is out is settled, letters are written, and
+        nothing is pending. False when the deadline came first.
         """
-        self._tell(machine.Drain())
-        end_s = self._loop.time() + deadline_s
-        self._tell_drain_in(DRAIN_TOLD_AFTER_S, end_s)
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(end_s):
-                    for listener in self._listeners:
-                        self._revoking = listener
-                        await listener.leaving(self)
-            self._revoking = None
-            while self._waits_for is not None and (wait_s := end_s - self._loop.time()) > 0:
-                # Nothing tells when a task or a thread ends that was expected to ask again.
-                await self._pause(min(wait_s, GAPS_LOOK_S) if self.ledger.has_gaps else wait_s)
-        finally:
-            self._revoking = None
-            if self._drain_told is not None:
-                self._drain_told.cancel()
-        return self._waits_for is None
-
-    def _tell_drain_in(self, seconds: float, end_s: float) -> None:
-        self._drain_told = self._loop.call_later(seconds, self._tell_drain, end_s)
-
-    def _tell_drain(self, end_s: float) -> None:
-        """Say what a drain waits for, when it lasts."""
-        waits_for = self._waits_for
-        if self._revoking is not None:
-            # A loop with a thousand shards to let go takes seconds to come to the call, and back from it. That is not
-            # the program's.
-            waits_for, for_s = self._revoking.calling() or ("", 0.0)
-            if for_s < DRAIN_TOLD_AFTER_S:
-                self._tell_drain_in(DRAIN_TOLD_AFTER_S - for_s, end_s)
-                return
-        if waits_for is None:
-            return
-        ledger, left_s = self.ledger, end_s - self._loop.time()
-        self._on_event(HandoverWaits(self.stream, self.shard_id, waits_for, ledger.out, ledger.oldest, left_s))
-
-    @property
-    def _waits_for(self) -> str | None:
-        is_asked = not self.paused and (bool(self.asking) or any(one.is_asked for one in self._listeners))
-        return self._shard.waits_for(is_asked=is_asked)
+        if self._drained is not None:
+            self._drained.cancel()
+        drained = self._drained = self._loop.create_future()
+        self._tell(machine.Drain(self._loop.time() + deadline_s))
+        return drained
 
     def resume(self) -> None:
         """Hand out again, after a drain that came to nothing."""
+        if self._drained is not None:
+            self._drained.cancel()
         self._tell(machine.Resume())
+
+    def _begin_last_words(self) -> None:
+        saying = spawn(self._say_last_words(), self._last_words_failed)
+        if self._drained is not None:
+            self._drained.add_done_callback(lambda _: saying.cancel())
+
+    async def _say_last_words(self) -> None:
+        try:
+            for listener in self._listeners:
+                self._revoking = listener
+                await listener.leaving(self)
+        finally:
+            self._revoking = None
+        self._tell(machine.LastWordsSaid())
+
+    def _last_words_failed(self, error: BaseException) -> None:
+        """What is settled by now goes with the lease, as at the deadline."""
+        self.tell_failed("the end of its delivery", "it is handed over with what is settled by now")(error)
+        self._tell(machine.LastWordsFailed())
+
+    def _look_around(self) -> None:
+        is_asked = not self.paused and (bool(self.asking) or any(one.is_asked for one in self._listeners))
+        self._tell(machine.Around(is_asked, None if self._revoking is None else self._revoking.calling()))
+
+    def _drain_over(self, given: machine.Drained) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(given.in_time)
 
     def hand_over(self) -> None:
         """The lease is about to go: the keeper is told the last checkpoint. Nothing more is handed out."""
@@ -719,6 +701,12 @@ class ShardReader:
                 task.add_done_callback(self._letters_out.discard)
             case machine.DropLetters():
                 self._drop_letters()
+            case machine.LastWords():
+                self._begin_last_words()
+            case machine.LookAround():
+                self._look_around()
+            case machine.Drained():
+                self._drain_over(output)
             case Answer():
                 self._answered(output)
             case machine.TellEnd():

@@ -77,8 +77,8 @@ class HeldShard(ShardListener):
 
     def stop(self, due_s: float) -> None:
         """Hand out nothing more, and tell when all is settled, or when it is ``due_s``."""
-        self.reader.begin_drain()
-        self._draining = spawn(self._drain(due_s), self._drain_failed)
+        drained = self.reader.drain(max(0.0, due_s - self._clock()))
+        self._draining = spawn(self._drain(drained), self._drain_failed)
 
     def resume(self) -> None:
         """Go on delivering."""
@@ -104,9 +104,8 @@ class HeldShard(ShardListener):
     def _learnt(self, given: OwnerInput) -> None:
         self._tell(OwnerLearnt(self._key, given))
 
-    async def _drain(self, due_s: float) -> None:
-        drained = await self.reader.drain(max(0.0, due_s - self._clock()))
-        self._learnt(OwnerInput.DRAINED if drained else OwnerInput.DRAIN_DEADLINE)
+    async def _drain(self, drained: asyncio.Future[bool]) -> None:
+        self._learnt(OwnerInput.DRAINED if await drained else OwnerInput.DRAIN_DEADLINE)
 
     def _drain_failed(self, error: BaseException) -> None:
         """What is settled by now goes with the lease, as at the deadline."""
