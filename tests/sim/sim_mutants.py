@@ -19,10 +19,10 @@ from penstock.core.leases.tenure import Answered, State, Tenure
 from penstock.core.ledger import page
 from penstock.core.ledger.by_key import KeyQueue
 from penstock.core.ledger.chain import Chain
-from penstock.core.ledger.dedupe import Rebuild
 from penstock.core.ledger.ledger import HandsOut, Ledger
 from penstock.core.ledger.settings import Retry
 from penstock.core.shard.checkpoints import PendingChoice
+from penstock.core.shard.duplicates import Duplicates
 from penstock.core.shard.machine import LetterWritten
 from penstock.core.worker import round as rounds
 from penstock.core.worker.mine import Mine
@@ -209,7 +209,7 @@ def windows_are_not_read_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def windows_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Rebuild, "may_deliver", property(lambda self: True))
+    patch.setattr(Duplicates, "may_deliver", property(lambda self: True))
 
 
 def one_part_settles_its_record(patch: pytest.MonkeyPatch) -> None:

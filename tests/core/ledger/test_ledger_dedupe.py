@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.ledger.dedupe import KEY_OVERHEAD_BYTES, DedupeWindow, Rebuild
+from penstock.core.ledger.dedupe import KEY_OVERHEAD_BYTES, DedupeWindow, Keyed
 from penstock.events import DedupeWindowCut
-from tests.momentary import now
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 BEGAN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -25,11 +27,35 @@ class Came(NamedTuple):
         return BEGAN + dt.timedelta(seconds=self.at_s)
 
 
-def window(told: list[Any] | None = None, **options: Any) -> DedupeWindow[Came]:
-    return DedupeWindow(
-        "orders", "shardId-000000000000", key_of=lambda record: record.key,
-        on_event=(told if told is not None else []).append, **{"window_s": 60.0, "skew_s": 2.0} | options,
-    )  # fmt: skip
+def keyed(record: Came) -> Keyed | None:
+    return None if record.key is None else Keyed.of(record.key, record.approximate_arrival_timestamp.timestamp())
+
+
+class Keys:
+    """A window that takes records."""
+
+    def __init__(self, **options: Any) -> None:
+        self.window = DedupeWindow(
+            "orders", "shardId-000000000000", **{"window_s": 60.0, "skew_s": 2.0} | options
+        )  # fmt: skip
+        self.since = self.window.since
+
+    def __len__(self) -> int:
+        return len(self.window)
+
+    @property
+    def key_bytes(self) -> int:
+        return self.window.key_bytes
+
+    def duplicates(self, records: Iterable[Came]) -> list[int]:
+        return self.window.duplicates(map(keyed, records))
+
+    def learn(self, records: Iterable[Came]) -> None:
+        self.window.learn(map(keyed, records))
+
+
+def window(**options: Any) -> Keys:
+    return Keys(**options)
 
 
 def test_the_same_key_within_the_window_is_a_duplicate() -> None:
@@ -84,18 +110,18 @@ def test_what_is_read_again_late_is_forgotten_first() -> None:
 
 
 def test_at_a_bound_the_oldest_are_forgotten_and_it_is_told() -> None:
-    told: list[Any] = []
-    keys = window(told, keys_max=10)
+    keys = window(keys_max=10)
     keys.duplicates([Came(f"{number}", number) for number in range(30)])
     assert len(keys) == 10
-    assert told == [DedupeWindowCut("orders", "shardId-000000000000", 10, 20 + 10 * KEY_OVERHEAD_BYTES, 9.0)]
+    cut = DedupeWindowCut("orders", "shardId-000000000000", 10, 20 + 10 * KEY_OVERHEAD_BYTES, 9.0)
+    assert keys.window.take_told() == [cut]
     keys.duplicates([Came("x", 31)])
-    assert len(told) == 1
+    assert keys.window.take_told() == []
     assert keys.duplicates([Came("29", 32), Came("5", 32)]) == [0]
-    by_bytes = window(told, bytes_max=5 * (1 + KEY_OVERHEAD_BYTES))
+    by_bytes = window(bytes_max=5 * (1 + KEY_OVERHEAD_BYTES))
     by_bytes.duplicates([Came(f"{number}", number) for number in range(10)])
     assert len(by_bytes) == 5
-    assert len(told) == 2
+    assert len(by_bytes.window.take_told()) == 1
 
 
 @pytest.mark.parametrize("wrong", [{"window_s": 0}, {"keys_max": 0}, {"bytes_max": 0}, {"skew_s": -1}])
@@ -134,17 +160,3 @@ def test_a_new_owner_that_reads_the_window_again_gives_the_same_answers(
     expected = {place - checkpoint for place in expected if place >= checkpoint}
     assert found <= expected
     assert {place for place in found if place >= cut} == {place for place in expected if place >= cut}
-
-
-def test_a_window_is_whole_when_its_shard_and_the_ancestors_are_read() -> None:
-    rebuild = Rebuild(["shardId-1", "shardId-7"], wait=True)
-    assert not now(rebuild.may_deliver)
-    rebuild.read("shardId-7")
-    rebuild.read("shardId-9")
-    assert not now(rebuild.whole)
-    rebuild.read("shardId-1")
-    assert rebuild.whole
-    assert rebuild.may_deliver
-    assert Rebuild(["shardId-1"], wait=False).may_deliver
-    assert not Rebuild(["shardId-1"], wait=False).whole
-    assert Rebuild([], wait=True).may_deliver

@@ -232,6 +232,16 @@ def test_so_many_letters_are_written_at_once_and_one_that_comes_back_makes_room(
     assert [type(event).__name__ for event in driven.events] == told
 
 
+def test_a_letter_whose_record_is_settled_while_it_waits_for_its_turn_is_not_written() -> None:
+    driven = Driven(letters_max=1)
+    driven.admit(1, 2)
+    ledger, delivery = driven.shard.ledger, driven.taken()
+    ledger.dead_letter(delivery.ticket, driven.now_s)
+    (one,) = given_out(driven.tell(Look()))
+    ledger.ack(delivery.ticket, [1])
+    assert driven.tell(LetterWritten(ledger, one.letter)) == [Settled(at(2)), Stir()]
+
+
 def test_letters_of_a_former_ledger_are_dropped_and_count_for_nothing() -> None:
     driven = Driven(letters_max=1)
     driven.admit(1, 1)

@@ -20,7 +20,9 @@ from penstock.core.leases.row import LeaseRow
 from penstock.core.ledger.dedupe import Deduplicate
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import LedgerSettings, Retry
-from penstock.core.shard.checkpoints import Prompt
+from penstock.core.shard.checkpoints import PendingChoice, Prompt, begin
+from penstock.core.shard.duplicates import Admit
+from penstock.core.shard.machine import Shard, WindowKnown
 from penstock.errors import OptionError
 from penstock.events import (
     AggregatesOutside,
@@ -44,6 +46,7 @@ from tests.runtime.consumer.outcome_kit import SHARD_ID, checkpoint_reaches, con
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from penstock.core.shard.machine import Input
     from penstock.local import LocalKinesis
     from penstock.runtime.shard.window_reading import WindowRead
 
@@ -124,28 +127,39 @@ async def test_a_window_that_waits_begins_behind_a_silence(local: LocalKinesis, 
     assert got == [b"c", b"d"]
 
 
+def machine_of(row: LeaseRow, admission: Admission) -> Shard[Any]:
+    """A shard's machine, as its reader makes it."""
+    ledger: Ledger[Any] = Ledger(STREAM, SHARD_ID, row.checkpoint, LedgerSettings(), rng=random.Random(1))
+    begun = begin(row, PendingChoice.ABANDON, where=SHARD_ID, cadence=Prompt(), bound=None, now_s=0.0)
+    return Shard(ledger, begun.checkpoints, duplicates=admission.duplicates)
+
+
+def admit(shard: Shard[Any], admission: Admission, given: Input) -> None:
+    """Tell the machine, and tell it what the program's functions make of what it asks for."""
+    for output in shard.tell(given, 0.0):
+        if isinstance(output, Admit):
+            shard.tell(admission.made_of(output), 0.0)
+
+
 async def test_pages_that_tell_no_time_are_not_what_a_window_waits_for(local: LocalKinesis) -> None:
     """They hold nothing, or only what is another shard's: the next page is fetched, and where they end is not lost."""
     source = KinesisSource(StreamName(STREAM), wire_of(local))
     settings = WorkerSettings(deduplicate=Deduplicate(key=lambda record: record.data, wait=True))
     stream = OpenStream(source, settings, SubscriptionGate(1.0), rng=random.Random(1), on_event=print)
-    window = stream.open_window(LeaseRow(key=SHARD_ID, checkpoint=Checkpoint.at(Position(1))))
-    ledger: Ledger[Any] = Ledger(STREAM, SHARD_ID, Checkpoint.at(Position(1)), LedgerSettings(), rng=random.Random(1))
-    admission, nothing = Admission(window=window, on_event=print), UserRecords(ShardView(STREAM, SHARD_ID, 0, 1), ())
-
-    def go_on() -> None:
-        for page in admission.go_on(ledger.held):
-            page.into(ledger, 0.0)
-
-    admission.listen(go_on)
+    row = LeaseRow(key=SHARD_ID, checkpoint=Checkpoint.at(Position(1)))
+    window = stream.open_window(row)
     assert window is not None
+    admission, nothing = Admission(window=window), UserRecords(ShardView(STREAM, SHARD_ID, 0, 1), ())
+    shard = machine_of(row, admission)
     for ends_at in (None, Position(2), None, Position(3)):
         page = Taken(nothing, ends_at, 1000, ended=False, children=(), outside=0, dropped=0, trimmed=None)
-        assert not admission.admit(ledger.held, page, nothing, ends_at)
-        assert not admission.waits
-    assert ledger.safe == Checkpoint.at(Position(1))
-    window.forget()
-    assert ledger.safe == Checkpoint.at(Position(3))
+        admit(shard, admission, admission.read(page, nothing, ends_at))
+        assert not shard.is_kept_waiting
+    assert shard.keeps_pages
+    assert shard.ledger.safe == row.checkpoint
+    window.duplicates.is_read()
+    admit(shard, admission, WindowKnown())
+    assert shard.ledger.safe == Checkpoint.at(Position(3))
     await source.close()
 
 
@@ -201,7 +215,7 @@ async def warm(local: LocalKinesis, numbers: list[int]) -> AsyncIterator[tuple[W
     try:
         async with asyncio.timeout(DEADLINE_S):
             await is_warm.wait()
-        assert window.whole
+        assert window.is_known
         yield warming, window
     finally:
         await warming.stop()
@@ -218,22 +232,23 @@ async def test_what_the_owner_settles_while_the_receiver_warms_up_belongs_to_the
         assert [record.data for record in again] == [b"b", b"c"]
         warming.drop(Checkpoint.at(Position(numbers[2])))
         assert not warming.pages
-        assert window.duplicates(again) == [0, 1]
+        assert window.duplicates.window.duplicates(window.keys_of(again)) == [0, 1]
 
 
 async def test_a_page_that_the_owner_has_settled_in_part_belongs_to_the_window_with_that_part(
     local: LocalKinesis, kinesis: Any
 ) -> None:
     async with warm(local, put(kinesis, b"a", b"b", b"c")) as (warming, window):
-        ledger: Ledger[Any] = Ledger(STREAM, SHARD_ID, Checkpoint.TRIM_HORIZON, LedgerSettings(), rng=random.Random(1))
+        admission = Admission(window=window)
+        shard = machine_of(LeaseRow(key=SHARD_ID), admission)
         for page in warming.pages:
             mine = [record for record in page.records if record.data != b"b"]
-            for came in Admission(window=window, on_event=print).admit(ledger.held, page, mine, page.ends_at):
-                came.into(ledger, 0.0)
-        delivery = ledger.deliver(0.0)
+            admit(shard, admission, admission.read(page, mine, page.ends_at))
+        delivery = shard.ledger.deliver(0.0)
         assert delivery is not None
         assert [record.data for record in delivery.records] == [b"c"]
-        assert window.duplicates([record for page in warming.pages for record in page.records]) == [0, 1]
+        again = [record for page in warming.pages for record in page.records]
+        assert window.duplicates.window.duplicates(window.keys_of(again)) == [0, 1]
 
 
 async def test_the_tail_of_a_parent_belongs_to_the_window_of_its_child(local: LocalKinesis, kinesis: Any) -> None:

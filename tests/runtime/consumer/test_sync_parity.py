@@ -39,7 +39,7 @@ MISSING: dict[type, dict[str, list[str]]] = {
             *("listen", "unlisten"),
         ],
         "the consumer's, on the loop": ["take", "take_back", "use_order"],
-        "for its batches": ["lock", "now_s", "may_deliver", "emit", "touched"],
+        "for its batches": ["lock", "now_s", "may_deliver", "writes_letters", "emit", "touched"],
         "where a reader runs, which its consumer says": ["lives"],
         "it changes while a thread looks at it": ["ledger"],
         "a pending checkpoint's, which threads have too": ["ask"],

@@ -5,7 +5,7 @@ and ``safe`` says how far all is settled. ``LedgerSettings`` has the choices.
 """
 
 from penstock.core.ledger.collecting import Collected, Collector
-from penstock.core.ledger.dedupe import DedupeWindow, Deduplicate, Rebuild
+from penstock.core.ledger.dedupe import DedupeWindow, Deduplicate, Keyed
 from penstock.core.ledger.endings import Closing, Ending
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.page import behind
@@ -39,10 +39,10 @@ __all__ = [
     "Ending",
     "GiveUp",
     "InOrder",
+    "Keyed",
     "Ledger",
     "LedgerSettings",
     "Part",
-    "Rebuild",
     "Redeliver",
     "Retry",
     "Skip",

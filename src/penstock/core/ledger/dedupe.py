@@ -11,7 +11,7 @@ import datetime as dt
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import events
 from penstock.errors import OptionError
@@ -55,42 +55,43 @@ class Deduplicate:
             raise OptionError("Deduplicate: window_s, keys_max and bytes_max must be above 0, and skew_s not below")
 
 
-class Arrived(Protocol):
-    """A record that knows when it came."""
+class Keyed(NamedTuple):
+    """A record's key, and when the record came."""
 
-    @property
-    def approximate_arrival_timestamp(self) -> dt.datetime:
-        """By the service's clock."""
+    key: bytes
+    at_s: float
+    """By the service's clock."""
+
+    @classmethod
+    def of(cls, key: bytes | str, at_s: float) -> Keyed:
+        """Longer keys are kept as digests of 32 bytes. Raises UnicodeEncodeError for text that is none."""
+        if isinstance(key, str):
+            key = key.encode()
+        return cls(key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest(), at_s)
 
 
-R = TypeVar("R", bound=Arrived)
-
-
-class DedupeWindow(Generic[R]):
-    """The keys of one shard's window. Longer keys are kept as digests of 32 bytes."""
+class DedupeWindow:
+    """The keys of one shard's window."""
 
     def __init__(
         self,
         stream: str,
         shard_id: str,
         *,
-        key_of: Callable[[R], bytes | str | None],
         window_s: float,
-        on_event: Callable[[events.LedgerEvent], None],
         keys_max: int = 1_000_000,
         bytes_max: int = 256 * 1024 * 1024,
         skew_s: float = 10.0,
     ) -> None:
-        """``key_of``: None for a record that is never a duplicate. ``skew_s``: by so much may arrival times go back.
-        ``bytes_max`` counts each key with its book-keeping. At a bound the oldest keys are forgotten: an event says so.
+        """``skew_s``: by so much may arrival times go back. ``bytes_max`` counts each key with its book-keeping. At a
+        bound the oldest keys are forgotten: `take_told` says so.
         """
         if min(window_s, keys_max, bytes_max) <= 0 or skew_s < 0:
             raise ValueError("a window needs window_s, keys_max and bytes_max above 0, and skew_s not below")
         self._stream, self._shard_id = stream, shard_id
-        self._key_of = key_of
         self.window_s = window_s
         self.keys_max, self.bytes_max, self.skew_s = keys_max, bytes_max, skew_s
-        self._on_event = on_event
+        self._told: list[events.LedgerEvent] = []
         self._seen: OrderedDict[bytes, float] = OrderedDict()
         self._read_late: OrderedDict[bytes, float] = OrderedDict()  # before all of those, but read after them
         self._newest_s = float("-inf")
@@ -102,24 +103,30 @@ class DedupeWindow(Generic[R]):
     def __len__(self) -> int:
         return len(self._seen) + len(self._read_late)
 
-    def duplicates(self, records: Iterable[R]) -> list[int]:
-        """The places of those that are duplicates, among the next records of the log; all of them are remembered."""
+    def take_told(self) -> Sequence[events.LedgerEvent]:
+        """What was told since the last call, in its order."""
+        told, self._told = self._told, []
+        return told
+
+    def duplicates(self, keys: Iterable[Keyed | None]) -> list[int]:
+        """The places of those that are duplicates, among the next records of the log; all of them are remembered. None
+        stands for a record that is never a duplicate.
+        """
         self._begun = True
-        return self._pass(records)
+        return self._pass(keys)
 
-    def learn(self, records: Iterable[R]) -> None:
+    def learn(self, keys: Iterable[Keyed | None]) -> None:
         """Remember records that lie before those to be handed out: a new owner reads them again."""
-        self._pass(records, early=self._begun)
+        self._pass(keys, early=self._begun)
 
-    def _pass(self, records: Iterable[R], *, early: bool = False) -> list[int]:
+    def _pass(self, keys: Iterable[Keyed | None], *, early: bool = False) -> list[int]:
         """``early``: they lie before records that were seen."""
         found = []
         seen, read_late, window_s = self._seen, self._read_late, self.window_s
-        for place, record in enumerate(records):
-            key = self._key(record)
-            if key is None:
+        for place, keyed in enumerate(keys):
+            if keyed is None:
                 continue
-            at_s = record.approximate_arrival_timestamp.timestamp()
+            key, at_s = keyed
             before_s = seen.pop(key, None)
             is_newer = before_s is not None
             if before_s is None and read_late:
@@ -141,14 +148,6 @@ class DedupeWindow(Generic[R]):
         """
         return first - dt.timedelta(seconds=self.window_s + self.skew_s)
 
-    def _key(self, record: R) -> bytes | None:
-        key = self._key_of(record)
-        if key is None:
-            return None
-        if isinstance(key, str):
-            key = key.encode()
-        return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
-
     def _forget(self) -> None:
         """Let go what is out of the window, or of the bounds."""
         gone_s = self._newest_s - self.window_s - self.skew_s
@@ -162,7 +161,7 @@ class DedupeWindow(Generic[R]):
         if cut and not self._cut_told:
             oldest = self._read_late or self._seen
             reach_s = self._newest_s - next(iter(oldest.values())) if oldest else 0.0
-            self._on_event(
+            self._told.append(
                 events.DedupeWindowCut(self._stream, self._shard_id, len(self), self.key_bytes, reach_s)
             )  # fmt: skip
         self._cut_told = cut or (self._cut_told and len(self) * 2 > self.keys_max)
@@ -170,28 +169,3 @@ class DedupeWindow(Generic[R]):
     def _drop(self, keys: OrderedDict[bytes, float]) -> None:
         key, _ = keys.popitem(last=False)
         self.key_bytes -= len(key) + KEY_OVERHEAD_BYTES
-
-
-class Rebuild:
-    """What of a window a new owner still has to read again."""
-
-    def __init__(self, shards: Sequence[str], *, wait: bool) -> None:
-        """``shards``: its own, and the ancestors that are not trimmed. ``wait``: hand out nothing before all are read;
-        else at once, and duplicates may pass until then.
-        """
-        self._missing = set(shards)
-        self._wait = wait
-
-    def read(self, shard_id: str) -> None:
-        """The stretch of this shard was read, or is gone."""
-        self._missing.discard(shard_id)
-
-    @property
-    def whole(self) -> bool:
-        """True when the window knows all that it has to."""
-        return not self._missing
-
-    @property
-    def may_deliver(self) -> bool:
-        """True when records may be handed out."""
-        return self.whole or not self._wait

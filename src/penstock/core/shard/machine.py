@@ -49,6 +49,7 @@ from penstock.core.ledger.ledger import HandsOut
 from penstock.core.ledger.page import R
 from penstock.core.shard import checkpoints as storing
 from penstock.core.shard.checkpoints import Abandon, Answer, Close, Commit, Flush, Look, Prepare, Progress, SetBound
+from penstock.core.shard.duplicates import Admit, PageRead
 from penstock.errors import CheckpointError
 from penstock.events import HandoverWaits
 
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.ledger import Ledger
     from penstock.core.ledger.ticket import DeadLetter, Delivery
     from penstock.core.shard.checkpoints import Checkpoints
+    from penstock.core.shard.duplicates import Duplicates
     from penstock.events import LedgerEvent
     from penstock.model import Position
 
@@ -98,7 +100,7 @@ class End(StrEnum):
     TELLING = "telling"
 
 
-# --- inputs: these, `Look` and the others of the checkpoints, and what the lease's machine says ---
+# --- inputs: these, those of the checkpoints and duplicates, and what the lease's machine says ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,11 @@ class PageCame:
             settled=self.settled,
             unreadable=self.unreadable,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowKnown:
+    """The window of duplicates is known, or will not be: what was kept back may go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,14 +237,15 @@ class Stop:
 
 
 Input: TypeAlias = (
-    storing.Input | PageCame | Rang | Drain | LastWordsSaid | LastWordsFailed | Around | Resume | HandOver | Seek
-    | Reorder | Fetched | HoldEnd | EndTold | LetterWritten | LetterNotWritten | Stop | Fenced | Lifted | Lost
+    storing.Input | PageRead | WindowKnown | PageCame | Rang | Drain | LastWordsSaid | LastWordsFailed | Around | Resume
+    | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold | LetterWritten | LetterNotWritten | Stop
+    | Fenced | Lifted | Lost
 )  # fmt: skip
 
 TENURE_SAYS = (Stored, PendingStored, Fenced, Lifted, Lost)
 """What of the words of the lease's machine is an input."""
 
-# --- outputs: these, `Answer`, and what the lease's machine is told -------------------------------
+# --- outputs: these, `Answer`, `Admit`, and what the lease's machine is told ----------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +329,8 @@ class Over:
 
 
 Output: TypeAlias = (
-    Settled | Prepared | Answer | Emit | Alarm | Stir | WriteLetter | DropLetters | LastWords | LookAround | Drained
-    | TellEnd | GaveUp | FenceMoved | Resumed | Over
+    Settled | Prepared | Answer | Emit | Admit | Alarm | Stir | WriteLetter | DropLetters | LastWords | LookAround
+    | Drained | TellEnd | GaveUp | FenceMoved | Resumed | Over
 )  # fmt: skip
 
 LOOK_AROUND = LookAround()
@@ -349,15 +357,21 @@ class Shard(Generic[R]):
     """See the module. What happened is in the attributes; only `tell` changes them."""
 
     def __init__(
-        self, ledger: Ledger[R], checkpoints: Checkpoints, *, letters_at_once_max: int = LETTERS_AT_ONCE_MAX
+        self,
+        ledger: Ledger[R],
+        checkpoints: Checkpoints,
+        *,
+        duplicates: Duplicates | None = None,
+        letters_at_once_max: int = LETTERS_AT_ONCE_MAX,
     ) -> None:
-        """``letters_at_once_max``: so many dead letters are on their way at the same time; 0: none is written, so no
-        record should become one.
+        """``duplicates``: they are left out, where it is given. ``letters_at_once_max``: so many dead letters are on
+        their way at the same time; 0: none is written, so no record should become one.
         """
         self.stage = Stage.READING
         self.ledger = ledger
         """What was handed out and settled. After each `Seek` it is another one."""
         self.checkpoints = checkpoints
+        self.duplicates = duplicates
         self.drain: Draining | None = None
         self.end = End.FREE
         self.over_because = ""
@@ -375,6 +389,16 @@ class Shard(Generic[R]):
     def is_over(self) -> bool:
         """Nothing more is handed out: the shard is done, or the lease is gone."""
         return self.stage is Stage.OVER
+
+    @property
+    def keeps_pages(self) -> bool:
+        """True while pages are kept back, until it is known what of them are duplicates."""
+        return self.duplicates is not None and self.duplicates.keeps
+
+    @property
+    def is_kept_waiting(self) -> bool:
+        """True while no more should be fetched, for that reason."""
+        return self.duplicates is not None and self.duplicates.waits
 
     @property
     def progress(self) -> Progress:
@@ -413,6 +437,21 @@ class Shard(Generic[R]):
         return [*map(Emit, self.ledger.take_told()), *said] if self.ledger.told else said
 
     # --- in, and out ------------------------------------------------------------------------------
+
+    def _page_read(self, given: PageRead, now_s: float, said: list[Output]) -> None:
+        if self.duplicates is not None:
+            admitted = self.duplicates.read(given, self.ledger.held)
+            said += map(Emit, self.duplicates.take_told())
+            said += admitted
+        elif len(given.records) or given.ends_at is not None:
+            said.append(Admit(given.records, given.ends_at, given.held_bytes))
+
+    def _window_known(self, given: WindowKnown, now_s: float, said: list[Output]) -> None:
+        if self.duplicates is not None:
+            admitted = self.duplicates.go_on(self.ledger.held)
+            said += map(Emit, self.duplicates.take_told())
+            said += admitted
+        self._looked(LOOK, now_s, said)
 
     def _page_came(self, given: PageCame, now_s: float, said: list[Output]) -> None:
         given.into(self.ledger, now_s)
@@ -620,6 +659,8 @@ class Shard(Generic[R]):
     def _seek(self, given: Seek, now_s: float, said: list[Output]) -> None:
         if self.stage is not Stage.OVER and not self.checkpoints.idle:
             raise CheckpointError(f"{self.checkpoints.where}: commit or abandon the pending checkpoint before a seek")
+        if self.stage is not Stage.OVER and self.duplicates is not None:
+            self.duplicates.forget()  # its records are handed out again, those that came before among them
         self._reorder(Reorder(given.ledger), now_s, said)
 
     def _reorder(self, given: Reorder, now_s: float, said: list[Output]) -> None:
@@ -650,6 +691,8 @@ class Shard(Generic[R]):
 _RULES: Mapping[type[Any], Callable[[Shard[Any], Any, float, list[Output]], None]] = {
     Look: Shard._looked,
     Rang: Shard._rang,
+    PageRead: Shard._page_read,
+    WindowKnown: Shard._window_known,
     PageCame: Shard._page_came,
     **dict.fromkeys((Flush, SetBound, Prepare, Commit, Abandon, Close, PendingStored), Shard._store),
     Stored: Shard._stored,

@@ -7,6 +7,7 @@ happens, and does what it says: timers, tasks, what the lease's machine is told,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +19,8 @@ from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import LedgerSettings, payload_bytes_of
 from penstock.core.shard import checkpoints, machine
 from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetBound
-from penstock.core.shard.machine import LOOK, STIR, LetterNotWritten, LetterWritten, Shard, Stage
+from penstock.core.shard.duplicates import Admit
+from penstock.core.shard.machine import STIR, LetterNotWritten, LetterWritten, Shard, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
 from penstock.runtime.dead_letters.burying import TIMEOUT_S, LetterWriter
 from penstock.runtime.home import Here
@@ -35,7 +37,7 @@ from penstock.runtime.waiting import Alarm, Breath, is_cancelled, wait_set
 from penstock.tasks import spawn
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
     from random import Random
     from typing import Any
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
     from penstock.runtime.shard.two_phase import OnPending
     from penstock.runtime.shard.values import Values
+    from penstock.runtime.shard.window_reading import WindowRead
     from penstock.tasks import Heard
 
 BATCH_RECORDS_MAX = 10_000
@@ -140,8 +143,8 @@ class ShardReader:
         self._signal = self.home.signal()  # for the callers that read
         self._stirred = asyncio.Event()
         self._over = asyncio.Event()
-        self._admission = admission or Admission(on_event=on_event)
-        self._admission.listen(self._window_known)
+        self._admission = admission or Admission()
+        self._window = self._admission.window
         self._begin(feed, read_ahead)
 
     def _begin(self, feed: PollingFeed | FanOutFeed, read_ahead: Iterable[Taken]) -> None:
@@ -179,7 +182,9 @@ class ShardReader:
         )
         letters_max = 0 if choices.letters is None else choices.letters_at_once_max
         ledger = self._new_ledger(begins.settled)
-        self._shard: Shard[Record] = Shard(ledger, begins.checkpoints, letters_at_once_max=letters_max)
+        self._shard: Shard[Record] = Shard(
+            ledger, begins.checkpoints, duplicates=self._admission.duplicates, letters_at_once_max=letters_max
+        )
         self._pages = Pages(feed, read_ahead, begins.wanted)
         if begins.settled > row.checkpoint:
             self._tell(Flush(at_once=True))
@@ -400,7 +405,8 @@ class ShardReader:
         ledger = self._new_ledger(after, order)
         self._tell(machine.Seek(ledger))
         self._settings = ledger.settings
-        self._admission.forget()
+        if self._window is not None:
+            self._window.forget()
         feed.use_room(self._room)
         self._pages.seek(feed, after)
 
@@ -532,11 +538,12 @@ class ShardReader:
             )
             raise self.failure from error
         finally:
-            await self._admission.close()
+            if self._window is not None:
+                await self._window.stop()
 
     async def _fetch_all(self) -> None:
         """From one place after another, as the program seeks."""
-        async with self._pages.fetched_by_this_task() as pages:
+        async with self._window_read(), self._pages.fetched_by_this_task() as pages:
             while self._may_fetch() is not None:
                 with pages.until_sought():
                     await pages.go_on()
@@ -559,27 +566,41 @@ class ShardReader:
         """False while nothing should be fetched, None: never again."""
         if self.is_over:
             return None
-        return self._keeper.may_deliver() and self.ledger.has_room and not self._admission.waits
+        if not self._keeper.may_deliver() or not self.ledger.has_room:
+            return False
+        if self._window is not None:
+            self._window.check()
+        return not self._shard.is_kept_waiting
 
     def _page_came(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> None:
         self.millis_behind_latest, self.read_at_s = taken.millis_behind_latest, self._loop.time()
-        for page in self._admission.admit(self.ledger.held, taken, records, ends_at):
-            self._tell(page)
+        self._tell(self._admission.read(taken, records, ends_at))
 
-    def _window_known(self) -> None:
-        self._go_on()
-        self._tell(LOOK)
+    @contextlib.asynccontextmanager
+    async def _window_read(self) -> AsyncIterator[None]:
+        """Meanwhile the machine is told when the window of duplicates is known."""
+        window = self._window
+        if window is None or window.is_known:
+            yield
+            return
+        knowing = spawn(self._until_known(window), self._fails("the reading of the window of duplicates"))
+        try:
+            yield
+        finally:
+            knowing.cancel()
 
-    def _go_on(self) -> None:
-        for page in self._admission.go_on(self.ledger.held):
-            self._tell(page)
+    async def _until_known(self, window: WindowRead) -> None:
+        await window.over()
+        self._tell(machine.WindowKnown())  # where it has failed, the task that fetches is woken by this, and raises it
 
     async def _all_fetched(self, children: tuple[ChildShard, ...]) -> None:
         self.children = children
         for listener in self._listeners:
             await listener.fetched(self, children)
-        await self._admission.until_known()
-        self._go_on()
+        if self._window is not None and self._shard.keeps_pages:
+            await self._window.over()
+            self._window.check()
+            self._tell(machine.WindowKnown())
         self._tell(machine.Fetched())
 
     # --- parts ----------------------------------------------------------------------------------
@@ -614,9 +635,11 @@ class ShardReader:
 
     def _raise_stopped(self, ledger: Ledger[Record]) -> None:
         """Raise, once, the error for which the policies have stopped the shard."""
+        ending = ledger.ending
+        if ending is None or not ending.stops:
+            return
         with self._lock:
-            ending = ledger.ending
-            if self.is_over or ending is None or not ending.stops or self._stop_raised is ending:
+            if self.is_over or self._stop_raised is ending:
                 return
             self._stop_raised = ending
         raise stopped(self.stream, self.shard_id, ending)
@@ -693,6 +716,8 @@ class ShardReader:
         match output:
             case machine.Emit(event=event):
                 self._on_event(event)
+            case Admit():
+                self._tell(self._admission.made_of(output))
             case machine.Alarm(at_s=at_s):
                 self._alarm.at(at_s)
             case machine.WriteLetter():
@@ -730,7 +755,8 @@ class ShardReader:
         if self._ending is not None:
             self._ending.cancel()
         self._drop_letters()
-        self._admission.stop()
+        if self._window is not None:
+            self._window.cancel()
         if self._room is not None:
             self._room.share.leave()
         self._alarm.cancel()

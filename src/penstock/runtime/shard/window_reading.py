@@ -1,7 +1,8 @@
 """The window of duplicates of a shard that begins: what lies before its checkpoint is read again, to know its keys.
 
 It begins with the first page behind the checkpoint, which tells the time that the window is counted back from, and
-reads this shard up to the checkpoint, and its ancestors to their ends, as far back as the window reaches.
+reads this shard up to the checkpoint, and its ancestors to their ends, as far back as the window reaches. What was read
+is an input of the machine of the duplicates (`penstock.core.shard.duplicates`), as are the keys that the program makes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.feeding.silence import Silence
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.ledger.dedupe import DedupeWindow, Rebuild
+from penstock.core.ledger.dedupe import Keyed
 from penstock.core.ledger.page import behind
+from penstock.core.shard.duplicates import Duplicates, Window
 from penstock.errors import NotFoundError, PenstockError
 from penstock.events import DedupeKeyFailed, DedupeWindowRebuilt
 from penstock.model import IteratorAt, Position, StartAt
@@ -56,8 +58,8 @@ class WindowRead:
         ``start_at``: where the application began; what came before was never handed out.
         """
         self.stream, self.shard_id = source.stream, shard_id
-        self.waits = choice.wait
-        """True: nothing is handed out before the window is known."""
+        self.duplicates = Duplicates(choice, source.stream, shard_id)
+        """What is known so far. The shard's machine goes on with it."""
         self._choice = choice
         self._source = source
         self._row = row
@@ -65,16 +67,11 @@ class WindowRead:
         self._open_feed = open_feed
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
-        self._window = self._new_window()
-        self._rebuild = Rebuild([shard_id], wait=choice.wait)
         self._reading: asyncio.Task[None] | None = None
         self._known = asyncio.Event()
         self.failure: BaseException | None = None
         """What ended the reading."""
-        self._delivered = 0
         self._shards = 0
-        self.on_whole: Callable[[], None] = _nothing
-        """Called when the window is known, or will not be."""
         # Where the application began at the tip, or at a time, nothing before it was handed out; at a shard's beginning
         # only its ancestors' records may have been.
         began = row.checkpoint == Checkpoint.TRIM_HORIZON and row.parents
@@ -84,44 +81,33 @@ class WindowRead:
     # --- what is known --------------------------------------------------------------------------
 
     @property
-    def whole(self) -> bool:
+    def is_known(self) -> bool:
         """True when all of the window is known."""
-        return self._rebuild.whole
-
-    @property
-    def has_begun(self) -> bool:
-        """False until a page has told how far back to read: one that crosses a silence does not."""
-        return self._reading is not None or self.whole
-
-    @property
-    def may_deliver(self) -> bool:
-        """True when records may be handed out: the window is known, or need not be."""
-        return self._rebuild.may_deliver
+        return self.duplicates.state is Window.KNOWN
 
     def check(self) -> None:
         """Raise what ended the reading."""
         if self.failure is not None:
             raise self.failure
 
-    async def until_whole(self) -> None:
-        """Wait. Raises what ended the reading."""
+    async def over(self) -> None:
+        """Wait until the window is known, or will not be."""
         await self._known.wait()
-        self.check()
 
-    def duplicates(self, records: Sequence[Record]) -> list[int]:
-        """The places of those that are duplicates, among the next records to be handed out."""
-        found = self._window.duplicates(records)
-        if not self.whole:
-            self._delivered += len(records) - len(found)
-        return found
+    # --- pages ----------------------------------------------------------------------------------
+
+    def keys_of(self, records: Sequence[Record]) -> list[Keyed | None]:
+        """What the program makes of the records."""
+        return [self._keyed(record) for record in records]
 
     def follow(self, records: Sequence[Record]) -> None:
         """The next records, which the former owner has handed out."""
-        self._window.duplicates(records)
+        self.duplicates.follow(self.keys_of(records))
+        self._emit()
 
     def saw(self, taken: Taken) -> None:
         """A page behind the checkpoint was fetched: from the first one on it is known how far back to read."""
-        if self._reading is not None or self.whole:
+        if self.duplicates.state is not Window.UNKNOWN:
             return
         if len(taken.records):
             self._begin(taken.records[0].approximate_arrival_timestamp)
@@ -132,9 +118,8 @@ class WindowRead:
         """From here on only what comes counts."""
         if self._reading is not None:
             self._reading.cancel()
-        self._window = self._new_window()
-        self._rebuild.read(self.shard_id)
-        self._is_known()
+        self.duplicates.forget()
+        self._known.set()
 
     def cancel(self) -> None:
         """It is not needed any more."""
@@ -149,30 +134,28 @@ class WindowRead:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _new_window(self) -> DedupeWindow[Record]:
-        choice = self._choice
-        return DedupeWindow(
-            self.stream, self.shard_id, key_of=self._key_of, window_s=choice.window_s, on_event=self._on_event,
-            keys_max=choice.keys_max, bytes_max=choice.bytes_max, skew_s=choice.skew_s,
-        )  # fmt: skip
-
-    def _key_of(self, record: Record) -> bytes | None:
+    def _keyed(self, record: Record) -> Keyed | None:
         try:
             key = self._choice.key(record)
-            if isinstance(key, str):
-                return key.encode()
-            if key is None or isinstance(key, bytes):
-                return key
-            raise TypeError("a key is bytes or str")
+            if key is None:
+                return None
+            if not isinstance(key, str | bytes):
+                raise TypeError("a key is bytes or str")
+            return Keyed.of(key, record.approximate_arrival_timestamp.timestamp())
         except Exception as error:  # the user's function: this record is handed out, whatever came before
             position = Position(record.sequence_number, record.sub_sequence_number)
             self._on_event(DedupeKeyFailed(self.stream, self.shard_id, position, type(error).__name__))
             return None
 
+    def _emit(self) -> None:
+        for event in self.duplicates.take_told():
+            self._on_event(event)
+
     def _begin(self, first: dt.datetime) -> None:
-        since = self._window.since(first)
+        since = self.duplicates.window.since(first)
         if self._start_at.timestamp is not None:
             since = max(since, self._start_at.timestamp)
+        self.duplicates.begins()
         self._reading = spawn(self._read_all(since), self._failed)
 
     async def _read_all(self, since: dt.datetime) -> None:
@@ -182,21 +165,17 @@ class WindowRead:
             own = self._row.first_hash_key, self._row.last_hash_key
             await self._read(self.shard_id, own, since, until)
         await self._read_ancestors(since)
-        self._rebuild.read(self.shard_id)
+        self.duplicates.is_read()
         if self._shards:
-            duration_s = self._loop.time() - begun_s
-            self._on_event(
-                DedupeWindowRebuilt(
-                    self.stream, self.shard_id, len(self._window), self._shards, duration_s, self._delivered
-                )
-            )
-        self._is_known()
+            known, duration_s = self.duplicates, self._loop.time() - begun_s
+            what = len(known.window), self._shards, duration_s, known.delivered_early
+            self._on_event(DedupeWindowRebuilt(self.stream, self.shard_id, *what))
+        self._known.set()
 
     def _failed(self, error: BaseException) -> None:
         """Raised where the shard's pages are asked for."""
         self.failure = error
         self._known.set()
-        self.on_whole()
 
     async def _read_ancestors(self, since: dt.datetime) -> None:
         if await self._began_before(self.shard_id, since):
@@ -224,7 +203,8 @@ class WindowRead:
                 taken = await feed.next()
                 records = taken.records
                 beyond = 0 if until is None else len(behind(records, until))
-                self._window.learn(records[: len(records) - beyond])
+                self.duplicates.learn(self.keys_of(records[: len(records) - beyond]))
+                self._emit()
                 reached = until is not None and taken.ends_at is not None and until.position <= taken.ends_at
                 if taken.ended or beyond or reached or (not len(records) and not taken.millis_behind_latest):
                     return
@@ -257,12 +237,3 @@ class WindowRead:
                 if not error.retryable:
                     raise
                 await asyncio.sleep(LISTING_RETRY_S)
-
-    def _is_known(self) -> None:
-        if not self._known.is_set():
-            self._known.set()
-            self.on_whole()
-
-
-def _nothing() -> None:
-    """No part has asked to be called."""

@@ -83,9 +83,7 @@ class Readers:
             rng=self._rng,
             on_event=self._on_event,
             read_ahead=() if warming is None else warming.pages,
-            admission=Admission(
-                window=window, split_by=settings.split, parts_max=settings.parts_max, on_event=self._on_event
-            ),
+            admission=Admission(window=window, split_by=settings.split, parts_max=settings.parts_max),
         )
         return reader, feed.cursor
 

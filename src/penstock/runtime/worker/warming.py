@@ -41,9 +41,8 @@ class WarmUp:
         self._on_warm, self._on_failed = on_warm, on_failed
         self._room = asyncio.Event()
         self._read_enough = False
-        if window is not None:
-            window.on_whole = self._tell
         self._task = spawn(self._run(), on_failed)
+        self._knowing = None if window is None else spawn(self._when_known(window), on_failed)
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """The owner has stored progress: what lies before it is not needed."""
@@ -58,7 +57,7 @@ class WarmUp:
 
     async def stop(self) -> None:
         """Read no further; what is there stays, and keeps its room until it is admitted or discarded."""
-        await give_up(self._task)
+        await give_up(*(task for task in (self._task, self._knowing) if task is not None))
 
     async def _run(self) -> None:
         while True:
@@ -77,14 +76,19 @@ class WarmUp:
                 self._room.clear()
                 await self._room.wait()
 
+    async def _when_known(self, window: WindowRead) -> None:
+        await window.over()
+        if window.failure is None:
+            self._tell()
+        else:
+            drop(self._task)
+            self._on_failed(window.failure)
+
     def _hold(self, held_bytes: int) -> None:
         self._bytes += held_bytes
         if self._share is not None:
             self._share.change(held_bytes)
 
     def _tell(self) -> None:
-        if self.window is not None and self.window.failure is not None:
-            drop(self._task)
-            self._on_failed(self.window.failure)
-        elif self._read_enough and (self.window is None or self.window.whole):
+        if self._read_enough and (self.window is None or self.window.is_known):
             self._on_warm()
