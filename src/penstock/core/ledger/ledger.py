@@ -63,11 +63,10 @@ class Ledger(Generic[R]):
         *,
         rng: Random,
         size_of: Callable[[Any], int] = payload_bytes_of,
-        key_of: Callable[[Any], object] = lambda record: record.partition_key,
         share: Share | None = None,
     ) -> None:
         """``after``: the checkpoint that the tenure began with. ``size_of``: what a record takes of ``bytes_max``.
-        ``key_of``: what records are put in order by, with ``ByKey``. ``share``: of the consumer's buffer.
+        ``share``: of the consumer's buffer.
         """
         self.stream = stream
         self.shard_id = shard_id
@@ -76,7 +75,7 @@ class Ledger(Generic[R]):
         """What may be had of it. The machine of the shard sets it, by its stage."""
         self._book: Book[R] = Book(
             after,
-            queue_of=lambda tickets: _queue_of(settings, tickets, key_of),
+            queue_of=lambda tickets: _queue_of(settings, tickets),
             settle_deadline_s=settings.settle_deadline_s,
             size_of=size_of,
             share=share,
@@ -458,10 +457,10 @@ class Ledger(Generic[R]):
         return False
 
 
-def _queue_of(settings: LedgerSettings, tickets: Tickets, key_of: Callable[[Any], object]) -> Queue:
+def _queue_of(settings: LedgerSettings, tickets: Tickets) -> Queue:
     match settings.order:
         case ByKey(slots_max=slots_max):
-            return KeyQueue(tickets, slots_max=slots_max, key_of=key_of)
+            return KeyQueue(tickets, slots_max=slots_max, key_of=lambda record: record.partition_key)
         case AnyOrder():
             return DueQueue(tickets)
         case _:
