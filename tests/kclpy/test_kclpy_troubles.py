@@ -156,6 +156,12 @@ async def test_a_processor_that_holds_records_is_waited_for_and_checkpoints_befo
     assert await stored(table) == number
 
 
+async def drained(reader: Any, deadline_s: float) -> bool:
+    """Where the reader runs."""
+    in_time: bool = await reader.drain(deadline_s)
+    return in_time
+
+
 async def test_a_shard_that_stays_after_its_processor_was_told_to_leave_gets_another_one(
     local: LocalKinesis, kinesis: Any, journal: Journal
 ) -> None:
@@ -164,9 +170,9 @@ async def test_a_shard_that_stays_after_its_processor_was_told_to_leave_gets_ano
     async with running(local, MemoryLeaseTable(), "troubles:Keeps") as worker:
         await worker.until(lambda: journal.datas() == ["0"])
         (reader,) = worker.readers
-        assert await reader.drain(DEADLINE_S)
+        assert await reader.home.run(lambda: drained(reader, DEADLINE_S))
         assert journal.kinds() == ["initialize", "record", "shutdown_requested"]
-        reader.resume()
+        reader.home.ask(reader.resume)
         await worker.until(lambda: journal.datas() == ["0", "0"])
         assert len({note["pid"] for note in journal.lines("initialize")}) == 2
 
@@ -179,8 +185,8 @@ async def test_a_processor_that_was_not_told_yet_goes_on_with_a_shard_that_stays
     async with running(local, table, "troubles:Slow") as worker:
         await worker.until(lambda: journal.lines("holds"))
         (reader,) = worker.readers
-        assert not await reader.drain(0.05)
-        reader.resume()
+        assert not await reader.home.run(lambda: drained(reader, 0.05))
+        reader.home.ask(reader.resume)
         journal.release()
         (number,) = put(kinesis, "1")
         async with asyncio.timeout(DEADLINE_S):

@@ -270,10 +270,10 @@ def only_a_caller_that_asks_at_this_moment_is_waited_for(patch: pytest.MonkeyPat
 def what_failed_of_a_key_comes_behind_what_is_new(patch: pytest.MonkeyPatch) -> None:
     real = KeyQueue._next_of
 
-    def fresh_first(queue: Any, lane: Any, records_max: int) -> Any:
+    def fresh_first(queue: Any, lane: Any, records_max: int, *, gaps_only: bool) -> Any:
         again, lane.again = lane.again, None if lane.fresh else lane.again
         try:
-            return real(queue, lane, records_max)
+            return real(queue, lane, records_max, gaps_only=gaps_only)
         finally:
             lane.again = again
 

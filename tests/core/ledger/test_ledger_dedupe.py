@@ -102,7 +102,7 @@ def test_what_is_read_again_late_is_forgotten_first() -> None:
     assert keys.duplicates([Came("newer", 115)]) == []
     assert len(keys) == 2 + 7
     assert keys.duplicates([Came("9", 119), Came("3", 119), Came("new", 119), Came("9", 119)]) == [0, 2, 3]
-    keys.keys_max = 5
+    keys.window.keys_max = 5
     keys.duplicates([])
     assert len(keys) == 5
     assert keys.duplicates([Came("newer", 119)]) == [0]

@@ -17,6 +17,7 @@ from penstock.core.shard.machine import Emit, PageCame, Seek, Shard, Stop, Windo
 from penstock.events import DedupeWindowCut, DedupeWindowRebuilding, DuplicatesLeftOut
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Rec, at, numbers
+from tests.momentary import now
 
 if TYPE_CHECKING:
     from penstock.core.shard import machine
@@ -81,8 +82,8 @@ def test_with_wait_pages_are_kept_back_until_the_window_is_known() -> None:
     driven = Driven(wait=True)
     driven.page(1, "ab", held_bytes=50)
     shard = driven.shard
-    assert shard.keeps_pages
-    assert not shard.is_kept_waiting, "the next page may be what the window begins with"
+    assert now(shard.keeps_pages)
+    assert not now(shard.is_kept_waiting), "the next page may be what the window begins with"
     driven.duplicates.begins()
     assert shard.is_kept_waiting
     driven.page(3, "cd", held_bytes=70)

@@ -431,10 +431,10 @@ class Shard(Generic[R]):
         return [*map(Emit, ledger.take_told()), *said] if ledger.told else said
 
     def look(self, now_s: float) -> list[Output]:
-        """The same for a `Look`, which comes with each record that is settled alone."""
+        """The same for a `Look`, which comes with each record that is settled alone. It has the ledger tell nothing."""
         said: list[Output] = []
         self._looked(LOOK, now_s, said)
-        return [*map(Emit, self.ledger.take_told()), *said] if self.ledger.told else said
+        return said
 
     # --- in, and out ------------------------------------------------------------------------------
 

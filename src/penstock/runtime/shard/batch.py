@@ -140,7 +140,12 @@ class Batch(Generic[R]):
 
     def ack(self, *indices: int) -> bool:
         """All are done, or those at these indices."""
-        return self._settle(self._ledger.ack, self._places(indices))
+        # This is called for each record that is settled alone, as `_left` is: so it goes no further way by `_settle`.
+        ledger = self._ledger
+        with self._lock:
+            counts = ledger.ack(self._delivery.ticket, self._places(indices))
+            told = ledger.told and ledger.take_told()
+        return self._settled(counts, told)
 
     def settle_through(self, record: int | R) -> bool:
         """The given record (or the one at this index) is done, and all that were handed out of the shard before it, in
@@ -201,7 +206,11 @@ class Batch(Generic[R]):
         give up is done. ``chosen``: they were picked out of several batches.
         """
         if indices is None:
-            return self._settle(self._ledger.ack)
+            ledger = self._ledger
+            with self._lock:
+                counts = ledger.ack(self._delivery.ticket)
+                told = ledger.told and ledger.take_told()
+            return self._settled(counts, told)
         places = [self._delivery.places[index] for index in indices]
         return self._settle(self._ledger.leave, places, chosen=chosen)
 
@@ -219,10 +228,12 @@ class Batch(Generic[R]):
 
     def _settle(self, settle: Callable[..., bool], *given: Any, **chosen: Any) -> bool:
         """Call one of the ledger's methods that settle; they differ in what they are given beside the ticket."""
-        ledger = self._ledger
         with self._lock:
             counts = settle(self._delivery.ticket, *given, **chosen)
-            told = ledger.take_told() if ledger.told else ()
+            told = self._ledger.take_told()
+        return self._settled(counts, told)
+
+    def _settled(self, counts: bool, told: Sequence[LedgerEvent]) -> bool:
         # Without the lock: what is told runs the program's functions, which may take long, or settle other records.
         if told:
             self._reader.emit(told)

@@ -649,7 +649,8 @@ class ShardReader:
     @property
     def lock(self) -> AbstractContextManager[Any]:
         """See `Reader` of the batches."""
-        return self._lock
+        lock: AbstractContextManager[Any] = self._lock
+        return lock
 
     @property
     def now_s(self) -> float:
@@ -709,7 +710,8 @@ class ShardReader:
         those of a record that is settled are.
         """
         self.emit(one.event for one in said if isinstance(one, machine.Emit))
-        if left := [one for one in said if not isinstance(one, machine.Emit)]:
+        left: list[machine.Output] = [one for one in said if not isinstance(one, machine.Emit)]
+        if left:
             self.home.soon(partial(self._perform, left))
 
     def _do(self, output: machine.Output) -> None:
