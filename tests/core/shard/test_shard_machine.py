@@ -34,6 +34,7 @@ from penstock.core.shard.checkpoints import (
 from penstock.core.shard.machine import (
     Alarm,
     Around,
+    CannotRead,
     Drain,
     Drained,
     DropLetters,
@@ -204,6 +205,19 @@ def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None
     ]
     assert former.closed
     assert not former.told
+
+
+def test_records_that_the_program_cannot_read_are_skipped_or_become_dead_letters() -> None:
+    driven = Driven()
+    driven.admit(1, 3)
+    ledger, delivery = driven.shard.ledger, driven.taken()
+    assert driven.tell(CannotRead(ledger, delivery.ticket, [(0, ValueError("bad"))], skips=True)) == []
+    assert driven.tell(CannotRead(ledger, delivery.ticket, [(2, ValueError("bad"))], skips=False)) == []
+    assert [event.reason for event in driven.events] == ["unreadable: ValueError"]
+    assert named(driven.tell(Look())) == ["WriteLetter", "Settled", "Stir"]
+    driven.tell(Seek(driven.new_ledger(at(0))))
+    assert driven.tell(CannotRead(ledger, delivery.ticket, [(1, ValueError("bad"))], skips=True)) == []
+    assert type(driven.events[-1]).__name__ == "LateSettlement", "it is of the former ledger"
 
 
 # --- dead letters -------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Loss
     from penstock.core.ledger.endings import Ending
     from penstock.core.ledger.ledger import Ledger
-    from penstock.core.ledger.ticket import DeadLetter, Delivery
+    from penstock.core.ledger.ticket import DeadLetter, Delivery, Ticket
     from penstock.core.shard.checkpoints import Checkpoints
     from penstock.core.shard.duplicates import Duplicates
     from penstock.events import LedgerEvent
@@ -132,6 +132,19 @@ class PageCame:
 @dataclass(frozen=True, slots=True)
 class WindowKnown:
     """The window of duplicates is known, or will not be: what was kept back may go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CannotRead:
+    """Records of a delivery that the program's deserializer cannot read: they are not handed out."""
+
+    ledger: Ledger[Any]
+    """The one of the delivery, which may be a former one by then."""
+    ticket: Ticket
+    left_out: Sequence[tuple[int, BaseException]]
+    """Their places, each with what was raised."""
+    skips: bool
+    """True: they count as settled; else they become dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +250,9 @@ class Stop:
 
 
 Input: TypeAlias = (
-    storing.Input | PageRead | WindowKnown | PageCame | Rang | Drain | LastWordsSaid | LastWordsFailed | Around | Resume
-    | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold | LetterWritten | LetterNotWritten | Stop
-    | Fenced | Lifted | Lost
+    storing.Input | PageRead | WindowKnown | PageCame | CannotRead | Rang | Drain | LastWordsSaid | LastWordsFailed
+    | Around | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold | LetterWritten | LetterNotWritten
+    | Stop | Fenced | Lifted | Lost
 )  # fmt: skip
 
 TENURE_SAYS = (Stored, PendingStored, Fenced, Lifted, Lost)
@@ -481,6 +494,16 @@ class Shard(Generic[R]):
             said.append(Alarm(min(ledger.next_turn_at_s(), ledger.next_check_at_s(), self._next_letter_at_s)))
         return delivery, said
 
+    def _cannot_read(self, given: CannotRead, now_s: float, said: list[Output]) -> None:
+        ledger, ticket = given.ledger, given.ticket
+        for place, error in given.left_out:
+            if given.skips:
+                ledger.skip(ticket, [place], reason=f"unreadable: {type(error).__name__}")
+            else:
+                ledger.dead_letter(ticket, now_s, [place], error=error, reason="unreadable")
+        said += map(Emit, ledger.take_told())
+        # No look: this may be another thread's, and what follows is done on the reader's loop.
+
     # --- what is settled --------------------------------------------------------------------------
 
     def _looked(self, given: Look, now_s: float, said: list[Output]) -> None:
@@ -694,6 +717,7 @@ _RULES: Mapping[type[Any], Callable[[Shard[Any], Any, float, list[Output]], None
     PageRead: Shard._page_read,
     WindowKnown: Shard._window_known,
     PageCame: Shard._page_came,
+    CannotRead: Shard._cannot_read,
     **dict.fromkeys((Flush, SetBound, Prepare, Commit, Abandon, Close, PendingStored), Shard._store),
     Stored: Shard._stored,
     Drain: Shard._drain,

@@ -16,11 +16,11 @@ from penstock.core.feeding.user_records import PLAIN_BYTES, RECORD_BYTES
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Prepared, Settled
 from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.settings import LedgerSettings, payload_bytes_of
+from penstock.core.ledger.settings import LedgerSettings, Skip, payload_bytes_of
 from penstock.core.shard import checkpoints, machine
 from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetBound
 from penstock.core.shard.duplicates import Admit
-from penstock.core.shard.machine import STIR, LetterNotWritten, LetterWritten, Shard, Stage
+from penstock.core.shard.machine import STIR, CannotRead, LetterNotWritten, LetterWritten, Shard, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
 from penstock.runtime.dead_letters.burying import TIMEOUT_S, LetterWriter
 from penstock.runtime.home import Here
@@ -31,7 +31,6 @@ from penstock.runtime.shard.listener import ShardListener
 from penstock.runtime.shard.origin import Origin
 from penstock.runtime.shard.pages import Pages
 from penstock.runtime.shard.two_phase import PendingCheckpoint, choose
-from penstock.runtime.shard.values import StopReading
 from penstock.runtime.telling import told
 from penstock.runtime.waiting import Alarm, Breath, is_cancelled, wait_set
 from penstock.tasks import spawn
@@ -622,16 +621,20 @@ class ShardReader:
                 return None
             if self.values is None:
                 return ledger, delivery, None
-            try:
-                delivery, values = self.values.of(ledger, delivery, now_s, self)
-            except StopReading as stopped:
-                self.home.soon(partial(self.stop, "a record cannot be read", stopped.error))
+            read = self.values.of(delivery)
+            if read.stops is not None:
+                self.home.soon(partial(self.stop, "a record cannot be read", read.stops))
                 return None
+            if read.left_out:
+                skips = isinstance(self.values.policy, Skip)
+                with self._lock:
+                    said = self._shard.tell(CannotRead(ledger, delivery.ticket, read.left_out, skips), now_s)
+                self._perform_soon(said)
             self.touched()
             if self.is_over:  # meanwhile
                 return None
-            if delivery.records:
-                return ledger, delivery, values
+            if read.delivery.records:
+                return ledger, read.delivery, read.values
 
     def _raise_stopped(self, ledger: Ledger[Record]) -> None:
         """Raise, once, the error for which the policies have stopped the shard."""

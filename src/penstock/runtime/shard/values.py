@@ -14,9 +14,6 @@ from penstock.errors import UnreadableRecordError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.core.ledger.ledger import Ledger
-    from penstock.runtime.shard.batch import Reader
-
 
 @dataclass(frozen=True, slots=True)
 class HandOut:
@@ -35,11 +32,17 @@ class Unreadable(NamedTuple):
     """What the deserializer raised. Its message may hold a part of the data."""
 
 
-class StopReading(Exception):  # noqa: N818 - a signal, not an error
-    """A record that cannot be read ends the reading of its shard."""
+class Read(NamedTuple, Generic[R]):
+    """What a deserializer made of a delivery."""
 
-    def __init__(self, error: UnreadableRecordError) -> None:
-        self.error = error
+    delivery: Delivery[R]
+    """What is left of it by the policy: maybe nothing."""
+    values: Sequence[Any]
+    """Of each record that is left."""
+    left_out: Sequence[tuple[int, Exception]] = ()
+    """The places of records that are not handed out, with what the deserializer raised."""
+    stops: UnreadableRecordError | None = None
+    """A record that cannot be read ends the reading of its shard."""
 
 
 class Values(Generic[R]):
@@ -48,72 +51,55 @@ class Values(Generic[R]):
     def __init__(
         self, deserializer: Callable[[bytes], Any], policy: UnreadablePolicy, *, stream: str, shard_id: str
     ) -> None:
+        self.policy = policy
+        """What becomes of a record that cannot be read."""
         self._deserializer = deserializer
-        self._policy = policy
         self._where = f"{stream}, {shard_id}"
 
-    def of(
-        self, ledger: Ledger[R], delivery: Delivery[R], now_s: float, reader: Reader
-    ) -> tuple[Delivery[R], Sequence[Any]]:
-        """The values, and what is left of the delivery by the policy: maybe nothing. Raises StopReading."""
+    def of(self, delivery: Delivery[R]) -> Read[R]:
+        """Read a delivery."""
         deserializer, datas = self._deserializer, datas_of(delivery.records)
         if delivery.records and isinstance(delivery.records[0], Part):
-            return delivery, datas  # the function that split the record has read its bytes
+            return Read(delivery, datas)  # the function that split the record has read its bytes
         try:
-            return delivery, [deserializer(data) for data in datas]
+            return Read(delivery, [deserializer(data) for data in datas])
         except Exception:
-            return self._one_by_one(ledger, delivery, datas, now_s, reader)
+            return self._one_by_one(delivery, datas)
 
-    def _one_by_one(
-        self,
-        ledger: Ledger[R],
-        delivery: Delivery[R],
-        datas: Sequence[bytes],
-        now_s: float,
-        reader: Reader,
-    ) -> tuple[Delivery[R], Sequence[Any]]:
+    def _one_by_one(self, delivery: Delivery[R], datas: Sequence[bytes]) -> Read[R]:
         kept: list[int] = []
         values: list[Any] = []
+        left_out: list[tuple[int, Exception]] = []
         for index, data in enumerate(datas):
             try:
                 value = self._deserializer(data)
             except Exception as error:
-                if not isinstance(self._policy, HandOut):
-                    with reader.lock:
-                        self._leave_out(ledger, delivery, index, error, now_s)
-                        told = ledger.take_told()
-                    reader.emit(told)
+                if isinstance(self.policy, Stop):
+                    return Read(delivery, (), stops=self._unreadable(delivery, index, error))
+                if not isinstance(self.policy, HandOut):
+                    left_out.append((delivery.places[index], error))
                     continue
                 value = Unreadable(data, error)
             kept.append(index)
             values.append(value)
         if len(kept) == len(datas):
-            return delivery, values
+            return Read(delivery, values)
         left = Delivery(
             delivery.ticket,
             [delivery.records[index] for index in kept],
             [delivery.places[index] for index in kept],
             delivery.attempt,
         )
-        return left, values
+        return Read(left, values, left_out)
 
-    def _leave_out(self, ledger: Ledger[R], delivery: Delivery[R], index: int, error: Exception, now_s: float) -> None:
-        place = delivery.places[index]
-        match self._policy:
-            case Skip():
-                ledger.skip(delivery.ticket, [place], reason=f"unreadable: {type(error).__name__}")
-            case DeadLetters():
-                ledger.dead_letter(delivery.ticket, now_s, [place], error=error, reason="unreadable")
-            case _:
-                position = delivery.ticket.page.position(place)
-                raise StopReading(
-                    UnreadableRecordError(
-                        f"{self._where}: the record at {position.sequence_number}/{position.sub_sequence_number} "
-                        f"cannot be read ({type(error).__name__}, see `error`). Mend the deserializer, or say with "
-                        "`unreadable` what becomes of such records: DeadLetters(), Skip() or HandOut()",
-                        error=error,
-                    )
-                )
+    def _unreadable(self, delivery: Delivery[R], index: int, error: Exception) -> UnreadableRecordError:
+        record = delivery.records[index]
+        return UnreadableRecordError(
+            f"{self._where}: the record at {record.sequence_number}/{record.sub_sequence_number} "
+            f"cannot be read ({type(error).__name__}, see `error`). Mend the deserializer, or say with "
+            "`unreadable` what becomes of such records: DeadLetters(), Skip() or HandOut()",
+            error=error,
+        )
 
 
 def datas_of(records: Sequence[Any]) -> Sequence[Any]:
