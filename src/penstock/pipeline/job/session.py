@@ -15,6 +15,7 @@ from pyspark.sql.utils import is_remote
 
 from penstock.pipeline.hadoop_files import LocalFiles
 from penstock.pipeline.job.functions import file_to_send
+from penstock.pipeline.job.java_archive import with_archive
 from penstock.pipeline.job.options import as_options
 from penstock.pipeline.job.outcome import ExitCode, StepError, message_of
 from penstock.pipeline.job.packages import packages_named
@@ -73,7 +74,7 @@ def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
             given = SparkConf()
             settings = {name: value for name, value in with_tables(job, settings).items() if not given.contains(name)}
         else:
-            settings = {**_LOCAL, **with_tables(job, settings)}
+            settings = with_archive({**_LOCAL, **with_tables(job, settings)})
             if not _has_master(settings):
                 settings["spark.master"] = "local[*]"
             if log_level is not None:
