@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.errors import OptionError
+from penstock.cli.spark_needed import needing_spark
 
 
 def command(
@@ -17,12 +17,8 @@ def command(
     It runs a small job on a local Kinesis, which takes about a minute. The archive takes about 200 MB of disk. Java
     ignores it once Spark or Java is another version: run this again then. PENSTOCK_JAVA_ARCHIVE names another place.
     """
-    try:
+    with needing_spark("an archive of its classes"):
         from penstock.pipeline.job.java_archive import remove_archive, write_archive
-    except ModuleNotFoundError as fault:
-        if fault.name is None or fault.name.partition(".")[0] not in ("pyspark", "pyarrow", "numpy", "py4j"):
-            raise
-        raise OptionError('an archive is for Spark itself: pip install "penstock[spark]"') from fault
     if not remove:
         file = write_archive()
         typer.echo(f"{file}: {file.stat().st_size / 2**20:.0f} MB; penstock run uses it from now on")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.errors import OptionError
+from penstock.cli.spark_needed import needing_spark
 
 
 class SparkLog(StrEnum):
@@ -36,13 +36,8 @@ def command(
     Exit status: 0 done or stopped, 1 another failure, 2 the job file is wrong, 3 Spark cannot start or lacks a package,
     4 the stream, 5 the transform, 6 a sink, 7 stopped twice, in the middle of a batch.
     """
-    try:
+    with needing_spark("running a job"):
         from penstock.pipeline.job.main import run_file, schema_json
-    except ModuleNotFoundError as fault:
-        if fault.name is None or fault.name.partition(".")[0] not in ("pyspark", "pyarrow", "numpy", "py4j"):
-            raise
-        why = " (this is PySpark's client, which only speaks to a Connect server)" if fault.name == "py4j" else ""
-        raise OptionError(f'running a job needs Spark itself{why}: pip install "penstock[spark]"') from fault
     if schema:
         typer.echo(schema_json(), nl=False)
         return

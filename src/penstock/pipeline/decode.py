@@ -22,7 +22,6 @@ from penstock.pipeline.json_types import (
     required_are_there,
     restored,
     strings_are_strings,
-    without_requirements,
 )
 from penstock.pipeline.known import schema_of, with_column, without
 from penstock.pipeline.reused import Selection
@@ -78,13 +77,12 @@ def decode_json(records: DataFrame, schema: StructType | str) -> DataFrame:
     Raises OptionError for a schema that is no struct or has no field.
     """
     wanted = _struct(schema)
-    texts = with_column(records, _TEXT, _text())
-    parsed = with_column(texts, _PARSED, _parsed(without_requirements(wanted)))
+    parsed = _parse(records, parsed_as(wanted, variants=False))
     strict, extra = parsed, [_TEXT, _PARSED]
     if has_string(wanted):
         # A column of its own: else Spark would parse the record again for each of its strings.
         doubtful = may_be_no_strings(fn.col(f"{_PARSED}.{VALUE}"), wanted)
-        strict = with_column(parsed, _STRICT, fn.when(doubtful, _parsed(parsed_as(wanted))))
+        strict = with_column(parsed, _STRICT, fn.when(doubtful, _parsed(parsed_as(wanted, variants=True))))
         extra.append(_STRICT)
     checked = with_column(strict, REASON, _reason(wanted))
     good = fn.when(fn.col(REASON).isNull(), fn.col(f"{_PARSED}.{VALUE}"))
@@ -98,7 +96,7 @@ def explain_json(dead_letters: DataFrame, schema: StructType | str) -> DataFrame
     What was in a field is never shown.
     """
     wanted = _struct(schema)
-    parsed = with_column(with_column(dead_letters, _TEXT, _text()), _PARSED, _parsed(parsed_as(wanted)))
+    parsed = _parse(dead_letters, parsed_as(wanted, variants=True))
     return without(with_column(parsed, REASON, _explained(wanted), new=False), _TEXT, _PARSED)
 
 
@@ -110,7 +108,7 @@ class JsonFaults:
         self._columns = list(columns)
         self._steps = [
             Selection(lambda: [fn.col("*"), _text().alias(_TEXT)]),
-            Selection(lambda: [fn.col("*"), _parsed(parsed_as(self._wanted)).alias(_PARSED)]),
+            Selection(lambda: [fn.col("*"), _parsed(parsed_as(self._wanted, variants=True)).alias(_PARSED)]),
             Selection(self._explained),
         ]
 
@@ -148,6 +146,11 @@ def _struct(schema: StructType | str) -> StructType:
     if not isinstance(wanted, StructType) or not wanted.fields:
         raise OptionError("the schema of a JSON object is a StructType, or its DDL, with at least one field")
     return wanted
+
+
+def _parse(records: DataFrame, of: DataType) -> DataFrame:
+    """Adds the data as text (null where it is not UTF-8) and as Spark's JSON reader sees it."""
+    return with_column(with_column(records, _TEXT, _text()), _PARSED, _parsed(of))
 
 
 def _text() -> Column:

@@ -42,19 +42,22 @@ def has_string(of: DataType) -> bool:
     return isinstance(of, StringType)
 
 
-def parsed_as(of: DataType) -> DataType:
-    """The type for ``from_json`` by which strings can be told from other values: every string a variant."""
+def parsed_as(of: DataType, *, variants: bool) -> DataType:
+    """The type for ``from_json``, which may give null for all of it: nothing is required. ``variants``: every string is
+    parsed as one, so that it can be told from other values.
+    """
     if isinstance(of, StructType):
-        return StructType([StructField(field.name, parsed_as(field.dataType)) for field in of.fields])
+        fields = [StructField(field.name, parsed_as(field.dataType, variants=variants)) for field in of.fields]
+        return StructType(fields)
     if isinstance(of, ArrayType):
-        return ArrayType(parsed_as(of.elementType))
+        return ArrayType(parsed_as(of.elementType, variants=variants))
     if isinstance(of, MapType):
-        return MapType(of.keyType, parsed_as(of.valueType))
-    return VariantType() if isinstance(of, StringType) else of
+        return MapType(of.keyType, parsed_as(of.valueType, variants=variants))
+    return VariantType() if variants and isinstance(of, StringType) else of
 
 
 def restored(column: Column, of: DataType) -> Column:
-    """A column parsed by `parsed_as` in the type that was asked for: its variants made strings."""
+    """A column parsed with variants in the type that was asked for: they are made strings."""
     if not has_string(of):
         return column
     if isinstance(of, StructType):
@@ -67,17 +70,6 @@ def restored(column: Column, of: DataType) -> Column:
         value = of.valueType
         return fn.transform_values(column, lambda _, item: restored(item, value))
     return column.cast(of)
-
-
-def without_requirements(of: DataType) -> DataType:
-    """The type with nothing required: ``from_json`` may give null for all of it."""
-    if isinstance(of, StructType):
-        return StructType([StructField(field.name, without_requirements(field.dataType)) for field in of.fields])
-    if isinstance(of, ArrayType):
-        return ArrayType(without_requirements(of.elementType))
-    if isinstance(of, MapType):
-        return MapType(of.keyType, without_requirements(of.valueType))
-    return of
 
 
 def may_be_no_strings(column: Column, of: DataType) -> Column:

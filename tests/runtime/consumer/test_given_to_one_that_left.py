@@ -60,14 +60,18 @@ async def owners(table: MemoryLeaseTable) -> list[Any]:
     return [row.owner for row in (await table.scan()).rows]
 
 
+async def until_the_giver_has_all(table: MemoryLeaseTable) -> None:
+    while await owners(table) != ["giver"] * SHARDS:
+        await asyncio.sleep(0.01)
+
+
 async def begun(local: LocalKinesis) -> tuple[MemoryLeaseTable, SlowGives, Fleet]:
     """A giver that holds all shards, and a receiver that has asked for its part, and is being given it."""
     table = MemoryLeaseTable()
     slow, fleet = SlowGives(table), Fleet(local, table, failover_s=NEVER_S, warm_deadline_s=0.0)
     fleet.start("giver", slow)
     async with asyncio.timeout(DEADLINE_S / 2):
-        while await owners(table) != ["giver"] * SHARDS:
-            await asyncio.sleep(0.01)
+        await until_the_giver_has_all(table)
         fleet.start("receiver")
         await slow.given.wait()
     return table, slow, fleet
@@ -80,8 +84,7 @@ async def test_a_giver_that_stays_takes_it_back(local: LocalKinesis) -> None:
         slow.let_through.set()
         await slow.arrived.wait()
         async with asyncio.timeout(DEADLINE_S / 2):
-            while await owners(table) != ["giver"] * SHARDS:
-                await asyncio.sleep(0.01)
+            await until_the_giver_has_all(table)
     finally:
         await fleet.close()
 

@@ -40,7 +40,7 @@ name = "java-archive"
 checkpoint = "{folder}/checkpoint"
 
 [source]
-streamName = "orders"
+streamName = "{stream}"
 region = "{region}"
 endpointUrl = "{endpoint_url}"
 startingPosition = "TRIM_HORIZON"
@@ -143,6 +143,8 @@ def write_archive() -> Path:
             size.write_text(str(written.stat().st_size))
             os.replace(size, _size_file(file))
             os.replace(written, file)
+    except subprocess.TimeoutExpired as error:
+        raise ArchiveError(f"the job that makes the archive was not done within {RUN_S_MAX:g} s") from error
     except OSError as error:
         raise ArchiveError(f"the archive {file} cannot be written: {error}") from error
     return file
@@ -158,8 +160,9 @@ def _train(folder: Path, archive: Path) -> None:
         local.clock.advance(10)  # behind the cut
         job = folder / "job.toml"
         text = _JOB.format(
-            folder=folder, region=local.region, endpoint_url=local.endpoint_url, options=OPTIONS, archive=archive
-        )
+            folder=folder, stream=STREAM, region=local.region, endpoint_url=local.endpoint_url,
+            options=OPTIONS, archive=archive,
+        )  # fmt: skip
         job.write_text(text, encoding="utf-8")
         done = subprocess.run(  # noqa: S603  (this interpreter, arguments of our own)
             [sys.executable, "-m", __name__, str(job)],

@@ -253,7 +253,7 @@ class Worker:
         await self._table.delete_worker(self.id)
         listing = await self._table.scan(consistent=True)
         mine = [row for row in listing.rows if row.stream in self._parts and not row.ended and self._sight.is_mine(row)]
-        await side_by_side(lambda row: self._table.write(writes.free(row)), mine, LOOKS_AT_ONCE_MAX)
+        await self._free(mine)
         if given := {*self._mine.given}:
             rows = await self._table.workers(consistent=True)
             await self._take_back(given, {row.worker_id: row for row in rows})
@@ -470,7 +470,7 @@ class Worker:
             if work is Work.GONE:
                 await self._shards.missing_of_gone()
             elif work is Work.SEARCH:
-                await self._search()
+                await self._shards.missing(self._sight.leases)
             else:
                 await self._shards.upkeep()
             failed = False
@@ -479,9 +479,6 @@ class Worker:
             self._on_event(LeaseUpkeepFailed(self._table.name, reason, self._mine.terms.upkeep_retry_s))
         finally:
             self._hear(UpkeepOver(work, failed))
-
-    async def _search(self) -> None:
-        await self._shards.missing(self._sight.leases)
 
 
 def _terms(worker_id: str, settings: WorkerSettings, version: str, process: str) -> Terms:
