@@ -10,11 +10,13 @@ import pytest
 from penstock import MemoryLeaseTable, StartAt
 from penstock.core.leases import writes
 from penstock.events import LeaseUnreadable
-from penstock.runtime.worker.worker import Worker
+from penstock.runtime.worker.shard_leases import ShardLeases
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
 from tests.runtime.consumer.faulty_tables import FaultyTable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.core.leases import LeaseRow
     from penstock.local import LocalKinesis
 
@@ -120,10 +122,10 @@ async def test_no_task_of_a_worker_dies_unheard(
 ) -> None:
     """Here the search for missing leases: what it raises ends the consumer, and is raised where the program reads."""
 
-    async def fails(worker: Worker) -> None:
+    async def fails(shards: ShardLeases, rows: Mapping[str, LeaseRow]) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(Worker, "_search", fails)
+    monkeypatch.setattr(ShardLeases, "missing", fails)
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), **QUICK_LEASES) as consumer:
         with pytest.raises(ZeroDivisionError, match="a bug"):
             await consumer.run(lambda _: asyncio.sleep(0))
