@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.core.assignment.strategies import ByThroughput, EqualCounts, Fixed
     from penstock.core.feeding.poll_pace import PollTimes
-    from penstock.core.ledger.dedupe import Deduplicate
     from penstock.core.ledger.letter import Letter
     from penstock.core.ledger.parts import Part
     from penstock.core.ledger.settings import (
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         Warn,
     )
     from penstock.core.shard.checkpoints import Every, PendingChoice, Prompt, Riding
+    from penstock.core.shard.duplicates import Deduplicate
     from penstock.errors import (
         AccessDeniedError,
         AggregateError,
@@ -209,7 +209,7 @@ _HOMES = (
     "penstock.runtime.sync_producer",
     "penstock.core.ledger.settings",
     "penstock.core.shard.checkpoints",
-    "penstock.core.ledger.dedupe",
+    "penstock.core.shard.duplicates",
     "penstock.core.ledger.letter",
     "penstock.core.ledger.parts",
     "penstock.core.feeding.poll_pace",

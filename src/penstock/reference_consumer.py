@@ -20,7 +20,6 @@ from penstock import events
 from penstock.aws.settings import LeaseTableOptions, WireSettings
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.leases.times import LeaseTimes
-from penstock.core.ledger.dedupe import Deduplicate
 from penstock.core.ledger.settings import (
     AnyOrder,
     ByKey,
@@ -35,6 +34,7 @@ from penstock.core.ledger.settings import (
     Warn,
 )
 from penstock.core.shard.checkpoints import Every, Prompt, Riding
+from penstock.core.shard.duplicates import Deduplicate
 from penstock.reference import attribute_docs, events_table, plain, renewed_with, shown, struct_table, table
 from penstock.runtime.consumer.driving import OneByOne, Unordered
 from penstock.runtime.consumer.lifecycle import AssignedShard, Callbacks
@@ -72,7 +72,7 @@ CONSTANTS = {
     "penstock.core.assignment.fleet": "beside the KCL",
     "penstock.core.shard.machine": "shards",
     "penstock.core.shard.checkpoints": "checkpoints",
-    "penstock.core.ledger.telling": "events",
+    "penstock.core.ledger.ledger": "events",
     "penstock.core.ledger.letter": "dead letters",
     "penstock.aws.record_source": "fan-out",
     "penstock.aws.lease_table": "tables",

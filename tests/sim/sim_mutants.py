@@ -16,10 +16,10 @@ from penstock.core.leases import steps as machine
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.membership import Members
 from penstock.core.leases.tenure import Answered, State, Tenure
-from penstock.core.ledger import page
-from penstock.core.ledger.by_key import KeyQueue
-from penstock.core.ledger.chain import Chain
+from penstock.core.ledger import book
+from penstock.core.ledger.book import Chain
 from penstock.core.ledger.ledger import HandsOut, Ledger
+from penstock.core.ledger.queues import KeyQueue
 from penstock.core.ledger.settings import Retry
 from penstock.core.shard.checkpoints import PendingChoice
 from penstock.core.shard.duplicates import Duplicates
@@ -213,11 +213,11 @@ def windows_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_part_settles_its_record(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(page, "_same", lambda one, other: False)
+    patch.setattr(book, "_same", lambda one, other: False)
 
 
 def parts_are_left_at_a_handover(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(page.Page, "continues", lambda self, place: False)
+    patch.setattr(book.Page, "continues", lambda self, place: False)
 
 
 def what_was_prepared_and_done_is_abandoned(patch: pytest.MonkeyPatch) -> None:
@@ -291,7 +291,7 @@ def an_aggregate_is_settled_by_one_of_its_records(patch: pytest.MonkeyPatch) -> 
 
 
 def the_last_record_of_a_page_settles_it(patch: pytest.MonkeyPatch) -> None:
-    real = page.Page.mark
+    real = book.Page.mark
 
     def mark(one: Any, place: int) -> bool:
         done = real(one, place)
@@ -299,7 +299,7 @@ def the_last_record_of_a_page_settles_it(patch: pytest.MonkeyPatch) -> None:
             one.mark_all(one.places, one.left)
         return done
 
-    patch.setattr(page.Page, "mark", mark)
+    patch.setattr(book.Page, "mark", mark)
 
 
 def a_position_is_reopened_at_the_tip(patch: pytest.MonkeyPatch) -> None:

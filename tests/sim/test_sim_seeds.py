@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock import tasks
-from penstock.core.ledger.dedupe import Deduplicate
 from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.shard.duplicates import Deduplicate
 from penstock.model import StartAt
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.worker.settings import WorkerSettings

@@ -6,7 +6,7 @@ import traceback
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.ledger.telling import named
+from penstock.core.ledger.ledger import named
 from penstock.events import TaskFailed
 
 if TYPE_CHECKING:

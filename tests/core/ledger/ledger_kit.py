@@ -13,7 +13,7 @@ from penstock.model import Position
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.ledger.ticket import Delivery
+    from penstock.core.ledger.book import Delivery
 
 
 class Rec(NamedTuple):

@@ -16,7 +16,7 @@ from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers
 from tests.momentary import now
 
 if TYPE_CHECKING:
-    from penstock.core.ledger.ticket import Delivery
+    from penstock.core.ledger.book import Delivery
 
 CHANCE = st.randoms(use_true_random=False)
 

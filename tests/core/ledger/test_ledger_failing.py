@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.ledger.retrying import Again, Halve, Last, after_failure
+from penstock.core.ledger.failing import Again, Halve, Last, after_failure
 from penstock.core.ledger.settings import (
     AnyOrder,
     DeadLetters,

@@ -25,7 +25,7 @@ from penstock.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec
 
 if TYPE_CHECKING:
-    from penstock.core.ledger.ticket import DeadLetter, Delivery
+    from penstock.core.ledger.book import DeadLetter, Delivery
 
 NEW, OUT, WAITING, BURYING, SETTLED = "new", "out", "waiting", "burying", "settled"
 DEADLINE_S = 50.0

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.ledger.book import behind
 from penstock.core.ledger.ledger import HandsOut
-from penstock.core.ledger.page import behind
 from penstock.core.ledger.settings import ByKey, LedgerSettings
 from penstock.errors import OptionError
 from penstock.events import FetchingHeld, LateSettlement, RecordsSkipped, RecordsUnsettled

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.leases import LeaseRow
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.ledger.dedupe import Deduplicate, Keyed
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import LedgerSettings
 from penstock.core.shard import checkpoints as storing
 from penstock.core.shard.checkpoints import PendingChoice, Riding
-from penstock.core.shard.duplicates import Admit, Duplicates, PageRead, Window
+from penstock.core.shard.duplicates import Admit, Deduplicate, Duplicates, Keyed, PageRead, Window
 from penstock.core.shard.machine import Emit, PageCame, Seek, Shard, Stop, WindowKnown
 from penstock.events import DedupeWindowCut, DedupeWindowRebuilding, DuplicatesLeftOut
 from penstock.model import Position

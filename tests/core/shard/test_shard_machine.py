@@ -72,7 +72,7 @@ from penstock.model import Position
 from tests.core.ledger.ledger_kit import Rec, at, numbers, recs
 
 if TYPE_CHECKING:
-    from penstock.core.ledger.ticket import Delivery
+    from penstock.core.ledger.book import Delivery
     from penstock.core.shard.checkpoints import Cadence
 
 END = Checkpoint.SHARD_END

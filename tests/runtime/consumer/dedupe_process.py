@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.core.feeding.poll_pace import PollTimes
-from penstock.core.ledger.dedupe import Deduplicate
+from penstock.core.shard.duplicates import Deduplicate
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.worker.settings import WorkerSettings

@@ -17,11 +17,10 @@ from penstock.core.feeding.cursor import Taken
 from penstock.core.feeding.user_records import ShardView, UserRecords
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.row import LeaseRow
-from penstock.core.ledger.dedupe import Deduplicate
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.checkpoints import PendingChoice, Prompt, begin
-from penstock.core.shard.duplicates import Admit
+from penstock.core.shard.duplicates import Admit, Deduplicate
 from penstock.core.shard.machine import Shard, WindowKnown
 from penstock.errors import OptionError
 from penstock.events import (

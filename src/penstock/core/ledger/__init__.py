@@ -4,11 +4,10 @@
 and ``safe`` says how far all is settled. ``LedgerSettings`` has the choices.
 """
 
+from penstock.core.ledger.book import DeadLetter, Delivery, Ticket, behind
 from penstock.core.ledger.collecting import Collected, Collector
-from penstock.core.ledger.dedupe import DedupeWindow, Deduplicate, Keyed
-from penstock.core.ledger.endings import Closing, Ending
-from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.page import behind
+from penstock.core.ledger.failing import Ending
+from penstock.core.ledger.ledger import Closing, Ledger
 from penstock.core.ledger.parts import Part, Split, SplitError, split
 from penstock.core.ledger.settings import (
     AnyOrder,
@@ -23,7 +22,7 @@ from penstock.core.ledger.settings import (
     Stop,
     Warn,
 )
-from penstock.core.ledger.ticket import DeadLetter, Delivery, Ticket
+from penstock.core.shard.duplicates import DedupeWindow, Deduplicate, Keyed
 
 __all__ = [
     "AnyOrder",

@@ -1,22 +1,623 @@
-"""Which records of a shard are out, waiting or settled, and how far all is. No policies: those are the ledger's."""
+"""Which records of a shard are out, waiting or settled, and how far all is. No policies: those are the ledger's.
+
+- A `Page` holds records that came together. A record is named by its *place*: its number in its page, which never
+  changes. What is settled is one byte a record, made only when a part of a page is settled before the rest; a page that
+  is settled as a whole never has any. Once three quarters of the kept records are settled they are let go, with their
+  bytes: a slow record holds itself, not its page.
+- A `Chain` links the pages: how far all is settled follows from the first of them.
+- A `Ticket` stands for records that share their history. `Stalls` knows which of them are late.
+- The `Book` has all of these, and the moves between them.
+"""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from penstock.core.feeding.user_records import UserRecords
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.ledger.chain import Chain
-from penstock.core.ledger.page import Held, Page, R
-from penstock.core.ledger.stalls import Stalls
-from penstock.core.ledger.ticket import Delivery, Ticket, Where
 from penstock.model import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.core.feeding.buffer import Share
     from penstock.core.ledger.queues import Queue, Tickets
+
+
+_COMPACT_PART = 4
+
+
+class Placed(Protocol):
+    """What a ledger takes: anything that knows its position. Those of one position (parts of one record) are
+    settled together as far as the checkpoint goes.
+    """
+
+    @property
+    def sequence_number(self) -> int:
+        """Of the Kinesis record."""
+
+    @property
+    def sub_sequence_number(self) -> int:
+        """Inside of an aggregate."""
+
+
+R = TypeVar("R", bound=Placed)
+
+
+class Held:
+    """What the pages of a ledger hold together."""
+
+    __slots__ = ("_share", "held_bytes", "records")
+
+    def __init__(self, share: Share | None = None) -> None:
+        """``share``: the shard's share of its consumer's buffer, which hears of each change in bytes."""
+        self._share = share
+        self.records = 0
+        """How many records are not settled yet, handed out or not."""
+        self.held_bytes = 0
+        """The bytes of all records that are still kept. Settled ones are among them until their page lets them go."""
+
+    @property
+    def waits(self) -> bool:
+        """True while the consumer's buffer has no room for more of this shard."""
+        return self._share is not None and self._share.waits
+
+    def change(self, held_bytes: int) -> None:
+        """The pages keep so many bytes more; below 0: so many less."""
+        self.held_bytes += held_bytes
+        if self._share is not None:
+            self._share.change(held_bytes)
+
+    def leave(self) -> None:
+        """The ledger is closed: what it keeps counts no more."""
+        if self._share is not None:
+            self._share.change(-self.held_bytes)
+            self._share = None
+
+
+class Page(Generic[R]):
+    """Some records in their order, and what of them is not settled."""
+
+    __slots__ = (
+        "before",
+        "befores",
+        "count",
+        "ends_at",
+        "fed",
+        "first",
+        "flags",
+        "gaps",
+        "held",
+        "held_bytes",
+        "left",
+        "moved",
+        "next",
+        "number",
+        "places",
+        "previous",
+        "records",
+        "size_of",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        number: int,
+        first: int,
+        records: Sequence[R],
+        *,
+        before: Checkpoint,
+        ends_at: Position,
+        held_bytes: int,
+        size_of: Callable[[Any], int],
+        held: Held,
+    ) -> None:
+        self.number = number
+        """Pages of a ledger are numbered as they come."""
+        self.first = first
+        """How many records came before this page."""
+        self.records = records
+        self.places: Sequence[int] = range(len(records))
+        """The place of each record that is kept, rising."""
+        self.flags: bytearray | None = None
+        """1 for each kept record that is settled; None: no kept record is."""
+        self.count = self.left = len(records)
+        """How many there were; how many of them are not settled."""
+        self.fed = 0
+        """The place up to which records were handed out for the first time."""
+        self.gaps = False
+        """True when some of them must not be: they came settled, or as dead letters."""
+        self.before = before
+        """What is done when all before the first kept record is settled."""
+        self.befores: list[Position | None] | None = None
+        """For each kept record the position before it, where records between were let go; None stands for `before`."""
+        self.ends_at = ends_at
+        """What is done when the whole page is settled; it may lie behind the last record."""
+        self.moved: dict[int, Ticket] = {}
+        """The ticket of each record that is not with the one that it was handed out with first."""
+        self.held_bytes = held_bytes
+        self.size_of = size_of
+        self.held = held
+        self.previous: Page[R] | None = None
+        self.next: Page[R] | None = None
+        held.records += self.left
+        held.change(held_bytes)
+
+    # --- which are settled ---
+
+    def index_of(self, place: int) -> int:
+        """Where the record is kept; -1 when it was settled and let go."""
+        places = self.places
+        if type(places) is range:
+            index = place - places.start
+            return index if 0 <= index < len(places) else -1
+        index = bisect_left(places, place)
+        return index if index < len(places) and places[index] == place else -1
+
+    def is_settled(self, place: int) -> bool:
+        """True when the record is settled."""
+        index = self.index_of(place)
+        return index < 0 or (self.flags is not None and self.flags[index] == 1)
+
+    def mark(self, place: int) -> bool:
+        """Settle one record; False when it was settled before."""
+        index = self.index_of(place)
+        if index < 0:
+            return False
+        flags = self.flags
+        if flags is None:
+            flags = self.flags = bytearray(len(self.places))
+        elif flags[index]:
+            return False
+        flags[index] = 1
+        self.left -= 1
+        self.held.records -= 1
+        if self.left * _COMPACT_PART <= len(flags):
+            self._shrink()
+        return True
+
+    def mark_all(self, places: Sequence[int], count: int) -> None:
+        """Settle these places, of which exactly ``count`` were not settled."""
+        if count == self.left:
+            self.clear()
+            return
+        if self.flags is None:
+            self.flags = bytearray(len(self.places))
+        flags = self.flags
+        if type(places) is range and type(self.places) is range:
+            start = max(places.start - self.places.start, 0)
+            stop = min(places.stop - self.places.start, len(flags))
+            flags[start:stop] = b"\1" * (stop - start)
+        else:
+            for place in places:
+                if (index := self.index_of(place)) >= 0:
+                    flags[index] = 1
+        self.left -= count
+        self.held.records -= count
+        if self.left * _COMPACT_PART <= len(flags):
+            self._shrink()
+
+    def feed(self, records_max: int) -> Sequence[int]:
+        """The next places that were never handed out, at most so many; empty at the page's end."""
+        while self.fed < self.count:
+            start, stop = self.fed, min(self.fed + records_max, self.count)
+            self.fed = stop
+            if not self.gaps:
+                return range(start, stop)
+            places = [place for place in self.unsettled(start, stop) if place not in self.moved]
+            if places:
+                return places
+        return ()
+
+    def has_fresh(self) -> bool:
+        """True when `feed` has something."""
+        if not self.gaps:
+            return self.fed < self.count
+        return any(place not in self.moved for place in self.unsettled(self.fed, self.count))
+
+    def continues(self, place: int) -> bool:
+        """True for a place that was never fed, and holds a further part of the record before it. Parts of one record
+        are of one page.
+        """
+        return place < self.count and self.index_of(place) >= 0 and getattr(self.record(place), "part", 0) > 0
+
+    def clear(self) -> None:
+        """Settle all that is left, and let it go."""
+        self.held.records -= self.left
+        self.held.change(-self.held_bytes)
+        self.left = self.held_bytes = 0
+        self.records, self.places = (), range(0)
+        self.flags = self.befores = None
+        self.moved.clear()
+
+    def unsettled(self, start: int, stop: int) -> Sequence[int]:
+        """The places from ``start`` to before ``stop`` that are not settled, rising."""
+        places, flags = self.places, self.flags
+        low, high = bisect_left(places, start), bisect_left(places, stop)
+        if flags is None:
+            return places[low:high]
+        found = []
+        index = flags.find(0, low, high)
+        while index >= 0:
+            found.append(places[index])
+            index = flags.find(0, index + 1, high)
+        return found
+
+    def unsettled_of(self, places: Sequence[int]) -> Sequence[int]:
+        """Those of these (rising) places that are not settled."""
+        if type(places) is range:
+            return self.unsettled(places.start, places.stop)
+        return [place for place in places if not self.is_settled(place)]
+
+    # --- records and positions ---
+
+    def record(self, place: int) -> R:
+        """A record that is not settled."""
+        return self.records[self.index_of(place)]
+
+    def chosen(self, places: Sequence[int]) -> Sequence[R]:
+        """The records at places that are not settled."""
+        if type(places) is range and type(self.places) is range:
+            start = places.start - self.places.start
+            if start == 0 and len(places) == len(self.places):
+                return self.records
+            return self.records[start : start + len(places)]
+        return [self.records[self.index_of(place)] for place in places]
+
+    def position(self, place: int) -> Position:
+        """Of a record that is not settled."""
+        record = self.record(place)
+        return Position(record.sequence_number, record.sub_sequence_number)
+
+    def first_left(self) -> int:
+        """The index of the first kept record that is not settled; there is one."""
+        return 0 if self.flags is None else self.flags.find(0)
+
+    def position_before(self, index: int) -> Position | None:
+        """The last position before the kept record ``index`` and all of its own position; None stands for `before`."""
+        records, places, befores = self.records, self.places, self.befores
+        if isinstance(records, UserRecords) and index > 0 and places[index - 1] == places[index] - 1:
+            # As they were fetched, each has a position of its own, which is known without making a record of it. This
+            # is asked for with each record that is settled.
+            return records.position(index - 1)
+        own = records[index]
+        while index > 0 and places[index - 1] == places[index] - 1:
+            index -= 1
+            other = records[index]
+            if not _same(own, other):
+                return Position(other.sequence_number, other.sub_sequence_number)
+        return befores[index] if befores is not None else None
+
+    # --- letting go ---
+
+    def _shrink(self) -> None:
+        if self.left:
+            self._compact()
+        else:
+            self.clear()
+
+    def _compact(self) -> None:
+        """Keep only what is not settled."""
+        flags = self.flags
+        assert flags is not None
+        first, last = flags.find(0), flags.rfind(0)
+        if last - first + 1 == self.left and self.befores is None:
+            position = self.position_before(first)
+            if position is not None:
+                self.before = type(self.before).at(position)
+            self.records = self.records[first : last + 1]
+            self.places = self.places[first : last + 1]
+        else:
+            kept, self.befores = self._rest(flags)
+            self.records = [self.records[index] for index in kept]
+            self.places = [self.places[index] for index in kept]
+        self.flags = None
+        still = min(self.held_bytes, sum(map(self.size_of, self.records)))
+        self.held.change(still - self.held_bytes)
+        self.held_bytes = still
+
+    def _rest(self, flags: bytearray) -> tuple[list[int], list[Position | None]]:
+        """The indices that are not settled, and the position before each."""
+        records, places, befores = self.records, self.places, self.befores
+        before = befores[0] if befores is not None else None
+        own = records[0]
+        kept: list[int] = []
+        kept_befores: list[Position | None] = []
+        for index, record in enumerate(records):
+            if record is not own and not _same(own, record):
+                if befores is not None and places[index - 1] != places[index] - 1:
+                    before = befores[index]
+                else:
+                    before = Position(own.sequence_number, own.sub_sequence_number)
+                own = record
+            if not flags[index]:
+                kept.append(index)
+                kept_befores.append(before)
+        return kept, kept_befores
+
+
+def _same(one: Placed, other: Placed) -> bool:
+    """Whether both are of one position: parts of one record."""
+    return one.sub_sequence_number == other.sub_sequence_number and one.sequence_number == other.sequence_number
+
+
+def behind(records: Sequence[R], checkpoint: Checkpoint) -> Sequence[R]:
+    """Those of a page that lie behind a checkpoint: an aggregate may lie on both sides of it.
+
+    All of them, where the checkpoint is no position; none behind the shard's end.
+    """
+    if checkpoint.is_end:
+        return ()
+    if not checkpoint.is_position or not records:
+        return records
+    index = bisect_right(records, tuple(checkpoint.position), key=_place_of)
+    return records[index:] if index else records
+
+
+def _place_of(record: Placed) -> tuple[int, int]:
+    return record.sequence_number, record.sub_sequence_number
+
+
+class Where(Enum):
+    """Where the records of a ticket are."""
+
+    QUEUED = "queued"
+    """The records were not handed out yet."""
+    OUT = "out"
+    """A handler has them."""
+    WAITING = "waiting"
+    """They wait to be handed out again."""
+    BURYING = "burying"
+    """They become dead letters that are not known to be written yet."""
+
+
+class Ticket:
+    """Records of one page that share their history. Each record is with one ticket, until it is settled."""
+
+    __slots__ = (
+        "attempt", "due_s", "first_at_s", "halved", "key", "left", "page", "places", "put_off", "redelivered",
+        "remind_at_s", "root", "serial", "tries", "unsettled", "where",
+    )  # fmt: skip
+
+    def __init__(self, page: Page[Any], places: Sequence[int], *, serial: int, root: Ticket | None = None) -> None:
+        self.page = page
+        self.places = places
+        """The places that the ticket was made with, rising."""
+        self.serial = serial
+        self.left = len(places)
+        """How many of its records are not settled and still with this ticket."""
+        self.where = Where.QUEUED
+        self.root = self if root is None else root
+        """The ticket that the records were handed out with first."""
+        self.unsettled = len(places)
+        """Of a root: how many of its records are not settled, with this ticket or with a later one."""
+        self.attempt: int = 0 if root is None else root.attempt
+        """How often the records were handed out."""
+        self.tries = 0
+        """How often the records failed as the batch that they are now. Failures of larger batches do not count."""
+        self.halved = False
+        """True when they are a part of a batch that failed."""
+        self.first_at_s: float = 0.0 if root is None else root.first_at_s
+        """When they were handed out first."""
+        self.due_s = 0.0
+        """While the records wait: they are not handed out before this time."""
+        self.remind_at_s = 0.0
+        """Of a root: when its unsettled records are reported."""
+        self.put_off = False
+        """True when a handler put the records off, gave them up, or failed, with this ticket or an earlier one."""
+        self.redelivered = 0
+        """Of a root: how often it was handed out again because it was not settled in time."""
+        self.key: object = None
+        """Their partition key, where that matters."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Tickets compare by this as their records lie in the shard."""
+        return self.page.number, self.places[0]
+
+    def owned(self, place: int) -> int:
+        """The same place. Raises ValueError for one that is not of this ticket: it would settle another's record."""
+        places = self.places
+        if type(places) is not range:
+            index = bisect_left(places, place)
+            if index < len(places) and places[index] == place:
+                return place
+        elif place in places:
+            return place
+        raise ValueError(f"place {place} is not of this delivery")
+
+
+class Delivery(NamedTuple, Generic[R]):
+    """Records that are handed out. What becomes of them is told to the ledger with the ticket."""
+
+    ticket: Ticket
+    records: Sequence[R]
+    places: Sequence[int]
+    """Names each of the records in calls of the ledger, in the same order."""
+    attempt: int
+    """1 for the first time."""
+
+
+class DeadLetter(Generic[R]):
+    """A record that is given up. It counts as settled once it is known to be written where dead letters go."""
+
+    __slots__ = (
+        "attempts", "error_message", "error_type", "failures", "first_at_s", "part", "place", "position", "record",
+        "ticket", "tries",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        record: R,
+        position: Position,
+        ticket: Ticket,
+        place: int,
+        error: BaseException | None,
+        reason: str,
+        failures: int = 0,
+    ) -> None:
+        self.record = record
+        self.position = position
+        self.part: int | None = getattr(record, "part", None)
+        """Which part of the record, where records are split."""
+        self.ticket = ticket
+        self.place = place
+        self.attempts = ticket.attempt
+        """How often it was handed out."""
+        self.failures = failures
+        """How often it failed as it is."""
+        self.first_at_s = ticket.first_at_s
+        """When it was handed out first, on the caller's clock."""
+        self.error_type = reason if error is None else type(error).__name__
+        self.error_message = "" if error is None else str(error)
+        """What the handler said: it may hold anything, and belongs into the dead letter, not into a log."""
+        self.tries = 0
+        """How often writing it failed."""
+
+
+class Chain(Generic[R]):
+    """Pages that are linked, so that one that is settled leaves, or joins its settled neighbours, in constant time."""
+
+    __slots__ = ("_base", "_head", "_tail", "records")
+
+    def __init__(self, after: Checkpoint) -> None:
+        self._base = after
+        self._head: Page[R] | None = None
+        self._tail: Page[R] | None = None
+        self.records = 0
+        """How many records have come so far."""
+
+    @property
+    def end(self) -> Checkpoint:
+        """Where the next page begins."""
+        return self._base if self._tail is None else Checkpoint.at(self._tail.ends_at)
+
+    @property
+    def safe(self) -> Checkpoint:
+        """All up to here is settled, and the next record that came is not."""
+        head = self._head
+        if head is None:
+            return self._base
+        position = head.position_before(head.first_left())
+        return head.before if position is None else Checkpoint.at(position)
+
+    @property
+    def prefix(self) -> int:
+        """How many records are settled before the first that is not."""
+        head = self._head
+        return self.records if head is None else head.first + head.places[head.first_left()]
+
+    @property
+    def oldest(self) -> Position | None:
+        """Of the first record that is not settled."""
+        head = self._head
+        return None if head is None else head.position(head.places[head.first_left()])
+
+    @property
+    def oldest_record(self) -> R | None:
+        """The first record that is not settled."""
+        head = self._head
+        return None if head is None else head.record(head.places[head.first_left()])
+
+    def add(self, page: Page[R]) -> None:
+        """It comes after all others."""
+        self.records += page.count
+        page.previous = self._tail
+        if self._tail is None:
+            self._head = page
+        else:
+            self._tail.next = page
+        self._tail = page
+
+    def extend(self, ends_at: Position) -> None:
+        """What lies between the last record and this position is not for us."""
+        if self._tail is None:
+            self._base = max(self._base, Checkpoint.at(ends_at))
+        else:
+            self._tail.ends_at = max(self._tail.ends_at, ends_at)
+
+    def settled(self, page: Page[R]) -> None:
+        """A page has nothing left."""
+        previous, following = page.previous, page.next
+        if previous is not None:
+            if previous.left == 0:
+                previous.ends_at = page.ends_at
+                self._unlink(page)
+                page = previous
+            if following is not None and following.left == 0:
+                page.ends_at = following.ends_at
+                self._unlink(following)
+            return
+        while page.left == 0:
+            self._base = Checkpoint.at(page.ends_at)
+            self._unlink(page)
+            if self._head is None:
+                return
+            page = self._head
+
+    def _unlink(self, page: Page[R]) -> None:
+        previous, following = page.previous, page.next
+        if previous is None:
+            self._head = following
+        else:
+            previous.next = following
+        if following is None:
+            self._tail = previous
+        else:
+            following.previous = previous
+        page.previous = page.next = None
+
+
+class Stalls:
+    """The deliveries of which something is not settled, by when they are due to be reported.
+
+    The clock of a record starts when it is handed out first and does not start again, however often it is tried: a
+    record that is put off for ever is noticed like one that is forgotten.
+    """
+
+    __slots__ = ("_deadline_s", "_roots")
+
+    def __init__(self, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        self._roots: OrderedDict[int, Ticket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._roots)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        """In no order that means anything."""
+        return iter(list(self._roots.values()))
+
+    def watch(self, root: Ticket) -> None:
+        """A ticket was handed out for the first time, at its ``first_at_s``. Times do not go back."""
+        root.remind_at_s = root.first_at_s + self._deadline_s
+        self._roots[root.serial] = root
+
+    def settled(self, root: Ticket) -> None:
+        """All of its records are."""
+        self._roots.pop(root.serial, None)
+
+    def next_at_s(self) -> float:
+        """When the next is due; infinity when nothing is out."""
+        for root in self._roots.values():
+            return root.remind_at_s
+        return math.inf
+
+    def due(self, now_s: float) -> list[Ticket]:
+        """Those that are due. Each is due again after another deadline."""
+        found = []
+        for root in self._roots.values():
+            if root.remind_at_s > now_s:
+                break
+            found.append(root)
+        for root in found:
+            root.remind_at_s = now_s + self._deadline_s
+            self._roots.move_to_end(root.serial)
+        return found
 
 
 class Book(Generic[R]):

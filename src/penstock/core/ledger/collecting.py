@@ -6,7 +6,7 @@ import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from penstock.core.ledger.page import R
+from penstock.core.ledger.book import R
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence

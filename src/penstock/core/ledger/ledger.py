@@ -10,36 +10,204 @@ collected in `told`: the caller takes it after the call (`take_told`), and emits
 
 from __future__ import annotations
 
+import math
+import traceback
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
+from penstock import events
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.ledger.book import Book
-from penstock.core.ledger.by_key import KeyQueue
-from penstock.core.ledger.endings import Closing, Ending
-from penstock.core.ledger.faults import Faults
-from penstock.core.ledger.page import R
-from penstock.core.ledger.queues import DueQueue, PositionQueue
-from penstock.core.ledger.settings import (
-    AnyOrder,
-    ByKey,
-    LedgerSettings,
-    payload_bytes_of,
-)
-from penstock.core.ledger.stalls import OnlyTheLast, Starving
-from penstock.core.ledger.telling import Teller
-from penstock.core.ledger.ticket import DeadLetter, Delivery, Where
+from penstock.core.ledger.book import Book, DeadLetter, Delivery, R, Where
+from penstock.core.ledger.failing import Ending, Faults
+from penstock.core.ledger.queues import DueQueue, KeyQueue, PositionQueue
+from penstock.core.ledger.settings import AnyOrder, ByKey, LedgerSettings, payload_bytes_of
+from penstock.errors import PutError, ServiceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
     from penstock.core.feeding.buffer import Share
-    from penstock.core.ledger.page import Held
+    from penstock.core.ledger.book import Held, Ticket
+    from penstock.core.ledger.failing import Step
     from penstock.core.ledger.queues import Queue, Tickets
-    from penstock.core.ledger.ticket import Ticket
     from penstock.events import LedgerEvent
     from penstock.model import Position
+
+
+class Closing(NamedTuple):
+    """How a tenure ended."""
+
+    checkpoint: Checkpoint
+    """The last that may be written."""
+    unsettled: int
+    """Records that were handed out and that the next owner delivers again."""
+
+
+POSITIONS_TOLD_MAX = 20
+"""An event names so many records."""
+
+ADVICE = (
+    "They come again. Where a program has forgotten them: settle every record, or call settle_through(record), which "
+    "settles it and all before it"
+)
+
+CALLERS = ("penstock", "concurrent", "asyncio")
+"""Packages that call handlers: where the handler begins is behind them."""
+
+
+class Teller:
+    """Makes events, and tells what is only told once."""
+
+    __slots__ = ("_late_told", "_shard_id", "_stream", "told")
+
+    def __init__(self, stream: str, shard_id: str) -> None:
+        self.told: list[events.LedgerEvent] = []
+        """What was told and was not taken yet. It is always the same list."""
+        self._stream = stream
+        self._shard_id = shard_id
+        self._late_told = False
+
+    def stalled(self, root: Ticket, places: Sequence[int], waiting: int, now_s: float, action: object) -> None:
+        """Records are not settled in time."""
+        told = tuple(root.page.position(place) for place in places[:POSITIONS_TOLD_MAX])
+        age_s, name = now_s - root.first_at_s, type(action).__name__
+        self.told.append(
+            events.RecordsStalled(self._stream, self._shard_id, told, len(places), waiting, age_s, name),
+        )
+
+    def failed(self, ticket: Ticket, places: Sequence[int], error: BaseException, step: Step) -> None:
+        """A handler raised."""
+        position, kind = ticket.page.position(places[0]), type(error).__name__
+        name, delay_s = step.told
+        what = position, len(places), ticket.attempt, kind, name, delay_s, raised_at(error)
+        self.told.append(events.BatchFailed(self._stream, self._shard_id, *what))
+
+    def buried(self, letter: DeadLetter[Any]) -> None:
+        """A dead letter is written."""
+        what = letter.position, letter.part, letter.attempts, letter.error_type, letter.failures
+        self.told.append(events.RecordDeadLettered(self._stream, self._shard_id, *what))
+
+    def not_buried(self, letter: DeadLetter[Any], error: BaseException, delay_s: float) -> None:
+        """A dead letter could not be written."""
+        what = letter.position, named(error), letter.tries, delay_s
+        self.told.append(events.DeadLetterFailed(self._stream, self._shard_id, *what))
+
+    def skipped(self, first: Position, last: Position, records: int, reason: str) -> None:
+        """Records count as settled without having been processed."""
+        self.told.append(events.RecordsSkipped(self._stream, self._shard_id, first, last, records, reason))
+
+    def unsettled(self, positions: Sequence[Position], reason: str) -> None:
+        """Records were handed out, and the program did not settle them."""
+        told = tuple(positions[:POSITIONS_TOLD_MAX])
+        self.told.append(events.RecordsUnsettled(self._stream, self._shard_id, told, len(positions), reason, ADVICE))
+
+    def late(self, records: int, reason: str) -> None:
+        """A tenure that has ended is settled: a thousand tasks that end late are one fact."""
+        if not self._late_told:
+            self._late_told = True
+            self.told.append(events.LateSettlement(self._stream, self._shard_id, records, reason))
+
+    def held(self, held: Held, oldest: Position, held_s: float) -> None:
+        """Nothing more is fetched, and the program waits for records."""
+        what = held.records, held.held_bytes, oldest, held_s
+        self.told.append(events.FetchingHeld(self._stream, self._shard_id, *what))
+
+    def given_up(self, action: str, reason: str, error: BaseException | None, cool_down_s: float) -> None:
+        """Nothing more is handed out."""
+        why = reason if error is None else f"{reason}: {type(error).__name__}"
+        self.told.append(events.ShardGivenUp(self._stream, self._shard_id, action, why, cool_down_s))
+
+
+def named(error: BaseException) -> str:
+    """An error's class, with what may be told of its message: a service's code, what the system says of a file."""
+    name = type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        return f"{name}: {error.strerror}"
+    if isinstance(error, ServiceError):
+        return f"{name}: {error.code}"
+    return f"{name}: {error.reason}" if isinstance(error, PutError) and error.reason else name
+
+
+def raised_at(error: BaseException) -> str:
+    """``billing.py:41, client.py:905``: the handler's own line, and the deepest one below it, where a user's error may
+    have its data in the message, and is not told.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    while frames and frames[0][0].f_globals.get("__name__", "").partition(".")[0] in CALLERS:
+        del frames[0]
+    places = [f"{PurePath(frame.f_code.co_filename).name}:{line}" for frame, line in frames]
+    return ", ".join(dict.fromkeys(places[:1] + places[-1:])) or "not raised"
+
+
+class Starving:
+    """The time in which the program asks for records and gets none: it ends when it gets some, or there is room."""
+
+    __slots__ = ("_after_s", "_since_s", "_told")
+
+    def __init__(self, after_s: float) -> None:
+        self._after_s = after_s
+        self._since_s: float | None = None
+        self._told = False
+
+    def gets(self) -> None:
+        """Records were handed out, or there is room."""
+        self._since_s = None
+
+    def gets_none(self, now_s: float) -> None:
+        """Nothing was handed out, and nothing will come before something is settled."""
+        if self._since_s is None:
+            self._since_s, self._told = now_s, False
+
+    @property
+    def lasts(self) -> bool:
+        """True from `gets_none` on."""
+        return self._since_s is not None
+
+    def next_at_s(self) -> float:
+        """When that is to be told; or infinity."""
+        return math.inf if self._since_s is None or self._told else self._since_s + self._after_s
+
+    def due(self, now_s: float) -> float | None:
+        """For how long it lasts, when that is to be told now: once."""
+        if self._since_s is None or now_s < self.next_at_s():
+            return None
+        self._told = True
+        return now_s - self._since_s
+
+
+HABIT_TIMES = 4
+"""So often in a row, from the start of a tenure on: tasks that end in any order do so by chance, but not at once."""
+
+
+class OnlyTheLast:
+    """Notices a program that settles each tenth record, or the last of each delivery, and means all of them: it looks
+    at the settlements of a tenure, until one does not fit.
+    """
+
+    __slots__ = ("_at", "_stride", "_times")
+
+    def __init__(self) -> None:
+        self._at, self._stride, self._times = -1, 0, 0
+
+    def noticed(self, ticket: Ticket, place: int, *, alone: bool) -> int:
+        """A settlement of this record, or with it as the newest. Returns how many records it seems to mean when that
+        is to be told, once; else 0.
+        """
+        if self._times < 0:
+            return 0
+        at = ticket.page.first + place
+        stride, self._at = at - self._at, at
+        is_last = place == ticket.places[-1] and len(ticket.places) > 1
+        if not alone or stride < 2 or (self._times and stride != self._stride and not is_last):
+            self._times = -1
+            return 0
+        self._stride, self._times = stride, self._times + 1
+        if self._times < HABIT_TIMES:
+            return 0
+        self._times = -1
+        return stride
 
 
 class HandsOut(Enum):

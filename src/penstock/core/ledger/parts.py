@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from penstock.core.ledger.page import Placed
+from penstock.core.ledger.book import Placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -45,8 +45,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from penstock.core.leases.tenure import Fenced, Lifted, Lost, PendingStored, Prepared, Settled, Stored
+from penstock.core.ledger.book import R
 from penstock.core.ledger.ledger import HandsOut
-from penstock.core.ledger.page import R
 from penstock.core.shard import checkpoints as storing
 from penstock.core.shard.checkpoints import Abandon, Answer, Close, Commit, Flush, Look, Prepare, Progress, SetBound
 from penstock.core.shard.duplicates import Admit, PageRead
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.core.leases.tenure import Loss
-    from penstock.core.ledger.endings import Ending
+    from penstock.core.ledger.book import DeadLetter, Delivery, Ticket
+    from penstock.core.ledger.failing import Ending
     from penstock.core.ledger.ledger import Ledger
-    from penstock.core.ledger.ticket import DeadLetter, Delivery, Ticket
     from penstock.core.shard.checkpoints import Checkpoints
     from penstock.core.shard.duplicates import Duplicates
     from penstock.events import LedgerEvent

@@ -6,8 +6,8 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
+from penstock.core.ledger.book import R
 from penstock.core.ledger.collecting import Collected, Collector
-from penstock.core.ledger.page import R
 from penstock.runtime.shard.batch import settle_on_leaving
 from penstock.runtime.waiting import Breath
 from penstock.tasks import awaited, give_up

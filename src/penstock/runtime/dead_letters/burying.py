@@ -10,7 +10,7 @@ from penstock.core.ledger.letter import Letter
 from penstock.runtime.waiting import is_cancelled
 
 if TYPE_CHECKING:
-    from penstock.core.ledger.ticket import DeadLetter
+    from penstock.core.ledger.book import DeadLetter
     from penstock.runtime.dead_letters.destinations import LetterSink
 
 TIMEOUT_S = 60.0

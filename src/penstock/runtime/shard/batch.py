@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-from penstock.core.ledger.page import Placed, R
+from penstock.core.ledger.book import Placed, R
 from penstock.errors import OptionError
 from penstock.model import Position
 from penstock.runtime.shard.values import datas_of
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
+    from penstock.core.ledger.book import Delivery
     from penstock.core.ledger.ledger import Ledger
-    from penstock.core.ledger.ticket import Delivery
     from penstock.events import LedgerEvent
     from penstock.runtime.shard.two_phase import PendingCheckpoint
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.core.feeding.pages import ChildShard
-    from penstock.core.ledger.endings import Ending
+    from penstock.core.ledger.failing import Ending
     from penstock.runtime.shard.shard_reader import ShardReader
 
 

@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.ledger.page import behind
+from penstock.core.ledger.book import behind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Sequence

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import ChildShard
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.tenure import Command, Loss
-    from penstock.core.ledger.endings import Ending
+    from penstock.core.ledger.book import Delivery
+    from penstock.core.ledger.failing import Ending
     from penstock.core.ledger.settings import OrderPolicy
-    from penstock.core.ledger.ticket import Delivery
     from penstock.core.shard.checkpoints import Cadence, Pending
     from penstock.events import LedgerEvent
     from penstock.model import Position, Record

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
-from penstock.core.ledger.page import R
+from penstock.core.ledger.book import Delivery, R
 from penstock.core.ledger.parts import Part
 from penstock.core.ledger.settings import DeadLetters, Skip, Stop
-from penstock.core.ledger.ticket import Delivery
 from penstock.errors import UnreadableRecordError
 
 if TYPE_CHECKING:

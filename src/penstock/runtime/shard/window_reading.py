@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.feeding.silence import Silence
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.ledger.dedupe import Keyed
-from penstock.core.ledger.page import behind
-from penstock.core.shard.duplicates import Duplicates, Window
+from penstock.core.ledger.book import behind
+from penstock.core.shard.duplicates import Duplicates, Keyed, Window
 from penstock.errors import NotFoundError, PenstockError
 from penstock.events import DedupeKeyFailed, DedupeWindowRebuilt
 from penstock.model import IteratorAt, Position, StartAt
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.cursor import Taken
     from penstock.core.leases import LeaseRow
-    from penstock.core.ledger.dedupe import Deduplicate
+    from penstock.core.shard.duplicates import Deduplicate
     from penstock.events import LedgerEvent
     from penstock.model import Record, Shard
     from penstock.ports import RecordSource

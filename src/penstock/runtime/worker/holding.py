@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.core.feeding.cursor import FeedCursor
     from penstock.core.feeding.pages import ChildShard
     from penstock.core.leases.steps import Result
-    from penstock.core.ledger.endings import Ending
+    from penstock.core.ledger.failing import Ending
     from penstock.core.worker.mine import Mine
     from penstock.core.worker.round import Input
     from penstock.ports import LeaseTable

@@ -12,10 +12,10 @@ from penstock.core.feeding.buffer import BUFFER_BYTES_MAX
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.given import not_callable, not_numbers, not_of, shown
 from penstock.core.leases.times import FAILOVER_S, LeaseTimes
-from penstock.core.ledger.dedupe import Deduplicate
 from penstock.core.ledger.parts import PARTS_MAX
 from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Redeliver, Retry, Skip, Stop
 from penstock.core.shard.checkpoints import Cadence, Every, Prompt, Riding
+from penstock.core.shard.duplicates import Deduplicate
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartAt
 from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile, DeadLettersToStream

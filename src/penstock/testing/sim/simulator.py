@@ -8,9 +8,9 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.ledger.dedupe import Deduplicate
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.checkpoints import Every, Prompt, Riding
+from penstock.core.shard.duplicates import Deduplicate
 from penstock.model import Record, StartAt
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds.fan_out import FanOutTimes

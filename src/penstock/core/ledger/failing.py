@@ -1,24 +1,138 @@
-"""What becomes of records that fail, stay unsettled or are given up: tried again, skipped, buried."""
+"""What becomes of records that fail, stay unsettled or are given up: tried again, skipped, buried.
+
+What a failure leads to is a table in the form of one function, `after_failure`. A record that becomes a dead letter
+counts as settled only when its letter is known to be written.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+import math
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
-from penstock.core.ledger.endings import Ending
-from penstock.core.ledger.letters import Letters
-from penstock.core.ledger.page import R
-from penstock.core.ledger.retrying import Again, Halve, after_failure
-from penstock.core.ledger.settings import DeadLetters, GiveUp, LastResort, LedgerSettings, Redeliver, Skip, Warn
-from penstock.core.ledger.ticket import DeadLetter, Where
+from penstock.core.ledger.book import DeadLetter, R, Where
+from penstock.core.ledger.settings import DeadLetters, GiveUp, LastResort, LedgerSettings, Redeliver, Retry, Skip, Warn
+from penstock.core.pacing import full_jitter_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from penstock.core.ledger.book import Book
-    from penstock.core.ledger.page import Page
-    from penstock.core.ledger.telling import Teller
-    from penstock.core.ledger.ticket import Ticket
+    from penstock.core.ledger.book import Book, Page, Ticket
+    from penstock.core.ledger.ledger import Teller
+
+
+class Ending(NamedTuple):
+    """Why nothing more is handed out, though the tenure still holds: the shard is to be given up."""
+
+    action: str
+    """GiveUp or Stop."""
+    reason: str
+    cool_down_s: float
+    """GiveUp: how long this worker leaves the shard alone."""
+    error: BaseException | None
+    """What the handler raised, if that was it."""
+
+    @property
+    def stops(self) -> bool:
+        """True for Stop: the worker keeps the shard, and a program that asks for its records gets an error."""
+        return self.action == "Stop"
+
+
+class Again(NamedTuple):
+    """Hand the same records out again."""
+
+    delay_s: float
+
+    @property
+    def told(self) -> tuple[str, float]:
+        """Its name, and the seconds before it is done."""
+        return "Again", self.delay_s
+
+
+class Halve(NamedTuple):
+    """Hand the first half out again, then the second."""
+
+    delay_s: float
+
+    @property
+    def told(self) -> tuple[str, float]:
+        """Its name, and the seconds before it is done."""
+        return "Halve", self.delay_s
+
+
+class Last(NamedTuple):
+    """No more tries."""
+
+    resort: LastResort
+
+    @property
+    def told(self) -> tuple[str, float]:
+        """Its name; it is done at once."""
+        return type(self.resort).__name__, 0.0
+
+
+Step = Again | Halve | Last
+
+
+def after_failure(
+    retry: Retry, error: BaseException, *, records: int, tries: int, halved: bool, failing_s: float, rng: Random
+) -> Step:
+    """The next step of ``records`` that failed together.
+
+    ``tries``: how often they failed as they are, this time included. ``halved``: they are a part of a batch that
+    failed. ``failing_s``: for how long nothing of the shard was settled while everything failed for transient reasons.
+    """
+    delay_s = full_jitter_s(tries, base_s=retry.base_s, cap_s=retry.cap_s, rng=rng)
+    if isinstance(error, retry.transient):
+        if retry.give_up_after_s is not None and failing_s >= retry.give_up_after_s:
+            return Last(GiveUp(cool_down_s=retry.cool_down_s))
+        return Again(delay_s)
+    if records > 1 and retry.halve:
+        # A half is not tried twice: what was in the way the first time had its chance with the whole batch.
+        return Halve(delay_s) if halved or tries >= retry.batch_tries_max else Again(delay_s)
+    if retry.tries_max is not None and tries >= retry.tries_max:
+        return Last(retry.then)
+    return Again(delay_s)
+
+
+class Letters(Generic[R]):
+    """Those that are to be written, by when."""
+
+    __slots__ = ("_base_s", "_cap_s", "_due", "_numbers", "_rng")
+
+    def __init__(self, rng: Random, *, base_s: float, cap_s: float) -> None:
+        """``base_s``, ``cap_s``: of the pauses between tries of one."""
+        self._base_s, self._cap_s = base_s, cap_s
+        self._due: list[tuple[float, int, DeadLetter[R]]] = []
+        self._numbers = count()
+        self._rng = rng
+
+    def add(self, letter: DeadLetter[R], now_s: float) -> None:
+        """It is to be written now."""
+        heappush(self._due, (now_s, next(self._numbers), letter))
+
+    def failed(self, letter: DeadLetter[R], now_s: float) -> float:
+        """It could not be written, and is to be later; returns in how many seconds."""
+        letter.tries += 1
+        delay_s = full_jitter_s(letter.tries, base_s=self._base_s, cap_s=self._cap_s, rng=self._rng)
+        heappush(self._due, (now_s + delay_s, next(self._numbers), letter))
+        return delay_s
+
+    def take(self, now_s: float, letters_max: int | None = None) -> list[DeadLetter[R]]:
+        """Those that are to be written by now, but for those whose record was settled meanwhile; at most so many."""
+        letters: list[DeadLetter[R]] = []
+        most = math.inf if letters_max is None else letters_max
+        while self._due and self._due[0][0] <= now_s and len(letters) < most:
+            letter = heappop(self._due)[2]
+            if letter.ticket.left:
+                letters.append(letter)
+        return letters
+
+    def next_at_s(self) -> float:
+        """When the next is to be written."""
+        return self._due[0][0] if self._due else math.inf
 
 
 class Faults(Generic[R]):

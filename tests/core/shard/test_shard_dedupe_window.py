@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.ledger.dedupe import KEY_OVERHEAD_BYTES, DedupeWindow, Keyed
+from penstock.core.shard.duplicates import KEY_OVERHEAD_BYTES, DedupeWindow, Keyed
 from penstock.events import DedupeWindowCut
 
 if TYPE_CHECKING:
