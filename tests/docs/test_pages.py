@@ -27,6 +27,7 @@ LANGUAGES = {"", "console", "dockerfile", "ini", "json", "python", "text", "toml
 INSTRUCTIONS = {"FROM", "RUN", "COPY", "ENV", "WORKDIR", "USER", "ENTRYPOINT"}
 ENVIRONMENT = {"LAKE": "lake"}
 """What the job files on the pages take from the environment."""
+PROSE_LINE_MAX = 120
 
 
 def each(*languages: str) -> pytest.MarkDecorator:
@@ -119,6 +120,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         if not linked.exists() or (anchor and anchor not in anchors(linked)):
             broken.append(target)
     assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_prose_are_short(page: Path) -> None:
+    """Rows of tables are lines that Markdown does not break, and code breaks as its language wants it."""
+    lines = prose(page).splitlines()
+    assert [line for line in lines if len(line) > PROSE_LINE_MAX and not line.startswith("|")] == []
 
 
 def test_the_index_has_every_page() -> None:
