@@ -64,7 +64,7 @@ CONSTANTS = {
     "penstock.runtime.feeds.fan_out": "fan-out",
     "penstock.core.feeding.poll_pace": "polling",
     "penstock.core.feeding.cursor": "polling",
-    "penstock.core.feeding.silence": "polling",
+    "penstock.core.feeding.log_cursor": "polling",
     "penstock.core.leases.membership": "membership",
     "penstock.core.assignment.views": "leases",
     "penstock.core.assignment.kcl2": "beside the KCL",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
 from penstock.aws.settings import WireSettings
-from penstock.core.feeding.silence import BARREN_PAGES_MAX
+from penstock.core.feeding.log_cursor import BARREN_PAGES_MAX
 from penstock.errors import DataLossError, StalledError, TransportError
 from penstock.spark.cursor import EMPTY_PAUSE_S, RangeCursor
 from penstock.spark.ranges import EndKind, ReadSettings, ShardRange

@@ -1,16 +1,13 @@
-"""The rules by which one range is read: where to start, what belongs to it, when it is done. No I/O here.
+"""The rules by which one range is read: what belongs to it, when it is done, what is a loss. No I/O here.
 
-A range is bounded by records that the driver saw, so each answer of the service can be judged:
+Where the log is read is the matter of the cursor (`penstock.core.feeding.log_cursor`), by the policy `RANGE`. A range
+is bounded by records that the driver saw, so each answer of the service can be judged:
 
 - the first record must come. If a later one comes in its place, records were trimmed before they were read.
   Wherever a range is started again, the last record that was read must come again;
 - an end that was seen must come too. If the log goes on without it, it was trimmed meanwhile, and what lay
   before it may be gone as well;
-- a shard that ends, or a tip that is reached, before the range's end: an error, never the end of the range;
-- empty pages that come nearer to the tip cross a silence: they are progress, however many;
-- at a *trimmed* sequence number AWS answers with empty pages that come no nearer, for ever. So after a few of them
-  the range is started again at the arrival time of the last record that was known to exist: from a trimmed time the
-  log starts at its oldest record.
+- a shard that ends, or a tip that is reached, before the range's end: an error, never the end of the range.
 """
 
 from __future__ import annotations
@@ -20,15 +17,15 @@ import logging
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from penstock.aws.kinesis import IteratorAt
-from penstock.core.feeding.silence import Meaning, Silence
+from penstock.core.feeding.log_cursor import Does, LogCursor, Policy, Sign
 from penstock.errors import DataLossError, StalledError
 from penstock.spark.ranges import EndKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.aws.kinesis import GetRecordsPage, WireRecord
+    from penstock.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
+    from penstock.core.feeding.log_cursor import Step
     from penstock.spark.ranges import ReadSettings, ShardRange
 
 logger = logging.getLogger("penstock.spark")
@@ -37,6 +34,11 @@ EMPTY_PAUSE_S = 0.25
 """Before the next call after an empty page: within the 5 calls a second that all readers of a shard share."""
 TRIMMED_WAIT_SHARE = 0.1
 """Of ``no_progress_s``: how long the tip must be seen before a range at risk counts as trimmed as a whole."""
+RANGE = Policy(by_time=True, returns=True, expects=True, doubts_end=False)
+"""The end of a range was seen, so more has to come until then; so has the last record that was read, wherever the range
+is started again. A number that is trimmed is looked for by its time: from a trimmed time on, the log begins at its
+oldest record.
+"""
 
 
 class RangeCursor:
@@ -56,12 +58,10 @@ class RangeCursor:
         """Time that calls and pauses took since the last progress."""
         self._stream = stream
         self._settings = settings
-        self._anchor = range_.first_sequence_number  # a record that exists: the first one, later the last one read
-        self._anchor_s = range_.first_arrival_s
-        self._anchor_is_read = False
-        self._anchor_is_met = False
-        self._by_time = range_.at_risk
-        self._silence = Silence()
+        self._is_read = False  # the anchor of the log's cursor was read: it is left out when it comes again
+        self._log = LogCursor(
+            RANGE, anchor=range_.first_sequence_number, anchor_s=range_.first_arrival_s, is_doubted=range_.at_risk
+        )
 
     def start(self) -> IteratorAt:
         """Where to ask for an iterator when there is none: at the first record, or at the last one read.
@@ -69,9 +69,7 @@ class RangeCursor:
         The last one read must come again, and is skipped: a reader that starts *after* a record does not see what was
         trimmed behind it.
         """
-        self._anchor_is_met = False
-        self._silence.begin()
-        return IteratorAt.at_timestamp(self._anchor_s) if self._by_time else IteratorAt.at_sequence(self._anchor)
+        return self._log.ask()
 
     def take(self, page: GetRecordsPage, spent_s: float) -> list[WireRecord]:
         """The records of the page that are in the range. ``spent_s`` is what getting the page took.
@@ -80,21 +78,28 @@ class RangeCursor:
         cannot be reached, or not in ``no_progress_s``.
         """
         self.iterator = page.next_shard_iterator
+        log, records, was_met = self._log, page.records, self._log.is_met
+        step = log.page(
+            records,
+            behind_ms=page.millis_behind_latest,
+            is_last=self.iterator is None,
+            tip_counts=self._tip_counts(spent_s),
+        )
         taken: list[WireRecord] = []
-        if page.records:
-            taken = self._within(page.records)
-            self._silence.records(page.millis_behind_latest)
+        if records:
             self.pause_s = 0.0
+            if step.sign is not Sign.OLDER:
+                taken = self._within(records, step.start, step.sign)
         if taken:
-            self._progressed(taken[-1])
+            self._is_read, self.waited_s = True, 0.0
         else:
             self.waited_s += spent_s
         if self.done:
             return taken
         if self.iterator is None:
-            self._shard_ended()
-        elif not page.records:
-            self._nothing_came(page)
+            self._shard_ended(was_met=was_met or step.sign in (Sign.MET, Sign.BEYOND))
+        elif not records:
+            self._nothing_came(page, step)
         elif taken and self.range.at_risk:
             self.iterator = None  # an iterator moves on in silence when retention overtakes it
         return taken
@@ -104,9 +109,10 @@ class RangeCursor:
 
         False if it was asked by time already.
         """
-        if self._by_time:
+        if not self._log.by_number:
             return False
-        self._start_by_time()
+        self._log.refused()
+        self.iterator = None
         return True
 
     def shard_is_gone(self) -> None:
@@ -124,32 +130,30 @@ class RangeCursor:
             ) from (cause if isinstance(cause, Exception) else None)
 
     def __str__(self) -> str:
-        at = f"after {self._anchor}" if self._anchor_is_read else "at its start"
+        at = f"after {self._log.known}" if self._is_read else "at its start"
         return f"stream {self._stream}, range {self.range}, {at}"
 
-    def _within(self, records: list[WireRecord]) -> list[WireRecord]:
-        start = 0
-        if not self._anchor_is_met:
-            start = bisect_left(records, self._anchor, key=_number)
-            if start == len(records):
-                return []
-            start += self._meet(records[start])
+    def _tip_counts(self, spent_s: float) -> bool:
+        """True when the tip has been seen for so long that a range at risk of which nothing came is gone."""
+        return self.range.at_risk and self.waited_s + spent_s >= self._settings.no_progress_s * TRIMMED_WAIT_SHARE
+
+    def _within(self, records: list[WireRecord], start: int, sign: Sign) -> list[WireRecord]:
+        """The records of a page that are in the range, from the anchor on, or from what came in its place."""
+        if sign is Sign.MET:
+            start += self._is_read and _number(records[start]) == self._log.anchor
+        elif sign is Sign.BEYOND:
+            self._anchor_is_trimmed(records[start])
         stop = self._stop(records)
         return records[start:stop] if start or stop < len(records) else records
 
-    def _meet(self, record: WireRecord) -> int:
-        """The first record at or after the anchor: how many records to skip for it."""
-        self._anchor_is_met = True
+    def _anchor_is_trimmed(self, record: WireRecord) -> None:
         number = _number(record)
-        if number == self._anchor:
-            return 1 if self._anchor_is_read else 0
-        whole = not self._anchor_is_read and self._beyond_end(number)
+        whole = not self._is_read and self._beyond_end(number)
         self._lose(
-            f"record {self._anchor} (arrived {_utc(self._anchor_s)}) is trimmed; the oldest record left is {number} "
-            f"(arrived {_utc(record.approximate_arrival_timestamp)}), "
+            f"record {self._log.anchor} (arrived {_utc(self._log.anchor_s)}) is trimmed; the oldest record left is "
+            f"{number} (arrived {_utc(record.approximate_arrival_timestamp)}), "
             + ("after the whole range" if whole else "and what lay between them is gone")
         )
-        return 0
 
     def _beyond_end(self, number: int) -> bool:
         end = self.range.end_sequence_number
@@ -176,46 +180,30 @@ class RangeCursor:
             )
         return stop
 
-    def _progressed(self, last: WireRecord) -> None:
-        self._anchor = _number(last)
-        self._anchor_s = int(last.approximate_arrival_timestamp)
-        self._anchor_is_read = True
-        self._by_time = False
-        self.waited_s = 0.0
-
-    def _shard_ended(self) -> None:
-        if not self._anchor_is_met:
-            self._lose(f"the shard is closed, and from record {self._anchor} on all of it is trimmed")
+    def _shard_ended(self, *, was_met: bool) -> None:
+        if not was_met:
+            self._lose(f"the shard is closed, and from record {self._log.anchor} on all of it is trimmed")
         elif self.range.end_kind is not EndKind.SHARD_END:
             raise StalledError(
                 f"{self}: the shard ended before the range's end, which was seen when the batch was planned"
             )
         self.done = True
 
-    def _nothing_came(self, page: GetRecordsPage) -> None:
+    def _nothing_came(self, page: GetRecordsPage, step: Step) -> None:
         """An empty page: over a silence it is progress; at the tip the service may lag; at a trimmed record there is no
         end of them.
         """
-        meaning = self._silence.empty(page.millis_behind_latest, is_last=False, asked_s=None)
         self.pause_s = EMPTY_PAUSE_S
-        if meaning is Meaning.CROSSING:
+        if step.sign is Sign.CROSSING:
             self.waited_s = 0.0
-            return
-        at_tip = meaning is Meaning.TIP
-        if not self._by_time and self._silence.leads_nowhere:
-            self._start_by_time()
-            return
-        if at_tip and self._by_time and self.range.at_risk and not self._anchor_is_met:
-            if self.waited_s >= self._settings.no_progress_s * TRIMMED_WAIT_SHARE:
-                self._lose(f"from record {self._anchor} on all of it is trimmed, and nothing came after it")
-                self.done = True
-            return
-        behind = "at the tip" if at_tip else f"{page.millis_behind_latest} ms behind the tip"
-        self.check_time(0.0, f"an empty page {behind}")
-
-    def _start_by_time(self) -> None:
-        self._by_time = True
-        self.iterator = None
+        elif step.does is Does.ASK:
+            self.iterator = None
+        elif step.is_loss:
+            self._lose(f"from record {self._log.anchor} on all of it is trimmed, and nothing came after it")
+            self.done = True
+        else:
+            behind_ms = page.millis_behind_latest
+            self.check_time(0.0, f"an empty page {'at' if behind_ms == 0 else f'{behind_ms} ms behind'} the tip")
 
     def _lose(self, what: str) -> None:
         """Losses are loud: an error, or a warning if the query is told to go on."""

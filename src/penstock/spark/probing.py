@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from penstock.aws.kinesis import GetRecordsPage, IteratorAt, KinesisClient
 from penstock.aws.retry import RetryPolicy
 from penstock.core.aggregation import is_aggregate, open_aggregate
-from penstock.core.feeding.silence import Silence
+from penstock.core.feeding.log_cursor import LogCursor, Policy, Sign
 from penstock.core.pacing import TokenBucket
 from penstock.core.service_clock import ServiceClock
 from penstock.errors import ExpiredIteratorError
@@ -34,6 +34,8 @@ CROSSING_PAGES_MAX = 100
 """Empty pages that one look follows over a silence, some 20 s at 5 calls a second; the next look goes on there."""
 PROBE_PAGES_MAX = 10
 """The same for a look that only searches for a place."""
+LOOK = Policy(expects=True, doubts_end=False)
+"""A look follows an iterator until it brings something, or leads nowhere. Where to look instead is the planner's."""
 TAIL_WINDOW_MS = 1000
 """The tail of a silent shard is searched by time down to this window; the rest is read."""
 TAIL_BYTES_MAX = 2 * 2**20
@@ -226,7 +228,7 @@ class ShardProbe:
         a silence at most so many pages, or up to ``until_ms``.
         """
         limit = self.records_for(self._shared.sample_bytes_max, records_max)
-        silence = Silence()
+        log = LogCursor(LOOK)
         for _ in range(self._shared.crossing_pages_max if pages_max is None else pages_max):
             assert look.iterator is not None
             await self._paced(self._calls)
@@ -242,7 +244,7 @@ class ShardProbe:
             self._absorb(look, page, floor, seen_ms)
             if look.records or look.beyond is not Beyond.UNKNOWN:
                 break
-            _note_silence(look, silence, page, seen_ms)
+            _note_silence(look, log, page, seen_ms)
             if look.stands or (until_ms is not None and look.reached_ms >= until_ms):
                 break
         return look
@@ -288,15 +290,14 @@ def _user_records(data: bytes) -> int:
     return 1 if aggregate is None else len(aggregate)
 
 
-def _note_silence(look: Lookahead, silence: Silence, page: GetRecordsPage, seen_ms: int) -> None:
+def _note_silence(look: Lookahead, log: LogCursor, page: GetRecordsPage, seen_ms: int) -> None:
     """Note what a page means that brought nothing behind the floor, and led neither to the tip nor to the end."""
+    step = log.page(page.records, behind_ms=page.millis_behind_latest, is_last=False, asked_s=seen_ms / 1000)
     if page.records:
-        silence.records(page.millis_behind_latest)
         return
-    silence.empty(page.millis_behind_latest, is_last=False, asked_s=seen_ms / 1000)
-    if silence.reached_s is not None:
-        look.reached_ms = max(look.reached_ms, int(silence.reached_s * 1000))
-    look.stands = silence.leads_nowhere
+    if (reached_s := log.silence.reached_s) is not None:
+        look.reached_ms = max(look.reached_ms, int(reached_s * 1000))
+    look.stands = step.sign is Sign.NOWHERE
 
 
 def _later(at: IteratorAt, reached_ms: int) -> IteratorAt:

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.core.feeding.silence import Meaning, Silence
+from penstock.core.feeding.log_cursor import Does, LogCursor, Policy, Sign
 from penstock.core.feeding.user_records import ShardView, opened
 from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.core.pacing import full_jitter_s
@@ -42,6 +42,8 @@ LINE_BYTES_MAX = 64 * 1024 * 1024
 """A longer line is no letter: a record is up to 10 MiB, 14 as base64."""
 SOURCES_MAX = 64
 """Streams that are kept open at a time. A letter may name any."""
+ORIGINAL = Policy(doubts_end=False)
+"""A single record is sought. Where it does not come the replay ends: it asks for no other place."""
 
 
 class BadLetter(Exception):  # noqa: N818 - it is a value here
@@ -121,24 +123,20 @@ def _letter(text: bytes, where: str) -> Letter | BadLetter:
 async def original(source: RecordSource, letter: Letter) -> Record | None:
     """The record of a letter, read again from its stream; None when it is not there any more."""
     wanted = letter.position
+    log = LogCursor(ORIGINAL, anchor=wanted.sequence_number)
     try:
-        iterator: str | None = await _repeated(
-            source.iterator, letter.shard_id, IteratorAt.at_sequence(wanted.sequence_number)
-        )
+        iterator: str = await _repeated(source.iterator, letter.shard_id, log.ask())
     except (NotFoundError, InvalidArgumentError):  # the shard is trimmed; some refuse a number that is
         return None
-    silence = Silence()
-    while iterator is not None and not silence.leads_nowhere:  # AWS gives no error where a record is trimmed
+    while True:
         page: ReadPage = await _repeated(source.read, iterator, 1)
-        if page.records:
-            raw = page.records[0]
-            if int(raw.sequence_number) != wanted.sequence_number:
-                return None  # the next one that is left
-            found = opened(ShardView(source.stream, letter.shard_id, 0, HASH_KEY_MAX), [raw]).records
-            return next((one for one in found if one.sub_sequence_number == wanted.sub_sequence_number), None)
-        meaning = silence.empty(page.millis_behind_latest, is_last=page.is_last, asked_s=None)
-        iterator = None if meaning is Meaning.TIP else page.next_iterator
-    return None
+        step = log.page(page.records, behind_ms=page.millis_behind_latest, is_last=page.is_last)
+        if step.sign is Sign.MET:
+            found = opened(ShardView(source.stream, letter.shard_id, 0, HASH_KEY_MAX), page.records[:1]).records
+            return next((one for one in found if (one.sequence_number, one.sub_sequence_number) == wanted), None)
+        if page.records or page.next_iterator is None or step.does is not Does.READ or step.sign is Sign.TIP:
+            return None  # another record came in its place, or none will
+        iterator = page.next_iterator
 
 
 async def _repeated(call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:

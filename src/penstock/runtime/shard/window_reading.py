@@ -12,13 +12,13 @@ import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.core.feeding.silence import Silence
+from penstock.core.feeding.log_cursor import Does, LogCursor, Policy
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.book import behind
 from penstock.core.shard.duplicates import Duplicates, Keyed, Window
 from penstock.errors import NotFoundError, PenstockError
 from penstock.events import DedupeKeyFailed, DedupeWindowRebuilt
-from penstock.model import IteratorAt, Position, StartAt
+from penstock.model import Position, StartAt
 from penstock.tasks import spawn
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 HashRange: TypeAlias = tuple[int | None, int | None]
 LISTING_RETRY_S = 1.0
 """Before the shards are listed again, when that failed for what may pass."""
+OLDEST = Policy(expects=True)
+"""The oldest record of a shard is looked for, or how far it is silent from its beginning on: either comes, or nothing
+is known.
+"""
 
 
 class WindowRead:
@@ -215,15 +219,17 @@ class WindowRead:
     async def _began_before(self, shard_id: str, since: dt.datetime) -> bool:
         """True when the shard's oldest record came before: then what lies before the shard is out of the window."""
         with contextlib.suppress(PenstockError):  # then it is not known
-            iterator: str | None = await self._source.iterator(shard_id, IteratorAt.trim_horizon())
-            silence = Silence()
-            while iterator is not None and not silence.leads_nowhere:
+            log = LogCursor(OLDEST)
+            iterator: str | None = await self._source.iterator(shard_id, log.ask())
+            while iterator is not None:
                 asked_s = self._source.now_s
                 page = await self._source.read(iterator, 1)
                 if page.records:
                     return page.records[0].approximate_arrival_timestamp < since.timestamp()
-                silence.empty(page.millis_behind_latest, is_last=page.is_last, asked_s=asked_s)
-                if silence.reached_s is not None and silence.reached_s >= since.timestamp():
+                behind_ms = page.millis_behind_latest
+                step = log.page((), behind_ms=behind_ms, is_last=page.is_last, asked_s=asked_s)
+                reached_s = log.silence.reached_s
+                if step.does is not Does.READ or (reached_s is not None and reached_s >= since.timestamp()):
                     return False
                 iterator = page.next_iterator
         return False
