@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from bench._form import Result
     from penstock import AssignedShard
     from penstock.core.leases import LeaseRow, Outcome, Write
-    from penstock.core.leases.listing import Listing
     from penstock.core.leases.membership import WorkerRow
+    from penstock.core.leases.row import Listing
     from penstock.local.spawned import SpawnedKinesis
 
 STREAM = "bench"

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from penstock.core.batching import EntryResult
     from penstock.core.feeding.pages import ReadPage, StreamFacts
     from penstock.core.leases import LeaseRow, Outcome, Write
-    from penstock.core.leases.listing import Listing
     from penstock.core.leases.membership import WorkerRow
+    from penstock.core.leases.row import Listing
     from penstock.model import IteratorAt, Shard
 
 

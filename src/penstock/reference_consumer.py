@@ -19,7 +19,7 @@ import msgspec
 from penstock import events
 from penstock.aws.settings import LeaseTableOptions, WireSettings
 from penstock.core.feeding.poll_pace import PollTimes
-from penstock.core.leases.times import LeaseTimes
+from penstock.core.leases.tenure import LeaseTimes
 from penstock.core.ledger.settings import (
     AnyOrder,
     ByKey,
@@ -67,8 +67,7 @@ CONSTANTS = {
     "penstock.core.feeding.log_cursor": "polling",
     "penstock.core.leases.membership": "membership",
     "penstock.core.assignment.views": "leases",
-    "penstock.core.assignment.kcl2": "beside the KCL",
-    "penstock.core.assignment.kcl3": "beside the KCL",
+    "penstock.core.assignment.kcl": "beside the KCL",
     "penstock.core.assignment.fleet": "beside the KCL",
     "penstock.core.shard.machine": "shards",
     "penstock.core.shard.checkpoints": "checkpoints",

@@ -6,9 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from penstock.core.leases import Done, LeaseRow
-from penstock.core.leases.steps import claim
-from penstock.core.leases.tenure import Fenced, State
-from penstock.core.leases.times import LeaseTimes
+from penstock.core.leases.tenure import Fenced, LeaseTimes, State, claim
 from penstock.runtime.clock import NAP_S, SteadyClock
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.stores.memory import MemoryLeaseTable

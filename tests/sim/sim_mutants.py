@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment import views
-from penstock.core.assignment.births import Birth, births_at_end
+from penstock.core.assignment.upkeep import Birth, births_at_end
 from penstock.core.feeding.cursor import FeedCursor
 from penstock.core.leases import Done, Unknown, lease_row, writes
-from penstock.core.leases import steps as machine
+from penstock.core.leases import tenure as machine
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.membership import Members
 from penstock.core.leases.tenure import Answered, State, Tenure
@@ -66,7 +66,7 @@ def parents_not_awaited(patch: pytest.MonkeyPatch) -> None:
     def all_open(leases: Any) -> list[Any]:
         return [lease for lease in leases if not lease.ended]
 
-    patch.setattr(sys.modules["penstock.core.assignment.plan"], "startable", all_open)
+    patch.setattr(sys.modules["penstock.core.assignment.decide"], "startable", all_open)
     patch.setattr(rounds, "startable", all_open)
 
 

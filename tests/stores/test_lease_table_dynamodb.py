@@ -15,13 +15,23 @@ import pytest
 from penstock.aws.attribute_values import plain, plain_item, typed, typed_item
 from penstock.aws.lease_table import OWNER_INDEX, DynamoLeaseTable
 from penstock.aws.settings import LeaseTableOptions, WireSettings
-from penstock.core.assignment.fleet import Coordination, Place
-from penstock.core.assignment.kcl_rows import metrics_row
+from penstock.core.assignment.fleet import Coordination, Place, metrics_row
 from penstock.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, writes
 from penstock.core.leases.membership import WorkerRow
-from penstock.core.leases.steps import claim, step
-from penstock.core.leases.tenure import Answered, Began, End, Ended, Send, Settled, State, Stored, Tick
-from penstock.core.leases.times import LeaseTimes
+from penstock.core.leases.tenure import (
+    Answered,
+    Began,
+    End,
+    Ended,
+    LeaseTimes,
+    Send,
+    Settled,
+    State,
+    Stored,
+    Tick,
+    claim,
+    step,
+)
 from penstock.errors import AccessDeniedError, NotFoundError, OptionError
 from penstock.local.faults import Fault
 from tests.momentary import now

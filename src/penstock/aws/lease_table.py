@@ -13,12 +13,11 @@ from penstock.aws.dynamodb import DynamoClient
 from penstock.aws.retry import NEVER
 from penstock.aws.settings import LeaseTableOptions
 from penstock.aws.wire import Wire
-from penstock.core.assignment.fleet import Place
-from penstock.core.assignment.kcl_rows import COORDINATOR_KEY, METRICS_KEY, coordination
+from penstock.core.assignment.fleet import COORDINATOR_KEY, METRICS_KEY, Place, coordination
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from penstock.core.leases import row as names
-from penstock.core.leases.listing import Listing, listing_of
 from penstock.core.leases.membership import WORKER_ID, WorkerRow, worker_rows
+from penstock.core.leases.row import Listing, listing_of
 from penstock.errors import (
     AccessDeniedError,
     ConditionFailedError,

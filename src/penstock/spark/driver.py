@@ -16,7 +16,7 @@ import msgspec
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.wire import Wire, WireSettings
-from penstock.core.leases.belonging import StreamMark
+from penstock.core.leases.row import StreamMark
 from penstock.errors import OptionError
 from penstock.runtime.clock import SteadyClock, SteadyEpoch
 from penstock.runtime.loop_thread import LoopThread

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.assignment.births import births
-from penstock.core.leases.belonging import StreamMark
+from penstock.core.assignment.upkeep import births
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.mirror import NOTE, Mark
+from penstock.core.leases.row import StreamMark
 from penstock.core.sequence import just_before, shard_id_number
 from penstock.model import Position
 from penstock.spark.positions import Kind, ShardPosition

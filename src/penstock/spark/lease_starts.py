@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.leases.belonging import told
+from penstock.core.leases.row import told
 from penstock.core.sequence import just_before
 from penstock.errors import InvalidArgumentError, OptionError
 from penstock.spark.lease_marks import noted, since, without_lease
@@ -15,8 +15,7 @@ from penstock.spark.probing import ShardProbe, together
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.core.leases.belonging import StreamMark
-    from penstock.core.leases.row import LeaseRow
+    from penstock.core.leases.row import LeaseRow, StreamMark
     from penstock.core.lineage import Lineage
     from penstock.model import StartAt
     from penstock.spark.loss import LossPolicy

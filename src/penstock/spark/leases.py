@@ -12,8 +12,8 @@ import random
 from typing import TYPE_CHECKING
 
 from penstock.core.leases import Done, Outcome, Unknown
-from penstock.core.leases.belonging import told
 from penstock.core.leases.mirror import Create, MirroredRows, Read, Step, release
+from penstock.core.leases.row import told
 from penstock.core.pacing import Backoff
 from penstock.errors import NotFoundError, OptionError, PenstockError
 from penstock.spark.lease_marks import gone_of, marks_of
@@ -22,9 +22,8 @@ from penstock.tasks import give_up, spawn
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penstock.core.leases.belonging import StreamMark
     from penstock.core.leases.membership import WorkerRow
-    from penstock.core.leases.row import LeaseRow
+    from penstock.core.leases.row import LeaseRow, StreamMark
     from penstock.core.lineage import Lineage
     from penstock.model import StartAt
     from penstock.ports import LeaseTable

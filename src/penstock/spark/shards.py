@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from penstock.aws.kinesis import KinesisClient, StreamSummary
 from penstock.aws.retry import RetryPolicy
-from penstock.core.leases.belonging import StreamMark
-from penstock.core.leases.row import LeaseRow
+from penstock.core.leases.row import LeaseRow, StreamMark
 from penstock.core.lineage import Lineage
 from penstock.errors import NotFoundError, OptionError, PenstockError, StalledError
 from penstock.model import Shard, StartAt, StreamName

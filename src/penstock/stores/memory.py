@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Write, lease_row
-from penstock.core.leases.listing import Listing, listing_of
 from penstock.core.leases.membership import worker_row, worker_rows
+from penstock.core.leases.row import Listing, listing_of
 
 if TYPE_CHECKING:
     from penstock.core.leases.membership import WorkerRow

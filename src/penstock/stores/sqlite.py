@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
-from penstock.core.leases.listing import Listing, listing_of
 from penstock.core.leases.membership import WorkerRow, worker_rows
+from penstock.core.leases.row import Listing, listing_of
 from penstock.errors import AccessDeniedError, InvalidArgumentError, NotFoundError, ServiceError, UnavailableError
 from penstock.stores.sql import APPLICATION, SQLITE, Statement, Statements, lease_attributes, worker_attributes
 

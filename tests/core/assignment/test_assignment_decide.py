@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.assignment import EQUAL_COUNTS, Decision, Fleet, LeaseView, WorkerView, decide
-from penstock.core.assignment.kcl3 import Step
+from penstock.core.assignment.kcl import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 
 from penstock.core.assignment import LeaseView, WorkerView
 from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWatch, Place
-from penstock.core.assignment.kcl2 import Moves, grants, moves
-from penstock.core.assignment.kcl3 import Step, step, steps
-from penstock.core.assignment.rows import lease_view, shard_view, worker_view
-from penstock.core.leases.listing import listing_of
+from penstock.core.assignment.kcl import Moves, Step, grants, moves, step, steps
+from penstock.core.assignment.views import lease_view, shard_view, worker_view
 from penstock.core.leases.membership import WorkerRow
+from penstock.core.leases.row import listing_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from penstock.core.leases.listing import Listing
+    from penstock.core.leases.row import Listing
 
 F = 10.0
 TABLES = Path(__file__).parents[2] / "fixtures" / "kcl"

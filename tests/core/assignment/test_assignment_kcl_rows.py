@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.attribute_values import plain_item
-from penstock.core.assignment.fleet import Coordination, Place
-from penstock.core.assignment.kcl_rows import beside_leases, coordination, metrics_row
-from penstock.core.leases.listing import listing_of
+from penstock.core.assignment.fleet import Coordination, Place, beside_leases, coordination, metrics_row
+from penstock.core.leases.row import listing_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment import EqualCounts
 from penstock.core.assignment import Fleet as Kind
-from penstock.core.assignment.rows import lease_view, worker_view
+from penstock.core.assignment.views import lease_view, worker_view
 from penstock.core.handoff import OwnerInput
 from penstock.core.leases import LeaseRow, lease_row, writes
-from penstock.core.leases.membership import Members, WorkerRow
-from penstock.core.leases.observed import Observed
-from penstock.core.leases.steps import claim, receive, step
+from penstock.core.leases.membership import Members, Observed, WorkerRow
 from penstock.core.leases.tenure import (
     Alive,
     Answered,
     Began,
     End,
     Ended,
+    LeaseTimes,
     Loss,
     Lost,
     NotTaken,
@@ -35,8 +34,10 @@ from penstock.core.leases.tenure import (
     State,
     Tenure,
     Tick,
+    claim,
+    receive,
+    step,
 )
-from penstock.core.leases.times import LeaseTimes
 from penstock.core.leases.writes import Done, Refused, Unknown
 from penstock.core.worker import round as rounds
 from penstock.core.worker.mine import Mine, Terms

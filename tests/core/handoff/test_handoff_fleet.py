@@ -6,8 +6,7 @@ from random import Random
 import pytest
 
 from penstock.core.handoff import RECEIVER, ReceiverCommand, ReceiverInput, ReceiverState, sides
-from penstock.core.leases.steps import receive
-from penstock.core.leases.tenure import State, Tenure
+from penstock.core.leases.tenure import State, Tenure, receive
 from penstock.core.worker import round as rounds
 from tests.core.handoff import handoff_fleet
 from tests.core.handoff.handoff_fleet import TICK_S, F, Fleet, states

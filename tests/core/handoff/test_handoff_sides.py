@@ -50,7 +50,7 @@ def test_a_handoff_to_a_worker_that_warms_up() -> None:
     assert side.tell(OI.DRAINED, 0.5) == (OC.GIVE,)
     assert now(side.receiver) == "b"
     assert side.tell(OI.ENDED, 0.6) == (OC.UNNAME,)
-    assert (side.state, side.receiver, side.due_s, side.cut_short) == (O.GONE, None, None, False)
+    assert (side.state, side.receiver, side.due_s) == (O.GONE, None, None)
 
 
 def test_it_waits_for_the_receiver_only_so_long() -> None:
@@ -123,12 +123,11 @@ def test_once_the_write_is_sent_there_is_no_way_back() -> None:
     assert (side.state, side.receiver) == (O.GIVING, "b")
 
 
-def test_what_is_not_settled_in_time_is_told_and_given_all_the_same() -> None:
+def test_what_is_not_settled_in_time_is_given_all_the_same() -> None:
     side = owner(drain_deadline_s=10.0)
     side.offer("b", 0.0, cold=True)
     assert side.tick(9.9) == ()
     assert side.tick(10.0) == (OC.GIVE,)
-    assert side.cut_short
 
 
 def test_with_no_worker_to_hand_to_the_row_is_freed() -> None:

@@ -20,16 +20,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.assignment import views
-from penstock.core.assignment.rows import lease_view
+from penstock.core.assignment.views import lease_view
 from penstock.core.leases import Done, Kind, LeaseRow, Refused, Unknown, Write, lease_row, writes
-from penstock.core.leases import observed as observing
-from penstock.core.leases import steps as machine
+from penstock.core.leases import membership as observing
+from penstock.core.leases import tenure as machine
 from penstock.core.leases.row import COUNTER, PROCESS, process_name
 from penstock.core.leases.tenure import (
     Answered,
     Began,
     End,
     Fenced,
+    LeaseTimes,
     Lifted,
     Loss,
     Lost,
@@ -40,7 +41,6 @@ from penstock.core.leases.tenure import (
     Tenure,
     Tick,
 )
-from penstock.core.leases.times import LeaseTimes
 from tests.core.leases.exploring import BrokenRuleError, explore
 from tests.core.leases.leasing import at
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, Write, writes
-from penstock.core.leases.steps import claim, step
-from penstock.core.leases.tenure import Answered, Command, Input, Send, Tenure
-from penstock.core.leases.times import LeaseTimes
+from penstock.core.leases.tenure import Answered, Command, Input, LeaseTimes, Send, Tenure, claim, step
 from penstock.model import Position
 
 TIMES = LeaseTimes()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.leases import Checkpoint, LeaseRow
-from penstock.core.leases import steps as machine
+from penstock.core.leases import tenure as machine
 from penstock.core.leases.tenure import Abandon, Settled
 from tests.core.leases.exploring import BrokenRuleError, explore
 from tests.core.leases.lease_search import Numbers, Search, Table, Worker, _is_honoured, _without_tenure

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
-from penstock.core.leases import steps as machine
+from penstock.core.leases import tenure as machine
 from penstock.core.leases.membership import Members, WorkerRow
 from penstock.core.leases.tenure import Alive, Answered, Send, State, Tenure, Tick
 from tests.core.leases.exploring import BrokenRuleError

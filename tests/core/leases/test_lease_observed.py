@@ -6,11 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.assignment.rows import lease_view
-from penstock.core.assignment.views import is_free
+from penstock.core.assignment.views import is_free, lease_view
 from penstock.core.leases import LeaseRow
-from penstock.core.leases.membership import FORGET_AFTER_FAILOVERS, Members, NotAWorkerError, WorkerRow, worker_row
-from penstock.core.leases.observed import Observed
+from penstock.core.leases.membership import (
+    FORGET_AFTER_FAILOVERS,
+    Members,
+    NotAWorkerError,
+    Observed,
+    WorkerRow,
+    worker_row,
+)
 
 F = 10.0
 ROW = LeaseRow(key="a", counter=5, owner="w1")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.leases import Checkpoint, LeaseKey, LeaseRow, NotALeaseError, StreamKey, is_lease, lease_row
-from penstock.core.leases.listing import listing_of
+from penstock.core.leases.row import listing_of
 from penstock.model import Position
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.assignment import views
 from penstock.core.leases import Kind, LeaseRow, writes
-from penstock.core.leases import steps as machine
+from penstock.core.leases import tenure as machine
 from penstock.core.leases.row import CHECKPOINT, PROCESS
 from penstock.core.leases.tenure import Alive, Began, State, Tenure
 from tests.core.leases.exploring import BrokenRuleError

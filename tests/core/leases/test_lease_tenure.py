@@ -9,8 +9,8 @@ import pytest
 
 from penstock.core.leases import Checkpoint, Done, Kind, LeaseRow, Refused, Unknown, writes
 from penstock.core.leases import tenure as values
-from penstock.core.leases.steps import TABLE, receive
 from penstock.core.leases.tenure import (
+    TABLE,
     Abandon,
     Alive,
     Answered,
@@ -19,6 +19,7 @@ from penstock.core.leases.tenure import (
     Ended,
     Fenced,
     HandoffAsked,
+    LeaseTimes,
     Lifted,
     Loss,
     Lost,
@@ -32,8 +33,8 @@ from penstock.core.leases.tenure import (
     State,
     Stored,
     Tick,
+    receive,
 )
-from penstock.core.leases.times import LeaseTimes
 from tests.core.leases.leasing import FREE, TIMES, Cell, Driver, at, held
 
 F = TIMES.failover_s

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
-from penstock.core.leases.steps import claim
-from penstock.core.leases.steps import step as lease_step
 from penstock.core.leases.tenure import (
     Answered,
     End,
     Ended,
+    LeaseTimes,
     PendingStored,
     Prepared,
     Send,
@@ -25,8 +24,9 @@ from penstock.core.leases.tenure import (
     Stored,
     Tenure,
     Tick,
+    claim,
 )
-from penstock.core.leases.times import LeaseTimes
+from penstock.core.leases.tenure import step as lease_step
 from penstock.core.shard import checkpoints as machine
 from penstock.core.shard.checkpoints import (
     ASKED,

@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment import EqualCounts, Fleet, LeaseView, WorkerView
-from penstock.core.assignment.rows import lease_view
+from penstock.core.assignment.views import lease_view
 from penstock.core.leases import LeaseRow
 from penstock.core.worker.mine import Mine, Terms
 from penstock.core.worker.round import View

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from penstock.core.leases import LeaseRow, Outcome, Write
-    from penstock.core.leases.listing import Listing
     from penstock.core.leases.membership import WorkerRow
+    from penstock.core.leases.row import Listing
     from penstock.ports import LeaseTable
 
 

@@ -8,12 +8,11 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.assignment.fleet import Place
-from penstock.core.assignment.kcl2 import moves
-from penstock.core.assignment.kcl_rows import metrics_row
-from penstock.core.assignment.rows import lease_view
+from penstock.core.assignment.fleet import Place, metrics_row
+from penstock.core.assignment.kcl import moves
+from penstock.core.assignment.views import lease_view
 from penstock.core.leases import Done, LeaseRow, Outcome, writes
-from penstock.core.leases.observed import Observed
+from penstock.core.leases.membership import Observed
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from penstock.core.feeding.cursor import FeedCursor
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.feeding.user_records import ShardView
 from penstock.core.leases.row import LeaseRow
-from penstock.core.leases.steps import claim
-from penstock.core.leases.times import LeaseTimes
+from penstock.core.leases.tenure import LeaseTimes, claim
 from penstock.core.ledger.settings import LedgerSettings
 from penstock.model import HASH_KEY_MAX, StreamName
 from penstock.runtime.feeds import PollingFeed

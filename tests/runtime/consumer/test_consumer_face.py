@@ -24,7 +24,7 @@ from penstock import (
     by_key,
     unordered,
 )
-from penstock.core.leases.keys import LeaseKey
+from penstock.core.leases.row import LeaseKey
 from penstock.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put, settings, until, wire
 

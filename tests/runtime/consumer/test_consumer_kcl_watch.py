@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.assignment.fleet import Coordination, Fleet, Place
-from penstock.core.assignment.kcl_rows import metrics_row
+from penstock.core.assignment.fleet import Coordination, Fleet, Place, metrics_row
 from penstock.core.leases import Done, Outcome, Unknown
 from penstock.errors import UnavailableError
 from penstock.runtime.worker.kcl_watch import KclWatch

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.leases.steps import claim
-from penstock.core.leases.tenure import Began, Ended, Loss, Lost, Settled, Stored
-from penstock.core.leases.times import LeaseTimes
+from penstock.core.leases.tenure import Began, Ended, LeaseTimes, Loss, Lost, Settled, Stored, claim
 from penstock.core.leases.writes import Done, Unknown
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.checkpoints import Every, Prompt

@@ -16,7 +16,7 @@ from tests.runtime.consumer.fleet_kit import STREAM, Fleet, fleet_of
 
 if TYPE_CHECKING:
     from penstock.core.leases import Outcome, Write
-    from penstock.core.leases.listing import Listing
+    from penstock.core.leases.row import Listing
 
 SHARDS = 8
 STREAMS = {STREAM: SHARDS}

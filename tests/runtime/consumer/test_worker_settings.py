@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.leases import LeaseRow, writes
-from penstock.core.leases.times import LeaseTimes
+from penstock.core.leases.tenure import LeaseTimes
 from penstock.core.ledger.settings import LedgerSettings
 from penstock.core.shard.checkpoints import Every, Prompt
 from penstock.errors import OptionError

@@ -1,18 +1,18 @@
 """Which worker reads which shard, and which leases there are: decisions from what a worker sees, without any I/O."""
 
-from penstock.core.assignment.births import (
+from penstock.core.assignment.decide import Decision, Plan, decide, plan, receiver_for
+from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWatch, Place
+from penstock.core.assignment.strategies import EQUAL_COUNTS, ByThroughput, Custom, EqualCounts, Fixed, Strategy
+from penstock.core.assignment.upkeep import (
     Birth,
+    HoleAudit,
     births,
     births_at_end,
     births_beyond_end,
     children_of,
     needs_search,
+    served,
 )
-from penstock.core.assignment.decide import Decision, decide
-from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWatch, Place
-from penstock.core.assignment.plan import Plan, plan, receiver_for
-from penstock.core.assignment.strategies import EQUAL_COUNTS, ByThroughput, Custom, EqualCounts, Fixed, Strategy
-from penstock.core.assignment.upkeep import HoleAudit, served
 from penstock.core.assignment.views import LeaseView, WorkerView, is_free, startable
 
 __all__ = [

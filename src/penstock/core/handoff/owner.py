@@ -13,8 +13,14 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.core.leases.membership import WRITES_PER_FAILOVER
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from penstock.core.assignment.views import WorkerView
+
+# --- the table ------------------------------------------------------------------------------------
 
 
 class OwnerState(StrEnum):
@@ -130,3 +136,101 @@ _WRITING = {
 
 OWNER: OwnerTable = MappingProxyType({**_DELIVERING, **_STOPPED, **_WRITING})
 """(state, input) to (next state, commands in order)."""
+
+
+# --- the side -------------------------------------------------------------------------------------
+
+_DRAINS = (OwnerState.DRAINING, OwnerState.DRAINING_TO_FREE)
+
+
+class OwnerSide:
+    """A lease that this worker holds, from the start of its tenure to the end. Times are monotonic seconds."""
+
+    def __init__(self, key: str, *, warm_deadline_s: float = 3.0, drain_deadline_s: float = 10.0) -> None:
+        self.key = key
+        self.state = OwnerState.HOLDING
+        self.receiver: str | None = None
+        """The worker that gets the lease; None while that is not decided."""
+        self.tried: set[str] = set()
+        """Receivers that vanished, or did not answer: they are not chosen again."""
+        self.due_s: float | None = None
+        """When `tick` has something to say; None: nothing is waited for."""
+        self._warm_deadline_s = warm_deadline_s
+        self._drain_deadline_s = drain_deadline_s
+        self._offered_s = 0.0
+        self._answered = False  # the receiver was seen to want what it is offered
+        self._moves = False  # and its row has moved since it was offered, as far as that can be told
+        self._by_leader = False
+
+    @property
+    def delivers(self) -> bool:
+        """True while records may be delivered, as far as the handoff goes. The tenure's fence has its own say."""
+        return self.state in DELIVERS
+
+    def offer(self, receiver: str, now_s: float, *, cold: bool = False) -> tuple[OwnerCommand, ...]:
+        """Hand the lease to this worker. ``cold``: without waiting until it is warm.
+
+        Nothing happens while another is being handed to, or once it is too late.
+        """
+        given = OwnerInput.OFFER_COLD if cold else OwnerInput.OFFER
+        if (self.state, given) not in OWNER:
+            return ()
+        self.receiver, self._offered_s = receiver, now_s
+        self._answered = self._moves = self._by_leader = False
+        return self.tell(given, now_s)
+
+    def leader_named(self, receiver: str, now_s: float) -> tuple[OwnerCommand, ...]:
+        """Hand the lease to the worker that a KCL leader has named in the lease's row, without waiting for it."""
+        if (self.state, OwnerInput.LEADER_NAMED) not in OWNER:
+            return ()
+        self.receiver, self._by_leader = receiver, True
+        return self.tell(OwnerInput.LEADER_NAMED, now_s)
+
+    def look(
+        self, workers: Mapping[str, WorkerView], now_s: float, *, may_stop: bool = True
+    ) -> tuple[OwnerCommand, ...]:
+        """The worker rows were read: is the receiver there, does it want the lease, is it warm? ``may_stop``: False
+        while so many other leases are on their way that this one is delivered for longer in place of waiting there.
+        """
+        if self.receiver is None or self._by_leader:
+            return ()
+        view = workers.get(self.receiver)
+        wanted = view is not None and self.key in view.wants | view.warm
+        if view is None or not view.present or (self._answered and not wanted):
+            return self.tell(OwnerInput.RECEIVER_GONE, now_s)
+        self._answered = self._answered or wanted
+        # One that asked and died is not dead by its row for a while. But living ones write theirs often.
+        period_s = view.failover_s / WRITES_PER_FAILOVER
+        moved = view.unmoved_s < now_s - self._offered_s
+        self._moves = self._moves or moved or not 0 < period_s < self._warm_deadline_s
+        return self.tell(OwnerInput.WARM, now_s) if self.key in view.warm and may_stop else ()
+
+    def tick(self, now_s: float, *, may_stop: bool = True) -> tuple[OwnerCommand, ...]:
+        """Time has passed: a deadline may be over. A receiver that showed no sign of life by then gets no lease."""
+        if self.due_s is None or now_s < self.due_s:
+            return ()
+        if self.state in _DRAINS:
+            return self.tell(OwnerInput.DRAIN_DEADLINE, now_s)
+        lives = self._answered and self._moves
+        if lives and not may_stop:
+            return ()
+        return self.tell(OwnerInput.WARM_DEADLINE if lives else OwnerInput.RECEIVER_GONE, now_s)
+
+    def tell(self, given: OwnerInput, now_s: float) -> tuple[OwnerCommand, ...]:
+        """Anything else that was learnt."""
+        before = self.state
+        if (before, given) not in OWNER:
+            return ()
+        self.state, commands = OWNER[before, given]
+        if given is OwnerInput.RECEIVER_GONE and self.receiver is not None:
+            self.tried.add(self.receiver)
+        if self.state in (OwnerState.HOLDING, OwnerState.DRAINING_TO_FREE, OwnerState.GONE):
+            self.receiver = None
+        if self.state is OwnerState.OFFERING:
+            self.due_s = now_s + self._warm_deadline_s
+        elif self.state in _DRAINS:
+            # One drain has one deadline, also when the receiver changes meanwhile.
+            self.due_s = self.due_s if before in _DRAINS else now_s + self._drain_deadline_s
+        else:
+            self.due_s = None
+        return commands

@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.core.assignment.views import LeaseView, WorkerView
+
+# --- the table ------------------------------------------------------------------------------------
+
 
 class ReceiverState(StrEnum):
     """Where a worker is with a lease that it does not hold."""
@@ -159,3 +163,104 @@ _TAKING = {
 
 RECEIVER: ReceiverTable = MappingProxyType({**_APART, **_NAMED, **_PARTING, **_TAKING})
 """(state, input) to (next state, commands in order)."""
+
+
+# --- the side -------------------------------------------------------------------------------------
+
+
+class ReceiverSide:
+    """A lease that this worker does not hold, and may come to hold."""
+
+    def __init__(self, key: str, me: str, *, failover_s: float) -> None:
+        self.key = key
+        self.me = me
+        self.state = ReceiverState.IDLE
+        self.owner: str | None = None
+        """The worker that the lease is to come from."""
+        self.unmoved_s: float | None = None
+        """Send time of the last consistent look that still showed the former owner: what a tenure that begins
+        without a write counts its fence from.
+        """
+        self._failover_s = failover_s
+        self._since_s = float("-inf")  # looks that were sent before count no more
+        self._by_leader = False
+
+    @property
+    def polls(self) -> bool:
+        """True while the lease's row is to be read, consistently, every few moments."""
+        return self.state in POLLS
+
+    def want(self, owner: str) -> tuple[ReceiverCommand, ...]:
+        """The assignment gives this worker a lease that ``owner`` holds."""
+        if self.state is ReceiverState.IDLE:
+            self.owner = owner
+        return self.tell(ReceiverInput.WANT)
+
+    def drop(self) -> tuple[ReceiverCommand, ...]:
+        """The assignment does not give the lease to this worker any more, or this worker leaves."""
+        return self.tell(ReceiverInput.DROP)
+
+    def look_at_owner(
+        self, owner: WorkerView | None, now_s: float, *, leaving: bool = False
+    ) -> tuple[ReceiverCommand, ...]:
+        """The row of the worker that owns the lease was read; None if there is none. ``leaving``: this worker does."""
+        named = owner is not None and owner.gives.get(self.key) == self.me
+        if not named:
+            return () if self._by_leader else self.tell(ReceiverInput.UNNAMED, now_s)
+        if leaving and self.state is ReceiverState.IDLE:
+            return ()  # without an answer the owner looks for another receiver
+        assert owner is not None
+        self.owner, self._by_leader = owner.id, False
+        return self.tell(ReceiverInput.NAMED, now_s)
+
+    def look_at_lease(
+        self,
+        lease: LeaseView | None,
+        *,
+        sent_s: float,
+        now_s: float,
+        free: bool,
+        planned: bool = False,
+        leaving: bool = False,
+    ) -> tuple[ReceiverCommand, ...]:
+        """The lease's row was read, consistently; None: it is gone.
+
+        ``free``: it has no owner, or a dead one. ``planned``: the assignment gives it to this worker, which takes it
+        unasked; one that waits for it takes it in any case. ``leaving``: this worker does.
+        """
+        if sent_s < self._since_s or self.state in (ReceiverState.TAKING, ReceiverState.HOLDING):
+            return ()
+        if lease is None or lease.ended:
+            return self.tell(ReceiverInput.OTHERS, now_s)
+        if lease.owner == self.me:
+            fresh = self.unmoved_s is not None and now_s - self.unmoved_s <= self._failover_s / 2
+            return self.tell(ReceiverInput.MINE if fresh else ReceiverInput.MINE_UNSEEN, now_s)
+        if lease.owner is not None and lease.owner == self.owner and self.polls:
+            self.unmoved_s = sent_s
+        if free:
+            unasked = self.state in (ReceiverState.IDLE, ReceiverState.ASKING)
+            return () if unasked and not planned else self.tell(ReceiverInput.TAKEABLE, now_s)
+        return self._look_at_leader(lease, leaving, now_s) or self.tell(
+            ReceiverInput.THEIRS if lease.owner == self.owner else ReceiverInput.OTHERS, now_s
+        )
+
+    def _look_at_leader(self, lease: LeaseView, leaving: bool, now_s: float) -> tuple[ReceiverCommand, ...]:
+        """A KCL leader's word lies in the lease's own row."""
+        if lease.next_owner == self.me and not leaving:
+            self._by_leader, self.owner = True, lease.owner
+            return self.tell(ReceiverInput.NAMED, now_s)
+        if self._by_leader and lease.next_owner != self.me:
+            self._by_leader = False
+            return self.tell(ReceiverInput.UNNAMED, now_s)
+        return ()
+
+    def tell(self, given: ReceiverInput, now_s: float = float("-inf")) -> tuple[ReceiverCommand, ...]:
+        """Anything else that was learnt."""
+        if (self.state, given) not in RECEIVER:
+            return ()
+        self.state, commands = RECEIVER[self.state, given]
+        if ReceiverCommand.READ in commands:
+            self._since_s = now_s
+        if self.state is ReceiverState.IDLE:
+            self.owner, self.unmoved_s, self._by_leader = None, None, False
+        return commands

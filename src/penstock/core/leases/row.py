@@ -6,14 +6,16 @@ types of any database. What is absent has no entry.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.sequence import second_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 KEY = "leaseKey"
 OWNER = "leaseOwner"
@@ -62,7 +64,7 @@ class LeaseRow:
     """One lease."""
 
     key: str
-    """A shard's id, or a multi-stream key (`penstock.core.leases.keys`)."""
+    """A shard's id, or a multi-stream key (`penstock.core.leases.row`)."""
     counter: int = 0
     """Grows by one with each write of an owner: the heartbeat, and what writes are conditional on."""
     checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
@@ -100,7 +102,7 @@ class LeaseRow:
     counts only while it is of the owner's name.
     """
     of_stream: str | None = None
-    """Of which stream the shard is (`penstock.core.leases.belonging.stream_mark`); None: no worker has written that."""
+    """Of which stream the shard is (`penstock.core.leases.row.stream_mark`); None: no worker has written that."""
     others: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
     """Attributes that Penstock does not know. No write touches them."""
 
@@ -242,3 +244,125 @@ def _int(value: str | None) -> int | None:
 
 def _text(value: int | None) -> str | None:
     return None if value is None else str(value)
+
+
+# --- a scan of a table ----------------------------------------------------------------------------
+# What a scan of a lease table found: leases, and what is none.
+
+
+class Listing(NamedTuple):
+    """One scan."""
+
+    rows: list[LeaseRow]
+    foreign: dict[str, Mapping[str, Any]]
+    """Rows of other kinds by their key, as plain attributes: the KCL 3.5 keeps its own beside the leases."""
+    unreadable: Mapping[str, str]
+    """Why, by the keys of rows that seem to be leases and cannot be read as such. They are left alone."""
+
+
+def listing_of(items: Iterable[Mapping[str, Any]]) -> Listing:
+    """Sort out rows given as plain attributes. No row makes this fail."""
+    rows: list[LeaseRow] = []
+    foreign: dict[str, Mapping[str, Any]] = {}
+    unreadable: dict[str, str] = {}
+    for item in items:
+        if not is_lease(item) and not seems_lease(item):
+            foreign[str(item.get(KEY))] = item
+            continue
+        try:
+            rows.append(lease_row(item))
+        except NotALeaseError as fault:
+            unreadable[str(item.get(KEY))] = str(fault)
+    return Listing(rows, foreign, unreadable)
+
+
+# --- of which stream a lease is -------------------------------------------------------------------
+# Of which stream leases are: one that is deleted and made anew has the same name and the same shard ids.
+#
+# Where lease keys do not name the stream, each row does, by its ARN and the time of its creation. What no row says, as
+# those of KCL workers and of version 0.1, the positions tell: no record of a stream is older than the stream.
+
+CLOCKS_DIFFER_S = 60
+"""Between what tells the time of a record, and that of a stream's creation."""
+
+
+class StreamMark(NamedTuple):
+    """A stream, among all that ever had its name."""
+
+    arn: str
+    created_s: int
+    """Epoch seconds; 0: the service does not tell."""
+
+    @property
+    def text(self) -> str:
+        """As a row holds it."""
+        return f"{self.arn} {self.created_s}"
+
+    def disowns(self, row: LeaseRow) -> bool:
+        """True for a lease that is certainly of another stream, or of a former one of this name."""
+        if row.of_stream is not None:
+            arn, _, created = row.of_stream.rpartition(" ")
+            return arn != self.arn or (created not in ("0", str(self.created_s)) and self.created_s != 0)
+        if not row.checkpoint.is_position:
+            return False
+        arrived_s = second_of(row.checkpoint.position.sequence_number)
+        return arrived_s is not None and arrived_s < self.created_s - CLOCKS_DIFFER_S
+
+
+def told(rows: Iterable[LeaseRow], mark: StreamMark) -> str:
+    """What is wrong with leases that a stream disowns, for a message."""
+    listed = list(rows)
+    named = next((row.of_stream for row in listed if row.of_stream is not None), None)
+    keys = ", ".join(row.key for row in listed[:3]) + (", ..." if len(listed) > 3 else "")
+    whose = "a former stream of this name" if named is None or named.rpartition(" ")[0] == mark.arn else named
+    return f"{len(listed)} leases ({keys}) are of {whose}, and not of {mark.arn}, created at {mark.created_s}"
+
+
+# --- keys of leases -------------------------------------------------------------------------------
+# Keys of leases: a shard's id, or, where one table holds several streams, the stream in front of it.
+#
+# The KCL writes ``account:stream:creation epoch in seconds:shard`` in its multi-stream mode.
+
+_STREAM = re.compile(r"(\d+):([^:]+):(\d+)", re.ASCII)
+
+
+class StreamKey(NamedTuple):
+    """A stream as lease keys name it."""
+
+    account: str
+    name: str
+    created_s: int
+    """Epoch seconds; more than 0. Tells a stream from a former one of the same name."""
+
+    @property
+    def text(self) -> str:
+        """``account:stream:creation epoch``."""
+        return f"{self.account}:{self.name}:{self.created_s}"
+
+    @classmethod
+    def parse(cls, text: str) -> StreamKey | None:
+        """None for what is not written so."""
+        match = _STREAM.fullmatch(text)
+        if match is None or int(match[3]) <= 0:
+            return None
+        return cls(match[1], match[2], int(match[3]))
+
+
+class LeaseKey(NamedTuple):
+    """What a lease is for."""
+
+    shard_id: str
+    stream: StreamKey | None = None
+    """None where the table is for one stream."""
+
+    @property
+    def text(self) -> str:
+        """As the attribute ``leaseKey`` holds it."""
+        return self.shard_id if self.stream is None else f"{self.stream.text}:{self.shard_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> LeaseKey:
+        """A text that names no stream is a shard's id."""
+        head, colon, shard_id = text.rpartition(":")
+        stream = StreamKey.parse(head) if colon else None
+        return cls(text) if stream is None or not shard_id else cls(shard_id, stream)

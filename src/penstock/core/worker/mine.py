@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from penstock.core.assignment.strategies import Strategy
     from penstock.core.assignment.views import WorkerView
-    from penstock.core.handoff.sides import OwnerSide, ReceiverSide
+    from penstock.core.handoff.owner import OwnerSide
+    from penstock.core.handoff.receiver import ReceiverSide
     from penstock.core.leases.row import LeaseRow
 
 READS_MAX = 32

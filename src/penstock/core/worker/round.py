@@ -18,15 +18,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from penstock.core.assignment.decide import decide
+from penstock.core.assignment.decide import decide, receiver_for
 from penstock.core.assignment.fleet import Fleet
-from penstock.core.assignment.kcl3 import Step
-from penstock.core.assignment.plan import receiver_for
-from penstock.core.assignment.rows import worker_view
-from penstock.core.assignment.views import is_free, startable
-from penstock.core.handoff.owner import OwnerCommand, OwnerInput
-from penstock.core.handoff.receiver import ReceiverCommand, ReceiverInput, ReceiverState
-from penstock.core.handoff.sides import OwnerSide, ReceiverSide
+from penstock.core.assignment.kcl import Step
+from penstock.core.assignment.views import is_free, startable, worker_view
+from penstock.core.handoff.owner import OwnerCommand, OwnerInput, OwnerSide
+from penstock.core.handoff.receiver import ReceiverCommand, ReceiverInput, ReceiverSide, ReceiverState
 from penstock.core.worker.mine import Mine, Owned
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.core.assignment.fleet import Coordination, Place
     from penstock.core.feeding.pages import ReadPage, StreamFacts
     from penstock.core.leases import LeaseRow, Outcome, Write
-    from penstock.core.leases.listing import Listing
+    from penstock.core.leases.row import Listing
     from penstock.model import IteratorAt, Shard
     from penstock.ports import LeaseTable, RecordSource
 

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.feeding.cursor import FeedCursor
 from penstock.core.feeding.user_records import ShardView
-from penstock.core.leases.belonging import StreamMark
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.leases.keys import StreamKey
-from penstock.core.leases.row import LeaseRow
+from penstock.core.leases.row import LeaseRow, StreamKey, StreamMark
 from penstock.errors import OptionError, ThrottledError
 from penstock.model import HASH_KEY_MAX
 from penstock.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, SubscriptionGate

@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from penstock.core.leases.steps import step
 from penstock.core.leases.tenure import (
     Abandon,
     Alive,
@@ -20,6 +19,7 @@ from penstock.core.leases.tenure import (
     Settled,
     State,
     Tick,
+    step,
 )
 from penstock.core.leases.writes import Unknown, creates
 from penstock.runtime.waiting import wait_set
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.core.leases import LeaseRow, Write
-    from penstock.core.leases.steps import Result
-    from penstock.core.leases.tenure import Command, Input
+    from penstock.core.leases.tenure import Command, Input, Result
     from penstock.ports import LeaseTable
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment.fleet import Fleet
-from penstock.core.assignment.rows import lease_view
+from penstock.core.assignment.views import lease_view
 from penstock.core.leases.tenure import End, Loss
 from penstock.core.worker.round import Began, Delivers, GaveUp, Inherited, Over, Unconfirmed
 from penstock.runtime.shard.admitting import Admission
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.cursor import FeedCursor
     from penstock.core.feeding.pages import ChildShard
-    from penstock.core.leases.steps import Result
+    from penstock.core.leases.tenure import Result
     from penstock.core.ledger.failing import Ending
     from penstock.core.worker.mine import Mine
     from penstock.core.worker.round import Input

@@ -6,8 +6,15 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWatch
-from penstock.core.assignment.kcl_rows import SAMPLES_MAX, beside_leases, metrics_row
+from penstock.core.assignment.fleet import (
+    SAMPLES_MAX,
+    Coordination,
+    Finding,
+    Fleet,
+    FleetWatch,
+    beside_leases,
+    metrics_row,
+)
 from penstock.core.leases import Done
 from penstock.errors import PenstockError
 from penstock.runtime.worker.processors import Processors
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.core.assignment.fleet import Place
     from penstock.core.assignment.views import LeaseView
-    from penstock.core.leases.listing import Listing
+    from penstock.core.leases.row import Listing
     from penstock.ports import SharedWithKcl
 
 RETRY_INTERVAL_S = 1.0

@@ -11,7 +11,7 @@ from penstock.core.assignment.strategies import EQUAL_COUNTS, Custom, Strategy
 from penstock.core.feeding.buffer import BUFFER_BYTES_MAX
 from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.given import not_callable, not_numbers, not_of, shown
-from penstock.core.leases.times import FAILOVER_S, LeaseTimes
+from penstock.core.leases.tenure import FAILOVER_S, LeaseTimes
 from penstock.core.ledger.parts import PARTS_MAX
 from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Redeliver, Retry, Skip, Stop
 from penstock.core.shard.checkpoints import Cadence, Every, Prompt, Riding

@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.assignment.births import (
+from penstock.core.assignment.upkeep import (
     Birth,
+    HoleAudit,
     births,
     births_at_end,
     births_beyond_end,
     children_of,
     missing_of,
     needs_search,
+    served,
 )
-from penstock.core.assignment.rows import shard_view
-from penstock.core.assignment.upkeep import HoleAudit, served
+from penstock.core.assignment.views import shard_view
 from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, Unknown, writes
-from penstock.core.leases.belonging import told
-from penstock.core.leases.keys import LeaseKey
-from penstock.core.leases.row import NotALeaseError
+from penstock.core.leases.row import LeaseKey, NotALeaseError, told
 from penstock.core.lineage import Lineage
 from penstock.errors import OptionError, PenstockError
 from penstock.model import Shard
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from penstock.core.feeding.pages import ChildShard
-    from penstock.core.leases.belonging import StreamMark
+    from penstock.core.leases.row import StreamMark
     from penstock.model import StartAt
     from penstock.ports import LeaseTable
     from penstock.runtime.worker.stream_part import StreamPart

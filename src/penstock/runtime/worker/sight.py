@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core.assignment.fleet import Fleet
-from penstock.core.assignment.rows import lease_view, worker_view
-from penstock.core.leases.membership import Members
-from penstock.core.leases.observed import Observed
+from penstock.core.assignment.views import lease_view, worker_view
+from penstock.core.leases.membership import Members, Observed
 from penstock.core.leases.row import NotALeaseError
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, side_by_side
 
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 
     from penstock.core.assignment.views import LeaseView, WorkerView
     from penstock.core.leases import LeaseRow
-    from penstock.core.leases.listing import Listing
     from penstock.core.leases.membership import WorkerRow
+    from penstock.core.leases.row import Listing
     from penstock.core.worker.mine import Mine
     from penstock.ports import LeaseTable
     from penstock.runtime.worker.kcl_watch import KclWatch

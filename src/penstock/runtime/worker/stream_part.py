@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.core.leases.keys import LeaseKey
+from penstock.core.leases.row import LeaseKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.core.leases import LeaseRow
-    from penstock.core.leases.belonging import StreamMark
-    from penstock.core.leases.keys import StreamKey
+    from penstock.core.leases.row import StreamKey, StreamMark
     from penstock.model import Shard
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
     from penstock.runtime.shard.window_reading import WindowRead

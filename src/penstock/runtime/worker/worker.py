@@ -18,7 +18,7 @@ from penstock.core.assignment.fleet import Fleet
 from penstock.core.handoff.receiver import ReceiverState
 from penstock.core.leases import writes
 from penstock.core.leases.row import process_name
-from penstock.core.leases.steps import claim, receive
+from penstock.core.leases.tenure import claim, receive
 from penstock.core.worker.mine import Mine, Terms
 from penstock.core.worker.round import (
     SLOW,

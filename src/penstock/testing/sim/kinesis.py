@@ -14,7 +14,7 @@ from penstock.aws.record_source import KinesisSource
 from penstock.aws.retry import RetryPolicy
 from penstock.aws.settings import WireSettings
 from penstock.core.aggregation.writer import encode_aggregate
-from penstock.core.leases.keys import LeaseKey, StreamKey
+from penstock.core.leases.row import LeaseKey, StreamKey
 from penstock.core.service_clock import ServiceClock
 from penstock.errors import TransportError
 from penstock.local import eventstream

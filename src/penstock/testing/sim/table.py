@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.aws.retry import RetryPolicy
 from penstock.core.leases import Done, Refused, Unknown
-from penstock.core.leases.listing import Listing
+from penstock.core.leases.row import Listing
 from penstock.errors import PenstockError, ServiceError
 from penstock.stores.memory import MemoryLeaseTable
 
