@@ -32,9 +32,8 @@ from penstock.core.lineage import Lineage
 from penstock.local.journal import Journal
 from penstock.local.model import KinesisModel, Limits
 from penstock.model import HASH_KEY_MAX, Position, Shard, StartAt
-from penstock.spark.lease_marks import marks_of
-from penstock.spark.offsets import RangeStart, StreamOffset
-from penstock.spark.positions import Kind, ShardPosition
+from penstock.spark.leases import marks_of
+from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
 from penstock.spark.stamps import Stamp, key_labels, position_labels, sealed
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.stores.sql import POSTGRES, Statements

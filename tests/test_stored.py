@@ -16,7 +16,7 @@ from penstock.core.ledger.letter import Letter
 from penstock.local.journal import Journal
 from penstock.pipeline import delta_sink, exact_repeats, iceberg_sink
 from penstock.pipeline.table_sink import Commit
-from penstock.spark.lease_marks import checkpoint_of, noted
+from penstock.spark.leases import checkpoint_of, noted
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.stamps import open_sealed
 from tests import stored_kit

@@ -12,8 +12,7 @@ from penstock.aws.kinesis import PutEntry
 from penstock.core.aggregation import encode_aggregate
 from penstock.local import LocalKinesis
 from penstock.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
-from penstock.spark.offsets import RangeStart, StreamOffset
-from penstock.spark.positions import Kind, ShardPosition
+from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
 from tests.pipeline.metrics_system import gauges, told_all
 
 if TYPE_CHECKING:

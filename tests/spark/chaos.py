@@ -14,10 +14,9 @@ from penstock.aws.wire import WireSettings
 from penstock.core.aggregation import encode_aggregate
 from penstock.local.faults import Fault
 from penstock.model import StartAt, StreamName
-from penstock.spark.grouping import chains_of, pack_tasks
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.planner import Planner, PlanSettings
-from penstock.spark.ranges import ReadSettings, ShardPartition
+from penstock.spark.ranges import ReadSettings, ShardPartition, chains_of, pack_tasks
 from penstock.spark.reading import read_partition
 
 if TYPE_CHECKING:

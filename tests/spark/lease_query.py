@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.settings import Credentials, LeaseTableOptions, WireSettings
 from penstock.core.leases import writes
+from penstock.spark.cut import Pace
 from penstock.spark.driver import Driver, wire_settings
 from penstock.spark.options import parse_read_options
-from penstock.spark.pace import Pace
 from penstock.spark.ranges import ReadSettings
 from penstock.spark.reading import read_partition
 

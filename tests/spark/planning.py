@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.aws.kinesis import IteratorAt, KinesisClient, PutEntry
 from penstock.core.hashkeys import hash_key
 from penstock.model import StartAt, StreamName
-from penstock.spark.grouping import chains_of
 from penstock.spark.planner import Planner, PlanSettings
-from penstock.spark.ranges import EndKind, ShardRange
+from penstock.spark.ranges import EndKind, ShardRange, chains_of
 
 if TYPE_CHECKING:
     from penstock.local.embedded import LocalKinesis

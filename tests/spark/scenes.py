@@ -8,9 +8,8 @@ from penstock.aws.kinesis import IteratorAt, PutEntry, WireRecord
 from penstock.aws.settings import WireSettings
 from penstock.core.hashkeys import even_ranges
 from penstock.model import StreamName
-from penstock.spark.connections import connection_for
 from penstock.spark.ranges import EndKind, ReadSettings, ShardPartition, ShardRange
-from penstock.spark.reading import read_partition
+from penstock.spark.reading import connection_for, read_partition
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence

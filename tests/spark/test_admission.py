@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.admission import (
+from penstock.spark.cut import (
     OVERSHOOT,
     SHARD_ROWS_PER_MS,
     Caps,

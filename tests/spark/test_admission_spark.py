@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.aws.kinesis import PutEntry
-from penstock.spark.admission import OVERSHOOT
-from penstock.spark.pace import EARLY_SHARE
+from penstock.spark.cut import EARLY_SHARE, OVERSHOOT
 from tests.spark.querying import Batches, Stream, assert_exact, reader, run, start
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from penstock.aws.kinesis import KinesisClient
 from penstock.aws.wire import Wire, WireSettings
 from penstock.local.embedded import LocalKinesis
 from penstock.model import StreamName
-from penstock.spark import connections
-from penstock.spark.admission import Caps
+from penstock.spark import reading
+from penstock.spark.cut import Caps
 from penstock.spark.planner import PlanSettings
 from tests.spark.chaos import Chaos
 
@@ -65,7 +65,7 @@ async def test_every_record_comes_once_and_in_order_whatever_happens(seed: int) 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 async def test_many_more_histories(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "CONNECTIONS_MAX", TOGETHER)  # else a task's connection could be closed
+    monkeypatch.setattr(reading, "CONNECTIONS_MAX", TOGETHER)  # else a task's connection could be closed
 
     async def noted(seed: int) -> None:
         try:
@@ -76,8 +76,8 @@ async def test_many_more_histories(monkeypatch: pytest.MonkeyPatch) -> None:
 
     seeds = range(SEEDS, SEEDS + SEEDS_SLOW)
     for at in range(0, SEEDS_SLOW, TOGETHER):
-        connections.close_connections()
+        reading.close_connections()
         async with asyncio.TaskGroup() as group:
             for seed in seeds[at : at + TOGETHER]:
                 group.create_task(noted(seed))
-    connections.close_connections()
+    reading.close_connections()

@@ -5,10 +5,8 @@ from hypothesis import strategies as st
 
 from penstock.core.lineage import Lineage
 from penstock.model import Shard
-from penstock.spark.grouping import TASK_BYTES, chains_of, pack_tasks, ranges_of, tasks_for
-from penstock.spark.offsets import RangeStart, StreamOffset
-from penstock.spark.positions import Kind, ShardPosition
-from penstock.spark.ranges import EndKind
+from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
+from penstock.spark.ranges import TASK_BYTES, EndKind, chains_of, pack_tasks, ranges_of, tasks_for
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 

@@ -9,9 +9,8 @@ import pytest
 
 from penstock.errors import DataLossError, OptionError
 from penstock.model import StartAt, StreamName
-from penstock.spark.offsets import StreamOffset
+from penstock.spark.offsets import Kind, StreamOffset
 from penstock.spark.planner import Planner
-from penstock.spark.positions import Kind
 from tests.spark.planning import World, assert_exact
 
 HOUR_S = 3600

@@ -10,7 +10,7 @@ import pytest
 from penstock.core.hashkeys import hash_key
 from penstock.local.faults import Fault
 from penstock.model import StartAt
-from penstock.spark.pace import BUSY_INTERVAL_S, CutLag, Pace
+from penstock.spark.cut import BUSY_INTERVAL_S, CutLag, Pace
 from penstock.spark.planner import Planner, PlanSettings
 from tests.spark.planning import World
 

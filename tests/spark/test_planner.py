@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
 from penstock.model import StartAt, StreamName
-from penstock.spark.admission import Caps
-from penstock.spark.grouping import chains_of
-from penstock.spark.offsets import StreamOffset
+from penstock.spark.cut import Caps
+from penstock.spark.offsets import Kind, StreamOffset
 from penstock.spark.planner import Planner, PlanSettings
-from penstock.spark.positions import Kind
-from penstock.spark.ranges import EndKind
+from penstock.spark.ranges import EndKind, chains_of
 from tests.spark.planning import World, assert_exact, assert_parents_first
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from penstock.aws.settings import WireSettings
-from penstock.spark.reach import as_the_driver_finds_it
+from penstock.spark.driver import as_the_driver_finds_it
 from penstock.spark.source import PenstockDataSource
 
 RECORDS = StructType().add("data", "binary")

@@ -19,7 +19,7 @@ from penstock.errors import AccessDeniedError, DataLossError, NotFoundError, Sta
 from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.model import StreamName
-from penstock.spark import connections, cursor, fetching
+from penstock.spark import cursor, fetching, reading
 from penstock.spark.ranges import EndKind, ShardPartition
 from penstock.spark.reading import read_partition
 from tests.interrupting import ROOT, THREADS, InterruptedAt
@@ -38,7 +38,7 @@ HOUR_S = 3600.0
 def running() -> Iterator[LocalKinesis]:
     with LocalKinesis(clock_running=False) as local:
         yield local
-        connections.close_connections()
+        reading.close_connections()
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_all_attempts_yield_the_same_batches(local: LocalKinesis, chains_max: in
     first = scene.batches(*chains, **shape)
     assert_shards_whole_and_in_order(scene, rows_of(first))
     assert len(first) > 5
-    connections.close_connections()  # a new worker knows nothing of the stream's records
+    reading.close_connections()  # a new worker knows nothing of the stream's records
     for how in ("delay", "throttle", "expired_iterator"):
         more: dict[str, Any] = {"delay_s": 0.02} if how == "delay" else {}
         order = local.faults.add(Fault(how=how, operation="GetRecords", probability=0.3, seed=chains_max, **more))
@@ -163,12 +163,12 @@ def test_chains_are_read_at_the_same_time(local: LocalKinesis) -> None:
     scene, chains = many_shards(local, 4)
     slow = local.faults.add(Fault(how="delay", operation="GetRecords", delay_s=0.3, shard="shardId-000000000000"))
     local.reset_stats()
-    reading = read_partition(scene.partition(*chains, batch_rows_max=10))
-    first = next(reading)
+    batches = read_partition(scene.partition(*chains, batch_rows_max=10))
+    first = next(batches)
     assert first.column("shard_id").to_pylist() == ["shardId-000000000000"] * 10
     assert slow.hits >= 1
     assert local.stats().calls("GetRecords") >= 4
-    assert_shards_whole_and_in_order(scene, rows_of([first, *reading]))
+    assert_shards_whole_and_in_order(scene, rows_of([first, *batches]))
 
 
 def test_rows_of_many_small_chains_share_a_batch(local: LocalKinesis) -> None:
@@ -189,9 +189,9 @@ def test_memory_for_pages_is_bounded(local: LocalKinesis) -> None:
         scene.put(shard, *numbered(10, size=1_000_000))
         chains.append((whole(shard, scene.log(shard)),))
     local.reset_stats()
-    connections.close_connections()  # a new worker expects the largest pages
-    reading = read_partition(scene.partition(*chains, batch_rows_max=1, prefetch_bytes_max=4 * 2**20))
-    next(reading)
+    reading.close_connections()  # a new worker expects the largest pages
+    batches = read_partition(scene.partition(*chains, batch_rows_max=1, prefetch_bytes_max=4 * 2**20))
+    next(batches)
     fetched = local.stats().operations["GetRecords"].response_bytes
     assert fetched < 4 * 2**20 + 14 * 2**20
     reading.close()
@@ -255,10 +255,10 @@ def test_an_iterator_that_expires_is_replaced(local: LocalKinesis) -> None:
     scene = Scene(local)
     scene.put(0, *numbered(50, size=30_000))
     chain = (whole(0, scene.log(0)),)
-    reading = read_partition(scene.partition(chain, prefetch_bytes_max=10, batch_rows_max=1))
-    first = next(reading)
+    batches = read_partition(scene.partition(chain, prefetch_bytes_max=10, batch_rows_max=1))
+    first = next(batches)
     local.clock.advance(600)
-    assert [row.data for row in rows_of([first, *reading])] == numbered(50, size=30_000)
+    assert [row.data for row in rows_of([first, *batches])] == numbered(50, size=30_000)
 
 
 def test_a_shard_that_only_refuses_fails_the_task_in_time(local: LocalKinesis) -> None:
@@ -295,14 +295,14 @@ def test_the_shards_limits_are_kept_after_the_first_refusal(monkeypatch: pytest.
         assert_shards_whole_and_in_order(scene, rows)
         counts = local.stats().tags["task"]["GetRecords"]
         assert counts.errors < counts.calls / 2
-        connections.close_connections()
+        reading.close_connections()
 
 
 def test_a_task_that_is_ended_early_leaves_nothing_behind(local: LocalKinesis) -> None:
     scene, chains = many_shards(local)
     held = local.faults.add(Fault(how="delay", operation="GetRecords", delay_s=60.0, skip=3))
-    reading = read_partition(scene.partition(*chains, batch_rows_max=1, prefetch_bytes_max=10))
-    next(reading)
+    batches = read_partition(scene.partition(*chains, batch_rows_max=1, prefetch_bytes_max=10))
+    next(batches)
     reading.close()
     held.clear()
     assert_shards_whole_and_in_order(scene, scene.read(*chains))
@@ -377,8 +377,8 @@ def test_what_retention_takes_while_the_task_stands_still_is_noticed(local: Loca
     local.clock.advance(22 * HOUR_S)
     chain = (whole(0, log, at_risk=True),)
     scene.read(chain, prefetch_bytes_max=10)  # learns how many records make a small page
-    reading = read_partition(scene.partition(chain, prefetch_bytes_max=10, batch_rows_max=1))
-    next(reading)
+    batches = read_partition(scene.partition(chain, prefetch_bytes_max=10, batch_rows_max=1))
+    next(batches)
     local.clock.advance(1.5 * HOUR_S)
     with pytest.raises(DataLossError, match=f"the oldest record left is {log[10].sequence_number}"):
         list(reading)
@@ -460,16 +460,16 @@ def test_a_forked_worker_makes_its_own_connection(local: LocalKinesis) -> None:
 
 def test_connections_are_kept_and_bounded(local: LocalKinesis) -> None:
     scene = Scene(local)
-    kept = connections.connection_for(scene.wire)
-    assert connections.connection_for(scene.wire) is kept
-    numbers = range(connections.CONNECTIONS_MAX)
-    others = [connections.connection_for(WireSettings(region=f"eu-west-{n}")) for n in numbers]
-    assert len({id(one) for one in others}) == connections.CONNECTIONS_MAX
-    assert connections.connection_for(scene.wire) is not kept
+    kept = reading.connection_for(scene.wire)
+    assert reading.connection_for(scene.wire) is kept
+    numbers = range(reading.CONNECTIONS_MAX)
+    others = [reading.connection_for(WireSettings(region=f"eu-west-{n}")) for n in numbers]
+    assert len({id(one) for one in others}) == reading.CONNECTIONS_MAX
+    assert reading.connection_for(scene.wire) is not kept
 
 
 def test_what_a_record_takes_is_learnt() -> None:
-    connection = connections.Connection(WireSettings(region="eu-west-1"))
+    connection = reading.Connection(WireSettings(region="eu-west-1"))
     assert connection.record_bytes("orders") is None
     connection.note_record_bytes("orders", 1_000, 10)
     assert connection.record_bytes("orders") == 100

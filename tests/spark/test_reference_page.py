@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.leases.mirror import NOTE
-from penstock.spark.admission import OVERSHOOT
 from penstock.spark.columns import SPARK_TYPES
-from penstock.spark.lease_marks import WHOLE_RECORD
+from penstock.spark.cut import OVERSHOOT
+from penstock.spark.leases import WHOLE_RECORD
 from penstock.spark.reference import options_table
 from tests.spark.querying import Batches, Stream, reader, start
 

@@ -14,14 +14,13 @@ from penstock.core.hashkeys import hash_key
 from penstock.errors import DataLossError, StalledError
 from penstock.local.faults import Fault
 from penstock.model import StartAt
+from penstock.spark import cut, probing
 from penstock.spark import planner as planning_module
-from penstock.spark import probing, waiting
+from penstock.spark.cut import STANDING_LOOKS_MIN, STANDING_S, WAIT_MAX_S, CutWait
 from penstock.spark.lookahead import Lookahead, Seen
-from penstock.spark.offsets import StreamOffset
+from penstock.spark.offsets import SILENCE_MARGIN_MS, Kind, ShardPosition, StreamOffset
 from penstock.spark.planner import Planner
-from penstock.spark.positions import SILENCE_MARGIN_MS, Kind, ShardPosition
 from penstock.spark.ranges import EndKind
-from penstock.spark.waiting import STANDING_LOOKS_MIN, STANDING_S, WAIT_MAX_S, CutWait
 from tests.spark.planning import World, assert_exact, assert_in_step
 
 MINUTE_S = 60
@@ -354,7 +353,7 @@ def test_the_wait_is_for_those_that_move_and_has_an_end() -> None:
 async def test_a_shard_that_stands_still_is_left_out_of_a_live_cut_and_is_an_error_before_a_fixed_end(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(waiting, "STANDING_S", 0.0)
+    monkeypatch.setattr(cut, "STANDING_S", 0.0)
     busy, silent = await two_shards(world)
     await world.put(1, key=busy)
     await world.put(1, key=silent)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
-from penstock.spark import distinct
-from penstock.spark.distinct import Distinct
+from penstock.spark import sink
+from penstock.spark.sink import Distinct
 
 
 @given(portions=st.lists(st.lists(st.binary(max_size=3), min_size=1), max_size=5))
@@ -26,7 +26,7 @@ def test_it_is_a_set(portions: list[list[bytes]]) -> None:
 
 
 def test_more_labels_than_the_memory_holds_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distinct, "MEMORY_BYTES", 64 * 1024)
+    monkeypatch.setattr(sink, "MEMORY_BYTES", 64 * 1024)
     labels = [number.to_bytes(60, "big") for number in range(20_000)]
     random.Random(7).shuffle(labels)
     table = Distinct()

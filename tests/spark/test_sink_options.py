@@ -18,8 +18,14 @@ from pyspark.sql.types import (
 from penstock.errors import OptionError
 from penstock.model import StreamName
 from penstock.spark.columns import SCHEMA
-from penstock.spark.options import check_options
-from penstock.spark.sink_options import SINK_OPTIONS, SinkColumns, SinkOptions, parse_sink_options, sink_columns
+from penstock.spark.options import (
+    SINK_OPTIONS,
+    SinkColumns,
+    SinkOptions,
+    check_options,
+    parse_sink_options,
+    sink_columns,
+)
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 

@@ -19,9 +19,8 @@ from penstock.errors import InvalidRecordError, PenstockError, PutError, Stalled
 from penstock.local import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.model import StreamName
-from penstock.spark.sink import SinkCommit, SinkSettings, write_batches, write_rows
-from penstock.spark.sink_options import parse_sink_options, sink_columns
-from penstock.spark.sink_producers import close_producers
+from penstock.spark.options import parse_sink_options, sink_columns
+from penstock.spark.sink import SinkCommit, SinkSettings, close_producers, write_batches, write_rows
 from penstock.spark.stamps import Stamp, open_sealed
 from penstock.wiring import WireSettings
 from tests.spark.querying import Stream

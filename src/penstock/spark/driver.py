@@ -7,28 +7,32 @@ nothing.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.sdk import Sdk
 from penstock.aws.wire import Wire, WireSettings
 from penstock.core.leases.row import StreamMark
-from penstock.errors import OptionError
+from penstock.errors import OptionError, PenstockError
 from penstock.runtime.clock import SteadyClock, SteadyEpoch
 from penstock.runtime.loop_thread import LoopThread
-from penstock.spark import grouping
+from penstock.spark.cut import BUSY_INTERVAL_S, Pace
 from penstock.spark.leases import LeaseMirror
 from penstock.spark.offsets import StreamOffset, is_initial
 from penstock.spark.options import LeaseOptions, ReadOptions
-from penstock.spark.pace import BUSY_INTERVAL_S, Pace
 from penstock.spark.planner import Planner, PlanSettings
 from penstock.spark.probing import latest_ms, patience
-from penstock.spark.ranges import ReadSettings, ShardPartition
+from penstock.spark.ranges import ReadSettings, ShardPartition, chains_of, pack_tasks
 from penstock.spark.shards import describe
+
+# --- the driver -----------------------------------------------------------------------------------
 
 CLOCK_WAIT_S = 0.1
 
@@ -233,10 +237,8 @@ class Driver:
 
     async def _tasks(self, planner: Planner, end: StreamOffset) -> list[ShardPartition]:
         ranges = await planner.check(planner.ranges(end))
-        chains = grouping.chains_of(ranges, planner.lineage)
-        return [
-            ShardPartition(task, self._options.stream, self._read_settings) for task in grouping.pack_tasks(end, chains)
-        ]
+        chains = chains_of(ranges, planner.lineage)
+        return [ShardPartition(task, self._options.stream, self._read_settings) for task in pack_tasks(end, chains)]
 
     async def _whole(self) -> list[ShardPartition]:
         planner = await self._begun(None)
@@ -245,3 +247,26 @@ class Driver:
         target_ms = now_ms if ending is None else min(now_ms, round(ending.timestamp() * 1000))
         await self._until(planner, target_ms)
         return await self._tasks(planner, await planner.plan_whole(target_ms))
+
+
+# --- where the stream is --------------------------------------------------------------------------
+# Where the stream is, for tasks: where the driver finds it.
+
+_ENDPOINTS = "AWS_ENDPOINT_URL"
+"""So begin the variables that name endpoints: for all services, or for one."""
+
+
+def as_the_driver_finds_it(settings: WireSettings) -> WireSettings:
+    """Settings for tasks, with the region and the endpoint that the driver's environment gives.
+
+    An executor is another machine. With an environment of its own it would look for a stream of that name in another
+    region, or find no region at all. Credentials are not looked up: each machine has its own. What the driver does
+    not find either is left open, and said where it is needed.
+    """
+    sdk = Sdk(settings.profile)
+    region, endpoint_url = settings.region, settings.endpoint_url
+    with suppress(PenstockError):
+        region = region or sdk.region()
+        if endpoint_url is None and any(name.startswith(_ENDPOINTS) for name in os.environ):
+            endpoint_url = sdk.configured_endpoint("kinesis")
+    return msgspec.structs.replace(settings, region=region, endpoint_url=endpoint_url)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from penstock.core.leases.row import told
 from penstock.core.sequence import just_before
 from penstock.errors import InvalidArgumentError, OptionError
-from penstock.spark.lease_marks import noted, since, without_lease
+from penstock.spark.leases import noted, since, without_lease
 from penstock.spark.loss import Loss
-from penstock.spark.positions import Kind, ShardPosition
+from penstock.spark.offsets import Kind, ShardPosition
 from penstock.spark.probing import ShardProbe, together
 
 if TYPE_CHECKING:

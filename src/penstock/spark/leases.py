@@ -11,23 +11,161 @@ import logging
 import random
 from typing import TYPE_CHECKING
 
+from penstock.core.assignment.upkeep import births
 from penstock.core.leases import Done, Outcome, Unknown
-from penstock.core.leases.mirror import Create, MirroredRows, Read, Step, release
-from penstock.core.leases.row import told
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.mirror import NOTE, Create, Mark, MirroredRows, Read, Step, release
+from penstock.core.leases.row import StreamMark, told
 from penstock.core.pacing import Backoff
+from penstock.core.sequence import just_before, shard_id_number
 from penstock.errors import NotFoundError, OptionError, PenstockError
-from penstock.spark.lease_marks import gone_of, marks_of
+from penstock.model import Position
+from penstock.spark.offsets import Kind, ShardPosition
 from penstock.tasks import give_up, spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from penstock.core.leases.membership import WorkerRow
-    from penstock.core.leases.row import LeaseRow, StreamMark
+    from penstock.core.leases.row import LeaseRow
     from penstock.core.lineage import Lineage
     from penstock.model import StartAt
     from penstock.ports import LeaseTable
     from penstock.spark.offsets import StreamOffset
+
+# --- a position as a lease says it ----------------------------------------------------------------
+# A query's position in a shard as a lease says it, and back: pure, and the note makes it exact.
+#
+# A lease's checkpoint names the last record that is done. A query often knows only the next one: then the checkpoint
+# is the number just before it (`penstock.core.sequence.just_before`), which no record carries, and at which the
+# service begins with that next record. The note beside it is the position as the offset log has it, so that a new
+# query goes on just as one with the old Spark checkpoint directory would.
+
+WHOLE_RECORD = 2**31 - 1
+"""The sub-sequence number that stands for all user records of a Kinesis record, however many."""
+
+_WORDS = {
+    "TRIM_HORIZON": Checkpoint.TRIM_HORIZON,
+    "LATEST": Checkpoint.LATEST,
+    "AT_TIMESTAMP": Checkpoint.AT_TIMESTAMP,
+}
+
+
+def checkpoint_of(position: ShardPosition, unread: Checkpoint) -> Checkpoint:
+    """What a lease says of a position. ``unread``: the word for a shard of which no record is read."""
+    number = position.sequence_number
+    if position.kind is Kind.ENDED:
+        return Checkpoint.SHARD_END
+    if number is None:
+        return unread
+    if position.kind is Kind.NEXT:
+        return Checkpoint.at(Position(just_before(number)))
+    return Checkpoint.at(Position(number, WHOLE_RECORD))
+
+
+def marks_of(offset: StreamOffset, lineage: Lineage, start: StartAt) -> list[Mark]:
+    """How far each shard is read at an offset. Shards that are listed no longer are left out."""
+    marks, of_stream = [], StreamMark(offset.stream_arn, offset.created_s)
+    for shard_id, position in offset.shards.items():
+        shard = lineage.shards.get(shard_id)
+        if shard is None:
+            continue
+        # A child is wanted from its beginning, wherever the query began.
+        unread = Checkpoint.TRIM_HORIZON if lineage.parents(shard_id) else _WORDS[start.kind]
+        marks.append(
+            Mark(
+                shard_id=shard_id,
+                checkpoint=checkpoint_of(position, unread),
+                note=note_of(position, offset.created_s),
+                parents=frozenset(shard.parents),
+                children=frozenset(lineage.children(shard_id)),
+                hash_range=(shard.first_hash_key, shard.last_hash_key),
+                read_until_ms=read_until_ms(position),
+                of_stream=of_stream,
+            )
+        )
+    return marks
+
+
+def read_until_ms(position: ShardPosition) -> int | None:
+    """Up to when all that had arrived is surely read, in epoch milliseconds; None where nothing is known."""
+    if position.kind is Kind.ENDED or position.witness_ms == 0:
+        return None
+    return position.witness_ms - 1
+
+
+def gone_of(keys: Collection[str], offset: StreamOffset, lineage: Lineage) -> list[str]:
+    """The leases of shards that the retention has trimmed, and that the query has done with."""
+    newest = max((number for one in lineage.shards if (number := shard_id_number(one)) is not None), default=-1)
+    gone = []
+    for key in keys:
+        number, position = shard_id_number(key), offset.shards.get(key)
+        trimmed = key not in lineage and number is not None and number < newest
+        if trimmed and (position is None or position.kind is Kind.ENDED):
+            gone.append(key)
+    return gone
+
+
+def note_of(position: ShardPosition, created_s: int) -> str:
+    """The position as the offset log has it, behind the stream's creation time."""
+    return f"{created_s} {position.encode()}"
+
+
+def noted(row: LeaseRow, created_s: int) -> ShardPosition | None:
+    """The position in a row's note, if the row still says the same; None when another reader has moved the row since.
+
+    Raises ValueError for the note of another stream, or of a former one of this name.
+    """
+    created, _, text = str(row.others.get(NOTE, "")).partition(" ")
+    if not text:
+        return None
+    if created != str(created_s):
+        raise ValueError("it was written for another stream, or for a former one of this name")
+    try:
+        position = ShardPosition.decode(text)
+    except ValueError:
+        return None
+    if not (row.checkpoint.is_position or row.ended):  # words: nothing is read, and the note says since when
+        return position if position.sequence_number is None and position.kind is not Kind.ENDED else None
+    return position if checkpoint_of(position, Checkpoint.TRIM_HORIZON) == row.checkpoint else None
+
+
+def without_lease(lineage: Lineage, held: Mapping[str, bool], start: StartAt, now_ms: int) -> dict[str, ShardPosition]:
+    """Where the shards stand that have no lease, beside those that have one.
+
+    ``held`` says of each shard with a lease whether it has ended.
+    """
+    born = {birth.shard.shard_id: birth.start for birth in births(lineage, held, start)}
+    passed = lineage.ancestors(one for one in (*born, *held) if one in lineage)
+    found = {}
+    for shard_id, shard in lineage.shards.items():
+        if shard_id in held:
+            continue
+        word = born.get(shard_id)
+        if shard_id in passed or (word == "LATEST" and shard.closed):
+            found[shard_id] = ShardPosition(Kind.ENDED, 0)
+        elif word in ("LATEST", "AT_TIMESTAMP"):
+            found[shard_id] = since(word, start, now_ms)
+        else:
+            found[shard_id] = ShardPosition(Kind.BEGINNING, 0)
+    return found
+
+
+def since(word: str, start: StartAt, now_ms: int, read_until_ms: int | None = None) -> ShardPosition:
+    """The position of a shard that begins at LATEST or AT_TIMESTAMP, or later where a reader has looked at it since.
+
+    Raises ValueError where no time is known.
+    """
+    if read_until_ms is not None:
+        return ShardPosition(Kind.SINCE, read_until_ms)
+    if word == "LATEST":
+        return ShardPosition(Kind.SINCE, now_ms)
+    if start.timestamp is None:
+        raise ValueError("it begins AT_TIMESTAMP, and the time is not given: give startingTimestamp")
+    return ShardPosition(Kind.SINCE, round(start.timestamp.timestamp() * 1000))
+
+
+# --- the query's share ----------------------------------------------------------------------------
 
 log = logging.getLogger("penstock.spark")
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.errors import DataLossError
 from penstock.model import StreamName
 from penstock.spark.lookahead import Lookahead
-from penstock.spark.positions import Kind, ShardPosition
+from penstock.spark.offsets import Kind, ShardPosition
 
 log = logging.getLogger("penstock.spark")
 

@@ -19,12 +19,14 @@ from penstock.core.leases.row import LeaseRow
 from penstock.core.lineage import Lineage
 from penstock.errors import InvalidArgumentError, NotFoundError
 from penstock.model import StartAt, StreamName
-from penstock.spark import grouping
-from penstock.spark.admission import (
+from penstock.spark.cut import (
     SHARD_ROWS_PER_MS,
     UNCAPPED,
     Caps,
+    CutLag,
     CutSearch,
+    CutWait,
+    Waits,
     expected,
     latest_cut_within,
     latest_sure_cut,
@@ -32,9 +34,7 @@ from penstock.spark.admission import (
 )
 from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
 from penstock.spark.loss import LossPolicy
-from penstock.spark.offsets import RangeStart, StreamOffset
-from penstock.spark.pace import CutLag
-from penstock.spark.positions import Kind, ShardPosition
+from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
 from penstock.spark.probing import (
     CROSSING_PAGES_MAX,
     OUTAGE_S,
@@ -44,9 +44,16 @@ from penstock.spark.probing import (
     patience,
     together,
 )
-from penstock.spark.ranges import EndKind, ShardRange
+from penstock.spark.ranges import (
+    FULL_RATE_BYTES_PER_MS,
+    ROW_COST_BYTES,
+    EndKind,
+    ShardRange,
+    chains_of,
+    ranges_of,
+    tasks_for,
+)
 from penstock.spark.shards import ShardBook, ShardState, nothing_came
-from penstock.spark.waiting import CutWait, Waits
 
 log = logging.getLogger("penstock.spark")
 
@@ -265,7 +272,7 @@ class Planner:
 
     def ranges(self, offset: StreamOffset) -> list[ShardRange]:
         """The ranges of the batch that ends at this offset."""
-        return grouping.ranges_of(offset, self.lineage.shards, at_risk_before_ms=self._book.risk_before_ms())
+        return ranges_of(offset, self.lineage.shards, at_risk_before_ms=self._book.risk_before_ms())
 
     async def check(self, ranges: Iterable[ShardRange]) -> list[ShardRange]:
         """The ranges that can still be read, wholly or in part; losses are reported by the policy."""
@@ -424,7 +431,7 @@ class Planner:
                 break
             share = total_share(caps, [expected(look, sure_ms) for look in looks])
             seen = [seen for look in looks for seen in look.records]
-            known = sum(one.size + grouping.ROW_COST_BYTES for one in seen)
+            known = sum(one.size + ROW_COST_BYTES for one in seen)
             if share >= ENOUGH or known >= SAMPLE_BYTES_MAX:
                 break
             short = [state for state in unread if _unseen_before(state, wanted_ms)]
@@ -535,13 +542,13 @@ class Planner:
 
     def _generation_ms(self, ends: dict[str, _End], cut_ms: int) -> int | None:
         """The first arrival in a child whose parent is in the batch, when its chain is too long for one task."""
-        ranges = grouping.ranges_of(self._draft(cut_ms, ends), self.lineage.shards)
-        chains = grouping.chains_of(ranges, self.lineage)
+        ranges = ranges_of(self._draft(cut_ms, ends), self.lineage.shards)
+        chains = chains_of(ranges, self.lineage)
         longer = [one.shard_id for chain in chains if len(chain) > 1 for one in chain]
         children = [shard_id for shard_id in longer if not self.lineage.ancestors([shard_id]).isdisjoint(longer)]
         if not children:
             return None
-        wanted = grouping.tasks_for(self._size(ends, cut_ms), len(ends), self._settings.tasks_max)
+        wanted = tasks_for(self._size(ends, cut_ms), len(ends), self._settings.tasks_max)
         widest = max(len(ends) - len(children), len(children))
         if len(chains) >= min(wanted, widest):
             return None
@@ -556,9 +563,9 @@ class Planner:
             look = _look(self._book.states[shard_id])
             end_ms = cut_ms if end.bound.kind is EndKind.SHARD_END else end.bound.witness_ms
             span_ms = max(end_ms - look.records[0].arrival_ms, 1)
-            full = grouping.FULL_RATE_BYTES_PER_MS
+            full = FULL_RATE_BYTES_PER_MS
             rows, size = look.rate() or (0.0, full)
-            total += span_ms * (min(size, full) + min(rows, SHARD_ROWS_PER_MS) * grouping.ROW_COST_BYTES)
+            total += span_ms * (min(size, full) + min(rows, SHARD_ROWS_PER_MS) * ROW_COST_BYTES)
         return total
 
     # --- taking it -----------------------------------------------------------------------------------------------
@@ -577,7 +584,7 @@ class Planner:
             cut_ms=cut_ms,
             shards=positions,
             starts=starts,
-            tasks=grouping.tasks_for(self._size(ends, cut_ms), max(len(ends), 1), self._settings.tasks_max),
+            tasks=tasks_for(self._size(ends, cut_ms), max(len(ends), 1), self._settings.tasks_max),
             losses=self.losses.count,
         )
 

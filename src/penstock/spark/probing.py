@@ -22,7 +22,7 @@ from penstock.core.service_clock import ServiceClock
 from penstock.errors import ExpiredIteratorError
 from penstock.model import StreamName
 from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
-from penstock.spark.positions import SILENCE_MARGIN_MS, Kind, ShardPosition
+from penstock.spark.offsets import SILENCE_MARGIN_MS, Kind, ShardPosition
 from penstock.spark.ranges import EndKind
 from penstock.tasks import awaited, give_up
 

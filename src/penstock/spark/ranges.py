@@ -7,15 +7,21 @@ second action, a retried or a speculative task all return the same rows in the s
 from __future__ import annotations
 
 import enum
+import heapq
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.model import OutsidePolicy
+from penstock.core.lineage import Lineage
+from penstock.model import OutsidePolicy, Shard
+from penstock.spark.offsets import Kind, StreamOffset
 
 if TYPE_CHECKING:
     from penstock.aws.settings import WireSettings
     from penstock.model import StreamName
+
+# --- ranges ---------------------------------------------------------------------------------------
 
 try:
     from pyspark.sql.datasource import InputPartition
@@ -125,3 +131,80 @@ class ShardPartition(InputPartition):
     def __repr__(self) -> str:
         ranges = sum(len(chain) for chain in self.chains)
         return f"ShardPartition({self.stream}, {ranges} ranges in {len(self.chains)} chains)"
+
+
+# --- grouping -------------------------------------------------------------------------------------
+# From the ranges of a batch to Spark partitions: parents before children, and few tasks that are equally large.
+#
+# A Python task costs 50–130 ms of core time, so ranges are gathered by size. Ranges of parents and children that are
+# in the same batch form a *chain* and stay in one task, in order.
+
+TASK_BYTES = 16 * 2**20
+"""About how much one task reads."""
+ROW_COST_BYTES = 200
+"""What a row costs a task beside its data, as bytes: small records are many."""
+RANGE_BYTES_MAX = 64 * 2**20
+"""A range of unknown size counts for at most this: it is assumed to be written at 1 MiB/s."""
+FULL_RATE_BYTES_PER_MS = 2**20 / 1000
+
+_END_KIND = {Kind.NEXT: EndKind.EXCLUSIVE, Kind.AFTER: EndKind.INCLUSIVE, Kind.ENDED: EndKind.SHARD_END}
+
+
+def ranges_of(offset: StreamOffset, shards: Mapping[str, Shard], *, at_risk_before_ms: int = 0) -> list[ShardRange]:
+    """The ranges of the batch that ends at this offset, in the order of shard ids (parents have lower ones)."""
+    ranges = []
+    for shard_id in sorted(offset.starts):
+        start, position, shard = offset.starts[shard_id], offset.shards[shard_id], shards.get(shard_id)
+        ranges.append(
+            ShardRange(
+                shard_id=shard_id,
+                first_sequence_number=start.sequence_number,
+                first_arrival_s=start.arrival_ms // 1000,
+                end_kind=_END_KIND[position.kind],
+                end_sequence_number=None if position.kind is Kind.ENDED else position.sequence_number,
+                hash_range=(shard.first_hash_key, shard.last_hash_key) if shard else None,
+                at_risk=start.arrival_ms < at_risk_before_ms,
+            )
+        )
+    return ranges
+
+
+def chains_of(ranges: Sequence[ShardRange], lineage: Lineage) -> list[Chain]:
+    """Independent chains: ranges of which one shard descends from the other are in one, ancestors first.
+
+    Also where no shard between them has rows in this batch: a parent that was split, its child split while empty.
+    """
+    by_id = {one.shard_id: one for one in ranges}
+    groups = lineage.groups([shard_id for shard_id in by_id if shard_id in lineage])
+    unknown = [[shard_id] for shard_id in by_id if shard_id not in lineage]
+    return [tuple(by_id[shard_id] for shard_id in group) for group in groups + unknown]
+
+
+def assumed_bytes(offset: StreamOffset, shard_id: str) -> float:
+    """How large a range is at most, from the time it spans: what a replay knows as well."""
+    position = offset.shards[shard_id]
+    # When a closed shard got its last record is not known: before the cut.
+    end_ms = offset.cut_ms if position.kind is Kind.ENDED else position.witness_ms
+    span_ms = end_ms - offset.starts[shard_id].arrival_ms
+    return min(max(span_ms, 1) * FULL_RATE_BYTES_PER_MS, RANGE_BYTES_MAX)
+
+
+def tasks_for(size: float, chains: int, tasks_max: int) -> int:
+    """How many tasks read so many bytes in so many chains."""
+    return max(1, min(-(-int(size) // TASK_BYTES), chains, tasks_max))
+
+
+def pack_tasks(offset: StreamOffset, chains: Sequence[Chain]) -> list[tuple[Chain, ...]]:
+    """The chains divided into at most ``offset.tasks`` tasks of about the same size; the same for each replay."""
+    weighed = sorted(
+        ((sum(assumed_bytes(offset, one.shard_id) for one in chain), chain) for chain in chains),
+        key=lambda pair: (-pair[0], pair[1][0].shard_id),
+    )
+    count = max(1, min(offset.tasks, len(weighed)))
+    heap: list[tuple[float, int]] = [(0.0, index) for index in range(count)]
+    tasks: list[list[Chain]] = [[] for _ in range(count)]
+    for weight, chain in weighed:
+        load, index = heapq.heappop(heap)
+        tasks[index].append(chain)
+        heapq.heappush(heap, (load + weight, index))
+    return [tuple(sorted(task, key=lambda chain: chain[0].shard_id)) for task in tasks if task]

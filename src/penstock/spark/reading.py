@@ -20,13 +20,17 @@ and their next calls made, as far as ``prefetch_bytes_max`` allows.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import atexit
+import os
+import threading
+from collections import OrderedDict, deque
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.aws.kinesis import decode_get_records
+from penstock.aws.kinesis import KinesisClient, decode_get_records
+from penstock.aws.wire import Wire
+from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.reply import Reply
-from penstock.spark.connections import connection_for
 from penstock.spark.cursor import RangeCursor
 from penstock.spark.fetching import Fetcher
 from penstock.spark.rows import Batcher, OutsideTally, RowMaker, Rows
@@ -36,11 +40,93 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.aws.kinesis import KinesisClient, WireRecord
-    from penstock.runtime.loop_thread import Asked, LoopThread
-    from penstock.spark.connections import Connection
+    from penstock.aws.kinesis import WireRecord
+    from penstock.aws.settings import WireSettings
+    from penstock.runtime.loop_thread import Asked
     from penstock.spark.fetching import Answer
     from penstock.spark.ranges import Chain, ShardPartition
+
+# --- connections of a worker process --------------------------------------------------------------
+# Connections of a worker process: Spark reuses its Python workers, so a client is kept from task to task.
+#
+# A worker is a fork of Spark's daemon. Threads and sockets do not survive a fork, so a process that finds the
+# connections of its parent forgets them and makes its own.
+
+CONNECTIONS_MAX = 8
+"""Clients of different settings that a worker keeps; the one that was not used for the longest time is closed."""
+STREAMS_MAX = 1_000
+"""Streams of which a connection remembers how large their records are."""
+
+
+class Connection:
+    """A Kinesis client on an event loop in a thread of its own."""
+
+    def __init__(self, settings: WireSettings) -> None:
+        self.thread = LoopThread("penstock-spark")
+        self.client = KinesisClient(Wire(settings))
+        self._record_bytes: dict[str, float] = {}
+
+    def record_bytes(self, stream: str) -> float | None:
+        """What a record of the stream takes in an answer of GetRecords, in bytes; None: not known yet."""
+        return self._record_bytes.get(stream)
+
+    def note_record_bytes(self, stream: str, answer_bytes: int, records: int) -> None:
+        """Learn from an answer: larger records count at once, smaller ones little by little."""
+        seen = answer_bytes / records
+        known = self._record_bytes.get(stream, 0.0)
+        if len(self._record_bytes) >= STREAMS_MAX and stream not in self._record_bytes:
+            self._record_bytes.clear()
+        self._record_bytes[stream] = max(seen, (3 * known + seen) / 4)
+
+    def close(self) -> None:
+        """Close the client and end the thread."""
+        self.thread.run(self.client.wire.close())
+        self.thread.close()
+
+
+_connections: OrderedDict[WireSettings, Connection] = OrderedDict()
+_inherited: dict[WireSettings, Connection] = {}
+"""Of the parent process: kept from destructors, which would act on sockets that the parent still uses."""
+_lock = threading.Lock()
+_owner = os.getpid()
+
+
+def connection_for(settings: WireSettings) -> Connection:
+    """The connection of this process with these settings; it stays open."""
+    global _owner
+    with _lock:
+        if _owner != os.getpid():  # forked: the threads are not here, and the sockets are the parent's
+            _inherited.update(_connections)
+            _connections.clear()
+            _owner = os.getpid()
+        connection = _connections.get(settings)
+        if connection is None:
+            connection = _connections[settings] = Connection(settings)
+        _connections.move_to_end(settings)
+        if len(_connections) > CONNECTIONS_MAX:
+            _connections.popitem(last=False)[1].close()
+        return connection
+
+
+def close_connections() -> None:
+    """Close all connections of this process; the next task makes new ones."""
+    with _lock:
+        if _owner == os.getpid():
+            while _connections:
+                _connections.popitem()[1].close()
+
+
+def _forked() -> None:
+    """In a child: a lock that another thread of the parent held would stay locked for ever."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(close_connections)
+
+
+# --- the task -------------------------------------------------------------------------------------
 
 Piece = tuple[Rows, int, int]
 """Rows, the first of them that is meant, how many."""

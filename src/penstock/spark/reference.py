@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.spark.options import ALIASES, READ_OPTIONS
-from penstock.spark.sink_options import SINK_OPTIONS
+from penstock.spark.options import ALIASES, READ_OPTIONS, SINK_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,12 +13,11 @@ from penstock.core.leases.row import LeaseRow, StreamMark
 from penstock.core.lineage import Lineage
 from penstock.errors import NotFoundError, OptionError, PenstockError, StalledError
 from penstock.model import Shard, StartAt, StreamName
+from penstock.spark.cut import Pace
 from penstock.spark.lease_starts import LeaseStarts
 from penstock.spark.lookahead import Beyond, Lookahead
 from penstock.spark.loss import RISK_MARGIN_MS, Loss, LossPolicy, at_risk, loss_at
-from penstock.spark.offsets import StreamOffset
-from penstock.spark.pace import Pace
-from penstock.spark.positions import SILENCE_MARGIN_MS, Kind, ShardPosition
+from penstock.spark.offsets import SILENCE_MARGIN_MS, Kind, ShardPosition, StreamOffset
 from penstock.spark.probing import Probes, ShardProbe, together
 from penstock.spark.ranges import ShardRange
 

@@ -6,9 +6,14 @@ the task again, and the rows that came behind are then written behind it.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
+import os
+import sqlite3
+import threading
 import time
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -20,19 +25,157 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.errors import InvalidRecordError, NotFoundError, PenstockError, ProducerClosedError, StalledError
 from penstock.model import OutRecord
-from penstock.spark.distinct import Distinct
-from penstock.spark.sink_options import BY_POSITION, NO_STAMPS
-from penstock.spark.sink_producers import ProducerSettings, abandon, hand_back, take_producer
+from penstock.options import ProducerOptions
+from penstock.runtime.sync_producer import SyncProducer
+from penstock.spark.options import BY_POSITION, NO_STAMPS
 from penstock.spark.stamps import key_labels, position_labels, sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from penstock.aws.settings import WireSettings
     from penstock.runtime.handles import SyncPuts
     from penstock.runtime.producer_metrics import ProducerSnapshot
-    from penstock.runtime.sync_producer import SyncProducer
-    from penstock.spark.sink_options import SinkColumns, SinkOptions
-    from penstock.wiring import WireSettings
+    from penstock.spark.options import SinkColumns, SinkOptions
+
+# --- labels that a task has had -------------------------------------------------------------------
+# Whether a task has had a label before, for any number of rows in bounded memory.
+#
+# The labels are the keys of a private SQLite table, which lies in memory as long as it is small, and else in a file of
+# the system's folder for temporary files that is gone with the process. In the order of the source, which is that of
+# the labels, a row costs 1.7 microseconds, in any order up to some 6.
+
+MEMORY_BYTES = 16 * 1024 * 1024
+"""What of the table is kept in memory; a label takes some 70 bytes."""
+
+
+class Distinct:
+    """Labels of the rows of one task. Closed, it forgets them."""
+
+    def __init__(self) -> None:
+        self._table = sqlite3.connect("", isolation_level=None)
+        settings = (f"cache_size = -{MEMORY_BYTES // 1024}", "journal_mode = OFF", "synchronous = OFF")
+        for setting in settings:
+            self._table.execute(f"PRAGMA {setting}")
+        self._table.execute("CREATE TABLE labels (label BLOB PRIMARY KEY) WITHOUT ROWID")
+        self._table.execute("BEGIN")
+
+    def add(self, labels: Iterable[bytes]) -> bool:
+        """True when each is new. Raises PenstockError where there is no room for them on the disk."""
+        try:
+            self._table.executemany("INSERT INTO labels VALUES (?)", ((label,) for label in labels))
+        except sqlite3.IntegrityError:
+            return False
+        except sqlite3.OperationalError as error:
+            raise PenstockError(
+                f"stamps position: a task compares its rows in a temporary file, which takes no more ({error})"
+                ": give the executors a larger folder for temporary files (TMPDIR), or make smaller partitions"
+            ) from error
+        return True
+
+    def close(self) -> None:
+        """Frees what it took."""
+        self._table.close()
+
+
+# --- producers of a worker process ----------------------------------------------------------------
+# Producers of a worker process: Spark reuses its Python workers, so a producer is kept from task to task.
+#
+# What it has learnt (shards, rates) and its connections serve the next task, and the stream's shards are not listed
+# for each. A worker runs one task at a time. As in `penstock.spark.reading`, a process that was forked makes its own.
+
+PRODUCERS_MAX = 4
+"""Producers of different settings that a worker keeps; the one that was not used for the longest time is closed."""
+SHARD_MAP_REFRESH_S = 300.0
+"""Answers show a reshard at once; many idle workers must not list the shards often."""
+
+
+class ProducerSettings(NamedTuple):
+    """What tells the producers of a worker apart."""
+
+    stream: str
+    wire: WireSettings
+    aggregation: bool
+    ordered_by_key: bool
+    buffer_bytes: int
+
+
+_producers: OrderedDict[ProducerSettings, SyncProducer[Any]] = OrderedDict()
+_inherited: list[SyncProducer[Any]] = []
+"""Of the parent process: kept from destructors, which would act on sockets that the parent still uses."""
+_lock = threading.Lock()
+_owner = os.getpid()
+
+
+def take_producer(settings: ProducerSettings) -> SyncProducer[Any]:
+    """A producer for one task, started; hand it back, or close it. Raises as `SyncProducer.start`."""
+    global _owner
+    with _lock:
+        if _owner != os.getpid():
+            _inherited.extend(_producers.values())
+            _producers.clear()
+            _owner = os.getpid()
+        producer = _producers.pop(settings, None)
+    if producer is None:
+        producer = SyncProducer(settings.stream, wire=settings.wire, options=_options(settings))
+    try:
+        producer.start()
+    except BaseException:
+        abandon(producer)
+        raise
+    return producer
+
+
+def hand_back(settings: ProducerSettings, producer: SyncProducer[Any]) -> None:
+    """Keep a producer, all of whose records are written, for the next task."""
+    with _lock:
+        replaced = _producers.pop(settings, None)
+        _producers[settings] = producer
+        closing = [replaced] if replaced is not None else []
+        if len(_producers) > PRODUCERS_MAX:
+            closing.append(_producers.popitem(last=False)[1])
+    for one in closing:
+        abandon(one)
+
+
+def abandon(producer: SyncProducer[Any]) -> None:
+    """Close a producer; what is not on its way yet is never sent."""
+    with contextlib.suppress(PenstockError, RuntimeError):
+        producer.close(0)
+
+
+def close_producers() -> None:
+    """Close all producers of this process; the next task makes new ones."""
+    with _lock:
+        kept = list(_producers.values()) if _owner == os.getpid() else []
+        _producers.clear()
+    for one in kept:
+        abandon(one)
+
+
+def _options(settings: ProducerSettings) -> ProducerOptions:
+    return ProducerOptions(
+        aggregation=settings.aggregation,
+        ordered_by_key=settings.ordered_by_key,
+        buffer_bytes_max=settings.buffer_bytes,
+        # No record is given up alone, so that none of a key is written after one before it that was not: the task
+        # gives up as a whole when nothing gets on.
+        record_time_to_live_s=float("inf"),
+        shard_map_refresh_s=SHARD_MAP_REFRESH_S,
+    )
+
+
+def _forked() -> None:
+    """In a child: a lock that another thread of the parent held would stay locked for ever."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(close_producers)
+
+
+# --- the task -------------------------------------------------------------------------------------
 
 logger = logging.getLogger("penstock.spark.sink")
 

@@ -10,6 +10,7 @@ and where pyarrow is missing it must load, to say so.
 from __future__ import annotations
 
 import atexit
+import os
 import signal
 import sys
 import threading
@@ -31,10 +32,8 @@ from pyspark.sql.datasource import (
 
 from penstock.errors import OptionError, PenstockError
 from penstock.spark.offsets import INITIAL
-from penstock.spark.options import ReadOptions, check_options, parse_read_options
-from penstock.spark.plain_errors import plain_errors
+from penstock.spark.options import ReadOptions, check_options, parse_read_options, parse_sink_options, sink_columns
 from penstock.spark.ranges import ReadSettings, ShardPartition
-from penstock.spark.sink_options import parse_sink_options, sink_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +74,7 @@ READING = "while reading stream"
 
 class PenstockDataSource(DataSource):
     """Reads and writes an Amazon Kinesis stream. Options: the reference pages, ``penstock.spark.options``,
-    ``penstock.spark.sink_options``.
+    ``penstock.spark.options``.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -366,7 +365,7 @@ def _rows(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
 
 
 def _sink_settings(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkSettings:
-    from penstock.spark.reach import as_the_driver_finds_it
+    from penstock.spark.driver import as_the_driver_finds_it
     from penstock.spark.sink import SinkSettings
     from penstock.wiring import WireSettings
 
@@ -388,8 +387,7 @@ def _sink_settings(given: Mapping[str, str], schema: StructType, overwrite: bool
 
 def _read_settings(options: ReadOptions, schema: StructType) -> ReadSettings:
     from penstock.spark.columns import asked_columns
-    from penstock.spark.driver import wire_settings
-    from penstock.spark.reach import as_the_driver_finds_it
+    from penstock.spark.driver import as_the_driver_finds_it, wire_settings
 
     columns, not_null = asked_columns(schema)
     return ReadSettings(
@@ -400,3 +398,22 @@ def _read_settings(options: ReadOptions, schema: StructType) -> ReadSettings:
         fail_on_data_loss=options.fail_on_data_loss,
         no_progress_s=options.outage_s,
     )
+
+
+# --- errors as Spark shows them -------------------------------------------------------------------
+# One clear message in place of a stack of Spark's frames.
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Lets Spark show an expected error as its message alone.
+
+    Spark's Python workers print the whole stack of an exception before its message, unless this variable is set when
+    they do. The source sets it only on the way out: a Python worker that fails ends with the exception, so no other
+    task sees the variable.
+    """
+    try:
+        yield
+    except PenstockError:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.spark.sink_options import parse_sink_options, sink_columns
+from penstock.spark.options import parse_sink_options, sink_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,8 +15,7 @@ from penstock.pipeline.job.options import as_options
 from penstock.pipeline.job.tables import reserved_options
 from penstock.pipeline.places import collide, identity
 from penstock.spark.columns import SPARK_TYPES
-from penstock.spark.options import parse_read_options
-from penstock.spark.sink_options import parse_sink_options
+from penstock.spark.options import parse_read_options, parse_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

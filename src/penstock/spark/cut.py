@@ -1,22 +1,28 @@
-"""How much a batch takes: the time at which it is cut, for all shards the same.
-
-Cutting every shard at one time keeps a replayed backlog in step, so that Spark's event-time watermark does not run
-ahead of a shard that is read more slowly. No count of rows comes back from the tasks, so the number of rows before a
-time is estimated from samples: exact for the records that were seen, at the sampled rate beyond them.
-
-What was not seen may be anything that the service lets be written: a burst behind a quiet stretch is in no sample of
-that stretch. So a batch reaches beyond the samples only as far as it keeps within ``WORST`` times its caps at the
-fastest that shards can be written.
-"""
+"""The cut of a batch: how much is taken, for which shards it waits, and how often the driver looks for one."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.spark.lookahead import Beyond, Lookahead
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# --- how much a batch takes -----------------------------------------------------------------------
+# How much a batch takes: the time at which it is cut, for all shards the same.
+#
+# Cutting every shard at one time keeps a replayed backlog in step, so that Spark's event-time watermark does not run
+# ahead of a shard that is read more slowly. No count of rows comes back from the tasks, so the number of rows before a
+# time is estimated from samples: exact for the records that were seen, at the sampled rate beyond them.
+#
+# What was not seen may be anything that the service lets be written: a burst behind a quiet stretch is in no sample of
+# that stretch. So a batch reaches beyond the samples only as far as it keeps within ``WORST`` times its caps at the
+# fastest that shards can be written.
 
 SHARD_ROWS_PER_MS = 1.0
 SHARD_BYTES_PER_MS = 1024 * 1024 / 1000
@@ -175,3 +181,132 @@ class CutSearch:
             wanted = max(wanted, next_ms + 1)
         wanted = max(self._low_ms, min(wanted, self._high_ms))
         return wanted if wanted != cut_ms and wanted > self._start_ms else None
+
+
+# --- shards that the cut waits for ----------------------------------------------------------------
+# For which shards the cut of all waits: those whose next record is still searched for over a silence.
+#
+# A shard that is silent for a night answers with empty pages, one after the other. As long as it comes nearer to the
+# tip, no batch is cut behind the place it has reached: its rows would come hours after those of the others, and a
+# watermark would take them for late. The wait is bounded: a shard that stands still, or takes very long, is left out
+# of the cut until its next record is found.
+
+STANDING_S = 60.0
+"""A shard that has come no further for so long, in several looks, is not waited for."""
+STANDING_LOOKS_MIN = 3
+"""So many looks at least without any progress: a batch may lie between two, and takes what it takes."""
+WAIT_MAX_S = 900.0
+"""Nor is one that all others have waited for so long."""
+
+
+class Waits(NamedTuple):
+    """The shard for which the cut waits now."""
+
+    until_ms: int | None
+    """How far the slowest of them has come: epoch milliseconds of the service. None: the cut waits for none."""
+    shards: tuple[str, ...]
+    left_out: tuple[str, ...]
+    """They are searched too, but the cut does not wait for them any more."""
+
+
+class _Wait(NamedTuple):
+    reached_ms: int
+    since_s: float
+    moved_s: float
+    standing_looks: int
+
+
+class CutWait:
+    """Told after each round of looks where the shards are that cross a silence."""
+
+    def __init__(self) -> None:
+        self._waits: dict[str, _Wait] = {}
+        self.now = Waits(None, (), ())
+
+    def looked(self, crossing: Mapping[str, int], now_s: float) -> Waits:
+        """``crossing``: shard to the time (milliseconds) that it has reached; ``now_s`` is monotonic."""
+        self._waits = {one: self._wait(one, reached_ms, now_s) for one, reached_ms in sorted(crossing.items())}
+        out = tuple(one for one, wait in self._waits.items() if _is_left_out(wait, now_s))
+        waited = tuple(one for one in self._waits if one not in out)
+        until_ms = min((self._waits[one].reached_ms for one in waited), default=None)
+        self.now = Waits(until_ms, waited, out)
+        return self.now
+
+    def stands(self, shard_id: str, now_s: float) -> bool:
+        """True when the shard has come no further for so long that it is not waited for."""
+        wait = self._waits.get(shard_id)
+        return wait is not None and _stands(wait, now_s)
+
+    def _wait(self, shard_id: str, reached_ms: int, now_s: float) -> _Wait:
+        before = self._waits.get(shard_id)
+        if before is None:
+            return _Wait(reached_ms, now_s, now_s, 0)
+        if reached_ms > before.reached_ms:
+            return _Wait(reached_ms, before.since_s, now_s, 0)
+        return before._replace(standing_looks=before.standing_looks + 1)
+
+
+def _stands(wait: _Wait, now_s: float) -> bool:
+    return wait.standing_looks >= STANDING_LOOKS_MIN and now_s - wait.moved_s >= STANDING_S
+
+
+def _is_left_out(wait: _Wait, now_s: float) -> bool:
+    return _stands(wait, now_s) or now_s - wait.since_s >= WAIT_MAX_S
+
+
+# --- how often the driver looks -------------------------------------------------------------------
+# How often the driver looks: at each of Spark's calls while there is data, within a limit, and seldom while there is
+# none.
+#
+# Spark asks at its trigger's times, and an idle query without one some 70 times a second. Its times are a little early
+# or late, so an interval is kept on average: one look may come a little sooner, and moves the next one back by
+# nothing.
+
+BUSY_INTERVAL_S = 0.5
+"""Between two batches while there is data. A batch costs a shard up to two of the five GetRecords calls that all its
+readers have together each second: one of the driver, one of a task."""
+EARLY_SHARE = 0.2
+"""By so much of the interval a look may come too early: a trigger of one second does not fire to the millisecond."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """When something is to be looked at again. ``now_s`` is any clock that does not go back."""
+
+    next_s: float = 0.0
+    early_s: float = 0.0
+
+    def due(self, now_s: float) -> bool:
+        """True when it is time."""
+        return now_s >= self.next_s - self.early_s
+
+    def looked(self, now_s: float, interval_s: float) -> None:
+        """It was looked at; the next time comes an interval later."""
+        self.next_s = max(self.next_s, now_s) + interval_s
+        self.early_s = EARLY_SHARE * interval_s
+
+
+CUT_LAG_LEAST_MS = 50
+"""A live batch is cut at least so far behind the service's clock: less saves nothing that a reader would notice."""
+SILENT_SHARE = 0.1
+"""Of a batch's shards at most this part may be found silent at a cut that comes nearer."""
+
+
+class CutLag:
+    """How far behind the service's clock a live batch is cut: near where shards are busy, else up to ``most_ms``.
+
+    A shard that has a record behind the cut is cheap: that record is the end. For one that has none the driver looks
+    for its last record. So the cut comes nearer, by half each time, while nearly all shards have one, and goes back
+    at once when they do not.
+    """
+
+    def __init__(self, most_ms: int) -> None:
+        self.ms = most_ms
+        self._most_ms = most_ms
+
+    def found(self, shards: int, silent: int) -> None:
+        """Of the shards of a batch, so many had no record behind its cut."""
+        if silent > shards * SILENT_SHARE:
+            self.ms = self._most_ms
+        elif shards:
+            self.ms = max(self.ms // 2, min(CUT_LAG_LEAST_MS, self._most_ms))
