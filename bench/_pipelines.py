@@ -21,9 +21,8 @@ from penstock.aws.wire import Wire, WireSettings
 from penstock.model import StreamName
 from penstock.pipeline import POSITION, BatchFolder, decode_json, deduplicate, explain_json, read_once, split
 from penstock.pipeline.job import ExitCode, load_job
-from penstock.pipeline.job.running import run_job
-from penstock.pipeline.job.showing import Show
-from penstock.pipeline.job.stopping import Stopping
+from penstock.pipeline.job.account import Show
+from penstock.pipeline.job.running import Stopping, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -52,9 +52,8 @@ from bench.spark import session
 from bench.wire import BUSY_MAX, set_environment
 from penstock.local.embedded import LocalKinesis
 from penstock.pipeline.job.java_archive import ARCHIVE, write_archive
-from penstock.pipeline.job.session import least_work
-from penstock.pipeline.job.state import STATE_SETTINGS
-from penstock.pipeline.job.stopping import Stopping
+from penstock.pipeline.job.running import Stopping
+from penstock.pipeline.job.session import STATE_SETTINGS, least_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

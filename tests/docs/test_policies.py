@@ -10,9 +10,8 @@ import botocore.session
 import pytest
 
 from penstock.pipeline.job import ExitCode, load_job
-from penstock.pipeline.job.running import run_job
-from penstock.pipeline.job.showing import Show
-from penstock.pipeline.job.stopping import Stopping
+from penstock.pipeline.job.account import Show
+from penstock.pipeline.job.running import Stopping, run_job
 from penstock.testing import LocalKinesis
 from tests.docs.doc_pages import DOCS, rows, section
 

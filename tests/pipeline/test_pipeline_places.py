@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.pipeline import BatchFolder
-from penstock.pipeline.places import collide, identity, identity_in
+from penstock.pipeline.hadoop_files import collide, identity, identity_in
 from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:

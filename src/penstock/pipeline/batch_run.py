@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.errors import PySparkException
 
 from penstock.errors import OptionError
-from penstock.pipeline.jvm_errors import Py4JError
+from penstock.pipeline.spark_calls import Py4JError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,16 +1,17 @@
-"""Several outputs from one read of a batch."""
+"""A batch inside of ``foreachBatch``: read once for several outputs, its rows in the order of the stream."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 @contextmanager
@@ -35,3 +36,29 @@ def read_once(batch: DataFrame) -> Iterator[DataFrame]:
         yield kept
     finally:
         kept.unpersist()
+
+
+# --- a row's place in the stream, and the order that follows from it -----------------------------
+
+POSITION = ("stream", "shard_id", "sequence_number", "sub_sequence_number")
+"""The columns that together name one user record of one stream."""
+
+
+def position_order() -> list[Column]:
+    """What to sort by to have the records of one partition key in the order in which they were written.
+
+    Sequence numbers are decimal text of different lengths: the longer is the larger. A shard's children go on with
+    larger ones (AWS API reference, PutRecord: they grow over time for one partition key), so this holds across splits.
+    """
+    sequence = fn.col("sequence_number")
+    return [fn.length(sequence), sequence, fn.col("sub_sequence_number")]
+
+
+def sort_by_key(batch: DataFrame, key: str = "partition_key", *, first: list[str] | None = None) -> DataFrame:
+    """A batch whose rows of one key lie together, in one partition, in the order in which they were written.
+
+    ``first`` names columns to sort by before the key (one that the output is partitioned by). For a batch inside of
+    ``foreachBatch``, or a batch read: Spark does not sort a stream.
+    """
+    by = [fn.col(name) for name in (*(first or []), key)]
+    return batch.repartition(fn.col(key)).sortWithinPartitions(*by, *position_order())

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.errors import AnalysisException, PySparkException
 
 from penstock.errors import OptionError
-from penstock.pipeline.jvm_errors import Py4JError
+from penstock.pipeline.hadoop_files import qualified
 from penstock.pipeline.parquet_folder import ARRIVAL, few_files
-from penstock.pipeline.places import qualified
+from penstock.pipeline.spark_calls import Py4JError
 from penstock.pipeline.table_sink import Commit, History, Newest, TableSink, newest_of
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError, PenstockError
-from penstock.pipeline.known import columns_of, is_stream
 from penstock.pipeline.repeats import EXACT_REPEATS
+from penstock.pipeline.spark_calls import columns_of, is_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from penstock.pipeline.jvm_errors import Py4JError
-from penstock.pipeline.known import columns_of
+from penstock.pipeline.spark_calls import Py4JError, columns_of
 from penstock.spark.columns import OUTSIDE
 from penstock.spark.offsets import OffsetFormatError, StreamOffset, is_initial
 

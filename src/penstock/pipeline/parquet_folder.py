@@ -30,11 +30,9 @@ from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
 from penstock.pipeline.batch_run import BatchRun, one_write, query_run
-from penstock.pipeline.hadoop_files import HadoopFiles, files_for
-from penstock.pipeline.known import check_classic
-from penstock.pipeline.places import identity_in
-from penstock.pipeline.positions import POSITION, sort_by_key
-from penstock.pipeline.reused import java_column, java_seq
+from penstock.pipeline.batches import POSITION, sort_by_key
+from penstock.pipeline.hadoop_files import HadoopFiles, files_for, identity_in
+from penstock.pipeline.spark_calls import check_classic, java_column, java_seq
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -8,9 +8,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
+from penstock.pipeline.batches import POSITION, position_order
 from penstock.pipeline.decode import REASON
-from penstock.pipeline.known import column_or_null, is_stream, with_column, without
-from penstock.pipeline.positions import POSITION, position_order
+from penstock.pipeline.spark_calls import column_or_null, is_stream, with_column, without
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

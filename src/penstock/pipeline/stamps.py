@@ -12,9 +12,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
-from penstock.pipeline.known import columns_of, is_stream, with_column, without
-from penstock.pipeline.positions import POSITION, position_order
+from penstock.pipeline.batches import POSITION, position_order
 from penstock.pipeline.repeats import ARRIVAL, deduplicate
+from penstock.pipeline.spark_calls import columns_of, is_stream, with_column, without
 from penstock.spark import stamps
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.dataset as ds
 
 from penstock.pipeline.job import ExitCode, JobFileError, load_job
+from penstock.pipeline.job.account import Show
 from penstock.pipeline.job.outcome import StepError
-from penstock.pipeline.job.running import run_job
-from penstock.pipeline.job.showing import Show
-from penstock.pipeline.job.stopping import Stopping
+from penstock.pipeline.job.running import Stopping, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.job.lines import Path, line_of, lines_of
+from penstock.pipeline.job.faults import KeyPath, line_of, lines_of
 
 TEXT = '''\
 # a comment with [brackets] and = signs
@@ -45,7 +45,7 @@ last = 1
 '''
 
 
-def paths(tree: Any, path: Path = ()) -> set[Path]:
+def paths(tree: Any, path: KeyPath = ()) -> set[KeyPath]:
     """Every path in a parsed document."""
     found = {path} if path else set()
     if isinstance(tree, dict):

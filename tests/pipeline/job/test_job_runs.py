@@ -10,7 +10,7 @@ import pytest
 
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode
-from penstock.pipeline.job.stopping import Stopping
+from penstock.pipeline.job.running import Stopping
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode, load_job
-from penstock.pipeline.job.state import STATE_SETTINGS, set_state_store
+from penstock.pipeline.job.session import STATE_SETTINGS, set_state_store
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ from penstock.pipeline.job.delivery import Delivery, deliveries
 from penstock.pipeline.job.faults import JobFileError
 from penstock.pipeline.job.files import JobFile, load_job
 from penstock.pipeline.job.main import run_file
-from penstock.pipeline.job.model import Job
+from penstock.pipeline.job.model import Job, job_schema
 from penstock.pipeline.job.outcome import ExitCode
-from penstock.pipeline.job.schema import job_schema
 
 __all__ = [
     "Delivery",

@@ -28,10 +28,10 @@ from penstock.pipeline.job.outcome import (
     state_cannot_be_read,
     state_cannot_be_stored,
 )
-from penstock.pipeline.job.state import told_not_stored, told_unread
+from penstock.pipeline.job.session import told_not_stored, told_unread
 from penstock.pipeline.job.writing import FolderTarget, dead_letter_target, target_of
 from penstock.pipeline.parquet_folder import FILES_MAX
-from penstock.pipeline.reused import Selection
+from penstock.pipeline.spark_calls import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.pipeline.job.files import JobFile
-    from penstock.pipeline.job.stopping import Stopping
+    from penstock.pipeline.job.running import Stopping
 
 
 class StoppedError(PenstockError):

@@ -1,4 +1,4 @@
-"""A job as its file declares it: one read of one stream, steps, and sinks.
+"""A job as its file declares it: one read of one stream, steps, and sinks. Its JSON schema, and its options as text.
 
 The structs are what ``load`` gives, what a TOML file is checked against, and what the JSON schema is made from; the
 texts here are those that an editor shows. Rules between fields are in ``rules``.
@@ -6,10 +6,17 @@ texts here are those that an editor shows. Rules between fields are in ``rules``
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+
+from penstock.spark.options import READ_OPTIONS, parse_sink_options, sink_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
 
 Scalar = str | int | float | bool
 """What an option may be in the file; Spark gets it as text."""
@@ -161,3 +168,63 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     spark: Annotated[
         Options, Meta(description="Settings of the Spark session; those of spark-submit go before them.")
     ] = {}
+
+
+# --- options --------------------------------------------------------------------------------------
+# Options in a job file, as Spark and ``format("penstock")`` take them.
+
+
+def as_options(given: Mapping[str, Scalar]) -> dict[str, str]:
+    """Options as text, ``true`` and ``false`` as Spark writes them."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+
+
+def check_stream_columns(rows: DataFrame, options: Mapping[str, str]) -> None:
+    """Raises OptionError when rows do not have what a stream takes."""
+    sink_columns(rows.schema, parse_sink_options(options))
+
+
+# --- JSON schema ----------------------------------------------------------------------------------
+# The JSON schema of a job file, for editors that complete and check TOML by one.
+
+_REFERENCE = {"type": "string", "pattern": r"\$\{"}
+"""Any value may come from the environment: then it is text in the file."""
+
+
+def job_schema() -> dict[str, Any]:
+    """The schema, as JSON values."""
+    schema: dict[str, Any] = msgspec.json.schema(Job)
+    definitions = {name: _open(definition) for name, definition in schema["$defs"].items()}
+    job = definitions.pop("Job")
+    job["properties"]["source"] = {
+        "description": job["properties"]["source"]["description"],
+        "type": "object",
+        "properties": {
+            option.name: {"description": f"{option.type}; default {option.default}. {option.about}"}
+            for option in READ_OPTIONS
+            if option.stream
+        },
+        "additionalProperties": {"type": ["string", "number", "boolean"]},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A Penstock job",
+        **{name: value for name, value in job.items() if name != "title"},
+        "$defs": definitions,
+    }
+
+
+def _open(value: Any) -> Any:
+    """Lets ``${NAME}`` stand where text of a pattern, a choice or no text at all is wanted."""
+    if isinstance(value, list):
+        return [_open(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    opened = {name: _open(one) if name != "default" else one for name, one in value.items()}
+    if isinstance(opened.get("properties"), dict):
+        for name, one in opened["properties"].items():
+            told = {key: one.pop(key) for key in ("description", "default") if key in one}
+            choices = one.get("anyOf", [one])
+            narrow = any("pattern" in kind or "enum" in kind or kind.get("type") == "boolean" for kind in choices)
+            opened["properties"][name] = {**told, "anyOf": [*choices, _REFERENCE]} if narrow else {**told, **one}
+    return opened

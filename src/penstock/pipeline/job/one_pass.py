@@ -17,10 +17,9 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError
+from penstock.pipeline.batches import POSITION
 from penstock.pipeline.decode import REASON, VALUE
-from penstock.pipeline.jvm_errors import Py4JError
-from penstock.pipeline.positions import POSITION
-from penstock.pipeline.reused import java_column, java_seq
+from penstock.pipeline.spark_calls import Py4JError, java_column, java_seq
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,22 +1,29 @@
-"""Packages that Spark needs for a format: their coordinates, and whether this machine's Spark is given them.
+"""Code from elsewhere that a job needs: packages for a format of Spark's, and functions of the user's.
 
-A package is of one version of Spark (its first two numbers) and of Scala. The newest that was published for each, and
+Of a package this module knows the coordinates, and whether this machine's Spark is given it. A package is of one version of Spark (its first two numbers) and of Scala. The newest that was published for each, and
 that our tests run with, is written down here; what a later one is called can be seen from these.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyspark
 
+from penstock.errors import OptionError
+from penstock.pipeline.job.faults import nearest
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from penstock.pipeline.job.model import Scalar
+
+# --- packages -------------------------------------------------------------------------------------
 
 TABLE_PACKAGES: dict[str, dict[str, str]] = {
     "delta": {
@@ -122,3 +129,39 @@ def _given_here() -> list[str]:
     except OSError:
         found.append("")
     return found
+
+
+# --- functions ------------------------------------------------------------------------------------
+# Functions of the user's, named ``module:function``: beside the job file, or anywhere Python looks.
+
+
+def load_function(name: str, folder: Path) -> Callable[..., Any]:
+    """The function. ``folder`` is looked in first. Raises OptionError that says what is missing."""
+    module_name, _, function_name = name.partition(":")
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and module_name.split(".")[: len(error.name.split("."))] == error.name.split("."):
+            raise OptionError(
+                f"there is no module {module_name} in the folder of the job file or where Python looks (sys.path)"
+            ) from None
+        raise OptionError(f"module {module_name} cannot be imported: there is no module {error.name}") from None
+    except Exception as error:
+        raise OptionError(f"module {module_name} cannot be imported: {type(error).__name__}: {error}") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise OptionError(f"module {module_name} has no function {function_name}{nearest(function_name, names)}")
+    return function  # type: ignore[no-any-return]
+
+
+def file_to_send(name: str, folder: Path) -> Path | None:
+    """The file or folder of the function's module when it lies beside the job file: executors do not have that."""
+    module = sys.modules.get(name.partition(":")[0].partition(".")[0])
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return None
+    path = Path(file)
+    return path if path.parent == folder else None

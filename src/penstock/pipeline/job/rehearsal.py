@@ -9,13 +9,13 @@ from pyspark.errors import PySparkException
 
 from penstock.errors import OptionError
 from penstock.pipeline.decode import split
+from penstock.pipeline.hadoop_files import identity_in
 from penstock.pipeline.job import steps
 from penstock.pipeline.job.faults import Fault, JobFileError
 from penstock.pipeline.job.outcome import ExitCode, StepError, message_of
 from penstock.pipeline.job.rules import place_faults
 from penstock.pipeline.job.steps import MissingPackageError
 from penstock.pipeline.job.writing import require_format
-from penstock.pipeline.places import identity_in
 from penstock.spark.columns import SCHEMA
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.pipeline.job.batches import Batches
+    from penstock.pipeline.job.faults import KeyPath
     from penstock.pipeline.job.files import JobFile
-    from penstock.pipeline.job.lines import Path
 
 
 def rehearse(spark: SparkSession, job_file: JobFile, batches: Batches) -> None:
@@ -71,14 +71,14 @@ class _Rehearsal:
             return
         for number, sink in enumerate(self._batches.targets):
             part = "sql" if job.sinks[number].sql is not None else ""
-            path: Path = ("sinks", number, part) if part else ("sinks", number)
+            path: KeyPath = ("sinks", number, part) if part else ("sinks", number)
             self._try(partial(sink.check, rows), path)
 
     def _transformed(self, good: DataFrame) -> DataFrame | None:
         transform = self._job.transform
         if transform is None or transform.function is None:
             part = "sql" if transform is None or transform.sql is not None else "sql_file"
-            path: Path = ("transform", part) if transform is not None else ("decode",)
+            path: KeyPath = ("transform", part) if transform is not None else ("decode",)
             made: DataFrame | None = self._try(lambda: steps.transformed(good, self._job, self._file.folder), path)
             return made
         try:
@@ -87,7 +87,7 @@ class _Rehearsal:
             fault = Fault(("transform", "function"), f"{transform.function} raised: {message_of(error)}")
             raise StepError(self._file.told(fault), step="transform", code=ExitCode.TRANSFORM) from error
 
-    def _try(self, step: Callable[[], Any], path: Path) -> Any:
+    def _try(self, step: Callable[[], Any], path: KeyPath) -> Any:
         """What a step gives; None when Spark, or we, find it wrong, which is kept as a fault at ``path``."""
         try:
             return step()

@@ -3,30 +3,106 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import OptionError
-from penstock.pipeline.job.ddl import ddl_faults, field_names
+from penstock.pipeline.hadoop_files import collide, identity
 from penstock.pipeline.job.delivery import FOLDER_FORMATS, is_table
 from penstock.pipeline.job.faults import Fault, nearest
-from penstock.pipeline.job.functions import load_function
-from penstock.pipeline.job.options import as_options
-from penstock.pipeline.job.tables import reserved_options
-from penstock.pipeline.places import collide, identity
+from penstock.pipeline.job.model import as_options
+from penstock.pipeline.job.packages import load_function
+from penstock.pipeline.job.writing import reserved_options
 from penstock.spark.columns import SPARK_TYPES
 from penstock.spark.options import parse_read_options, parse_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from penstock.pipeline.job.lines import Path
+    from penstock.pipeline.job.faults import KeyPath
     from penstock.pipeline.job.model import Job, Scalar, Sink
+
+# --- DDL ------------------------------------------------------------------------------------------
+# A look at a schema's DDL without Spark: names and types of its fields, as far as a misspelling goes.
+#
+# Spark parses it in earnest when the job starts. This finds the usual faults before that, and knows the fields' names.
+
+_TYPES = (
+    "BOOLEAN", "TINYINT", "BYTE", "SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG", "FLOAT", "REAL", "DOUBLE",
+    "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "TIME", "STRING", "CHAR", "CHARACTER", "VARCHAR", "BINARY",
+    "DECIMAL", "DEC", "NUMERIC", "INTERVAL", "ARRAY", "STRUCT", "MAP", "VARIANT", "GEOGRAPHY", "GEOMETRY",
+)  # fmt: skip
+_FIELD = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`]+)\s*:?\s*(.*)", re.DOTALL)
+_TYPE = re.compile(r"[A-Za-z_]+")
+
+
+def ddl_faults(ddl: str) -> list[str]:
+    """What is certainly wrong; an empty list says little."""
+    if ddl.strip().startswith("{"):
+        return ["must be DDL, like order_id STRING NOT NULL, amount DECIMAL(10,2)"]
+    if not _balanced(ddl):
+        return ["has brackets that do not match"]
+    faults = []
+    seen: set[str] = set()
+    for text in _parts(ddl):
+        found = _FIELD.fullmatch(text)
+        if found is None or not text.strip():
+            faults.append("has a field without a name (a comma too many?)")
+            continue
+        name, rest = found[1].strip("`"), found[2].strip()
+        kind = _TYPE.match(rest)
+        if kind is None:
+            faults.append(f"gives field {name} no type")
+        elif kind[0].upper() not in _TYPES:
+            near = nearest(kind[0], _TYPES)
+            faults.append(f"gives field {name} the type {kind[0]}, which Spark has not{near}")
+        if name.lower() in seen:
+            faults.append(f"has two fields {name}")
+        seen.add(name.lower())
+    return faults
+
+
+def field_names(ddl: str) -> list[str]:
+    """The names of the fields, in order."""
+    matches = (_FIELD.fullmatch(text) for text in _parts(ddl))
+    return [found[1].strip("`") for found in matches if found is not None]
+
+
+def _parts(ddl: str) -> list[str]:
+    """The text between the commas that are in no bracket, no quotes and no backquotes."""
+    parts, depth, quote, start = [], 0, "", 0
+    for at, char in enumerate(ddl):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"`":
+            quote = char
+        elif char in "(<":
+            depth += 1
+        elif char in ")>":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(ddl[start:at])
+            start = at + 1
+    return [*parts, ddl[start:]]
+
+
+def _balanced(ddl: str) -> bool:
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "", ddl)
+    depth: list[str] = []
+    for char in bare:
+        if char in "(<":
+            depth.append(char)
+        elif char in ")>" and (not depth or depth.pop() != {")": "(", ">": "<"}[char]):
+            return False
+    return not depth
+
+
+# --- the rules ------------------------------------------------------------------------------------
 
 _READS_ONCE = {"checkpointlocation"}
 
 
-def faults_of(job: Job, folder: FilePath, unknown: Collection[str] = ()) -> list[Fault]:
+def faults_of(job: Job, folder: Path, unknown: Collection[str] = ()) -> list[Fault]:
     """Every fault found. ``folder``: where its files are; ``unknown``: parts that are not known and are left out."""
     faults = [] if "source" in unknown else _source(job.source)
     if "decode" not in unknown:
@@ -56,7 +132,9 @@ def _source(given: Mapping[str, Scalar]) -> list[Fault]:
     return faults + _option_faults(given, ("source",), lambda options: parse_read_options(options, streaming=True))
 
 
-def _option_faults(given: Mapping[str, Scalar], path: Path, parse: Callable[[dict[str, str]], object]) -> list[Fault]:
+def _option_faults(
+    given: Mapping[str, Scalar], path: KeyPath, parse: Callable[[dict[str, str]], object]
+) -> list[Fault]:
     """The faults that a parser of options finds, each at the option that it names."""
     try:
         parse(as_options(given))
@@ -74,7 +152,7 @@ def _named_in(fault: str, given: Mapping[str, Scalar]) -> tuple[str, ...]:
     return next(((names[word],) for word in words if word in names), ())
 
 
-def _decode(job: Job, folder: FilePath) -> list[Fault]:
+def _decode(job: Job, folder: Path) -> list[Fault]:
     decode, faults = job.decode, []
     needs = {"json": True, "avro": True, "protobuf": True}.get(decode.format, False)
     if decode.schema is not None and decode.schema_file is not None:
@@ -100,7 +178,7 @@ def _decode(job: Job, folder: FilePath) -> list[Fault]:
     return faults + _schema(job, folder)
 
 
-def _schema(job: Job, folder: FilePath) -> list[Fault]:
+def _schema(job: Job, folder: Path) -> list[Fault]:
     decode, faults = job.decode, []
     schema, where = decode.schema, ("decode", "schema")
     if decode.schema_file is not None:
@@ -173,7 +251,7 @@ def _unknown_column(name: str, fields: list[str] | None) -> str:
     return ""
 
 
-def _transform(job: Job, folder: FilePath) -> list[Fault]:
+def _transform(job: Job, folder: Path) -> list[Fault]:
     transform = job.transform
     if transform is None:
         return []
@@ -187,7 +265,7 @@ def _transform(job: Job, folder: FilePath) -> list[Fault]:
     return faults + _function(transform.function, ("transform", "function"), folder)
 
 
-def _function(name: str | None, path: Path, folder: FilePath) -> list[Fault]:
+def _function(name: str | None, path: KeyPath, folder: Path) -> list[Fault]:
     if name is None:
         return []
     try:
@@ -197,7 +275,7 @@ def _function(name: str | None, path: Path, folder: FilePath) -> list[Fault]:
     return []
 
 
-def _sink(sink: Sink, folder: FilePath) -> list[Fault]:
+def _sink(sink: Sink, folder: Path) -> list[Fault]:
     if (sink.format is None) == (sink.function is None):
         return [Fault((), "give a sink either a format or a function")]
     faults = _function(sink.function, ("function",), folder)
@@ -250,7 +328,7 @@ def place_faults(job: Job, same: Callable[[str], str] = identity) -> list[Fault]
     taken = {same(job.checkpoint): "the Spark checkpoint directory"}
     faults = []
     sinks = list(enumerate(job.sinks))
-    places: list[tuple[Path, str]] = [(("sinks", at, "path"), same(sink.path)) for at, sink in sinks if sink.path]
+    places: list[tuple[KeyPath, str]] = [(("sinks", at, "path"), same(sink.path)) for at, sink in sinks if sink.path]
     places += [(("sinks", at, "table"), _table_name(sink.table)) for at, sink in sinks if sink.table and is_table(sink)]
     if job.dead_letters is not None and job.dead_letters.path is not None:
         places.append((("dead_letters", "path"), same(job.dead_letters.path)))
@@ -267,6 +345,6 @@ def _table_name(table: str) -> str:
     return table.replace("`", "").replace(" ", "")
 
 
-def _missing_file(folder: FilePath, name: str) -> str:
+def _missing_file(folder: Path, name: str) -> str:
     file = folder / name
     return "" if file.is_file() else f"there is no file {name} in the folder of the job file"

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import signal
+import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import (
+    Py4JError,  # type: ignore[import-untyped]
+    Py4JJavaError,  # type: ignore[import-untyped]
+)
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from penstock.pipeline.hadoop_files import HadoopFiles
 from penstock.pipeline.job import steps
 from penstock.pipeline.job.account import Totals, batch_report, cut_ms, was_a_batch
 from penstock.pipeline.job.batches import Batches
@@ -24,8 +31,7 @@ from penstock.pipeline.job.outcome import (
     state_is_of_another_kind,
 )
 from penstock.pipeline.job.rehearsal import rehearse
-from penstock.pipeline.job.state import told_unread
-from penstock.pipeline.job.unfinished import clear_unfinished_start
+from penstock.pipeline.job.session import told_unread
 from penstock.pipeline.metrics import MetricsListener
 from penstock.spark.source import ADMISSION
 
@@ -35,9 +41,108 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from penstock.pipeline.job.account import Show
     from penstock.pipeline.job.files import JobFile
-    from penstock.pipeline.job.showing import Show
-    from penstock.pipeline.job.stopping import Stopping
+
+# --- signals --------------------------------------------------------------------------------------
+# SIGTERM and Ctrl-C: the first asks for a stop after the batch, the second for one at once.
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopping:
+    """Whether a run is to end. May be asked from any thread."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        """The signal that asked, if one did."""
+        self._times_asked = 0
+
+    @property
+    def asked(self) -> bool:
+        """Finish the batch, start no other."""
+        return self._times_asked > 0
+
+    @property
+    def at_once(self) -> bool:
+        """Leave the batch: the next start does it again."""
+        return self._times_asked > 1
+
+    def ask(self) -> None:
+        """Ask; asked twice, it ends at once."""
+        # One statement that calls nothing: a signal may come while another one's handler runs. Python's own events have
+        # a lock, for which the second handler would wait for ever, as the first one goes on only after it.
+        self._times_asked += 1
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take the signals meanwhile. Outside of the main thread Python allows no handlers: nothing is done there.
+
+        Begin it after Spark's context is there, which takes Ctrl-C for itself.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, _frame: Any) -> None:
+        self.signal = self.signal or signal.Signals(number)
+        self.ask()
+
+
+# --- an unfinished start --------------------------------------------------------------------------
+# A checkpoint directory whose first start was killed before Spark had written an offset.
+#
+# Spark writes each entry of its logs into a file of another name, and renames it. A kill in between leaves that file.
+# Before the first offset nothing else is there, and PySpark 4.1 and newer take the file for data of another query:
+# they refuse the directory, for ever. So the file is removed here, where the directory says that no offset was ever
+# written, and nothing else is.
+
+OFFSETS, COMMITS, STATE = "offsets", "commits", "state"
+_FIRST_UNFINISHED = re.compile(r"\.{1,2}0\.[0-9a-f-]+\.tmp(\.crc)?")
+"""What Spark calls the entry of batch 0 until it is whole, and the checksum that Hadoop keeps of it on a local disk."""
+
+
+def clear_unfinished_start(spark: SparkSession, checkpoint: str) -> list[str]:
+    """Removes what a killed first start has left in the log of offsets; the names of what was removed.
+
+    Nothing is removed where an offset is there, or where anything tells of one that was: another batch's file, a
+    commit, a state. Raises StepError where offsets are missing that must have been there.
+    """
+    files = HadoopFiles(spark)
+    try:
+        offsets = files.names(f"{checkpoint}/{OFFSETS}")
+        if any(name.isdigit() for name in offsets):
+            return []
+        later = [name for name in (COMMITS, STATE) if files.names(f"{checkpoint}/{name}")]
+        if later:
+            raise _incomplete(checkpoint, later)
+        if not all(_FIRST_UNFINISHED.fullmatch(name) for name in offsets):
+            return []  # not what a kill leaves: Spark says what it thinks of it
+        for name in offsets:
+            files.remove(f"{checkpoint}/{OFFSETS}/{name}")
+    except Py4JJavaError as error:
+        what = f"the Spark checkpoint directory {checkpoint} cannot be read: {message_of(error)}"
+        raise StepError(what, step="checkpoint", code=ExitCode.FAILED) from error
+    return offsets
+
+
+def _incomplete(checkpoint: str, later: list[str]) -> StepError:
+    return StepError(
+        f"the Spark checkpoint directory {checkpoint} has {' and '.join(later)}, but no offset, though there was one: "
+        "files were removed from it, or it was copied in parts. Put back a copy of the whole directory, or take a new "
+        "one, which knows neither the position nor the repeats",
+        step="checkpoint",
+        code=ExitCode.FAILED,
+    )
+
+
+# --- the run --------------------------------------------------------------------------------------
 
 POLL_S = 0.25
 _PLANNING = "Getting offsets from"

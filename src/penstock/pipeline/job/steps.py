@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError, PenstockError
+from penstock.pipeline.batches import POSITION
 from penstock.pipeline.decode import REASON, VALUE, decode_bytes, decode_json, decode_text, explain_json
 from penstock.pipeline.job import packages
-from penstock.pipeline.job.functions import load_function
-from penstock.pipeline.job.options import as_options
+from penstock.pipeline.job.model import as_options
+from penstock.pipeline.job.packages import load_function
 from penstock.pipeline.metrics import observed
-from penstock.pipeline.positions import POSITION
 from penstock.pipeline.repeats import deduplicate
 from penstock.pipeline.stamps import drop_repeats, open_stamps
 from penstock.spark.columns import ALL_COLUMNS

@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager, redirect_stdout
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from penstock.errors import OptionError
+from penstock.pipeline.delta_sink import DeltaSink, delta_settings
+from penstock.pipeline.iceberg_sink import IcebergSink
 from penstock.pipeline.job import packages
 from penstock.pipeline.job.delivery import FOLDER_FORMATS, KNOWN_FORMATS, is_folder, is_table
 from penstock.pipeline.job.faults import nearest
-from penstock.pipeline.job.functions import load_function
-from penstock.pipeline.job.options import as_options, check_stream_columns
+from penstock.pipeline.job.model import as_options, check_stream_columns
+from penstock.pipeline.job.packages import load_function
 from penstock.pipeline.job.steps import ROWS, MissingPackageError, queried, scala_of
-from penstock.pipeline.job.tables import table_sink_of
 from penstock.pipeline.parquet_folder import HOUR, BatchFolder, StagedBatch
 
 if TYPE_CHECKING:
@@ -21,8 +22,42 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.pipeline.job.model import DeadLetters, Sink
+    from penstock.pipeline.job.model import DeadLetters, Job, Sink
     from penstock.pipeline.table_sink import TableSink
+
+# --- tables ---------------------------------------------------------------------------------------
+# Tables as sinks of a job: Delta and Iceberg, each batch once.
+
+_EXTENSIONS = "spark.sql.extensions"
+
+
+def table_sink_of(sink: Sink) -> TableSink:
+    """The sink that writes each batch once. Raises OptionError for an option that it sets itself."""
+    options = as_options(sink.options)
+    if sink.format == "delta":
+        return DeltaSink(sink.path, table=sink.table, partition_by=sink.partition_by, time=sink.time, options=options)
+    assert sink.table is not None
+    return IcebergSink(sink.table, partition_by=sink.partition_by, time=sink.time, options=options)
+
+
+def reserved_options(sink: Sink) -> list[str]:
+    """The options of a table's sink that it sets itself."""
+    reserved = {"delta": DeltaSink.RESERVED, "iceberg": IcebergSink.RESERVED}.get(sink.format or "", ())
+    return [name for name in sink.options if name.lower() in reserved]
+
+
+def with_tables(job: Job, settings: Mapping[str, str]) -> dict[str, str]:
+    """The session's settings, and those that Delta needs where a sink is one of its tables and they are not given."""
+    if not any(sink.format == "delta" for sink in job.sinks):
+        return dict(settings)
+    needed = delta_settings()
+    extensions = [name for name in settings.get(_EXTENSIONS, "").split(",") if name]
+    if needed[_EXTENSIONS] not in extensions:
+        extensions.append(needed[_EXTENSIONS])
+    return {**needed, **settings, _EXTENSIONS: ",".join(extensions)}
+
+
+# --- targets --------------------------------------------------------------------------------------
 
 CONSOLE_ROWS = 20
 

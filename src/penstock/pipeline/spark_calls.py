@@ -1,13 +1,4 @@
-"""What is known of a DataFrame: its columns, whether it is a stream; also where Spark must not be asked.
-
-In the query functions of a declarative pipeline (``pyspark.pipelines``) Spark refuses every question about a
-DataFrame: tables that it reads may not be there yet. A step that wants to know something gets by without, or reads it
-from the plan, which a Spark Connect client holds itself.
-
-Some methods ask in secret. ``drop`` and ``withColumn`` have the server look at what is there: with a table of the same
-pipeline that is not there yet ``drop`` fails; with one that is there from an earlier run, Spark takes it for a table
-of another pipeline, and no longer runs the flow that writes it first. Only ``select`` leaves a plan as it is.
-"""
+"""Calls to Spark: what is known without one, what is made once for all batches, and the error of one into the JVM."""
 
 from __future__ import annotations
 
@@ -15,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.types import DataType, StructType
 from pyspark.sql.utils import is_remote
@@ -22,7 +14,34 @@ from pyspark.sql.utils import is_remote
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import Column, SparkSession
+
+# --- the error of a call --------------------------------------------------------------------------
+# The error of a call into Spark's JVM, also where there is none: a Spark Connect client has no py4j.
+
+try:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+except ModuleNotFoundError:
+
+    class Py4JError(Exception):  # type: ignore[no-redef]
+        """Never raised: nothing calls into a JVM here."""
+
+
+__all__ = ["Py4JError"]
+
+
+# --- known without a call -------------------------------------------------------------------------
+# What is known of a DataFrame: its columns, whether it is a stream; also where Spark must not be asked.
+#
+# In the query functions of a declarative pipeline (``pyspark.pipelines``) Spark refuses every question about a
+# DataFrame: tables that it reads may not be there yet. A step that wants to know something gets by without, or reads
+# it from the plan, which a Spark Connect client holds itself.
+#
+# Some methods ask in secret. ``drop`` and ``withColumn`` have the server look at what is there: with a table of the
+# same pipeline that is not there yet ``drop`` fails; with one that is there from an earlier run, Spark takes it for a
+# table of another pipeline, and no longer runs the flow that writes it first. Only ``select`` leaves a plan as it is.
 
 _DEFINITIONS = "pyspark.pipelines.graph_element_registry"
 _REFUSED = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
@@ -108,3 +127,47 @@ def _reads_a_stream(message: Any) -> bool:
         if any(_reads_a_stream(one) for one in (value if repeated else [value])):
             return True
     return False
+
+
+# --- made once ------------------------------------------------------------------------------------
+# What each batch asks of Spark in the same words: made once, and only sent.
+#
+# Each function of ``pyspark.sql.functions`` is a dozen questions to Spark's JVM, and each class that is looked up by
+# its name is searched for in all packages that PySpark imports. What is made so knows no DataFrame, and serves all of
+# them.
+
+
+def java_column(column: Any) -> Any:
+    """A column as the JVM has it."""
+    return column._jc
+
+
+def java_seq(spark: SparkSession, items: Sequence[Any]) -> Any:
+    """Strings, or columns as the JVM has them, as a sequence of Scala's."""
+    from pyspark.sql.classic.column import _to_seq  # not there in an installation for Spark Connect alone
+
+    return _to_seq(spark.sparkContext, items)
+
+
+class Selection:
+    """Rows of which a condition is true, if there is one, and columns of them; for any number of DataFrames."""
+
+    def __init__(self, columns: Callable[[], Sequence[Column]], where: Callable[[], Column] | None = None) -> None:
+        self._columns = columns
+        self._where = where
+        self._context: Any = None
+        self._made: tuple[Any, Any] = None, None
+        """As the JVM of that context has them."""
+
+    def of(self, rows: DataFrame) -> DataFrame:
+        """Of these rows."""
+        context = rows.sparkSession.sparkContext
+        if context is not self._context:
+            chosen = java_seq(rows.sparkSession, [java_column(column) for column in self._columns()])
+            self._made = chosen, None if self._where is None else java_column(self._where())
+            self._context = context
+        chosen, condition = self._made
+        found: Any = rows._jdf
+        if condition is not None:
+            found = found.filter(condition)
+        return DataFrame(found.select(chosen), rows.sparkSession)
