@@ -1,4 +1,4 @@
-"""Files and folders on any file system that Spark knows: which place a path names, and what is done with files there."""
+"""Files and folders on any file system that Spark knows: which place a path names, and what is done with files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Code from elsewhere that a job needs: packages for a format of Spark's, and functions of the user's.
 
-Of a package this module knows the coordinates, and whether this machine's Spark is given it. A package is of one version of Spark (its first two numbers) and of Scala. The newest that was published for each, and
-that our tests run with, is written down here; what a later one is called can be seen from these.
+Of a package this module knows the coordinates, and whether this machine's Spark is given it. A package is of one
+version of Spark (its first two numbers) and of Scala. The newest that was published for each, and that our tests run
+with, is written down here; what a later one is called can be seen from these.
 """
 
 from __future__ import annotations
