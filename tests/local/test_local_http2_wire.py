@@ -18,8 +18,7 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
 from penstock.local.http import Answer, ChunkedOut, Ending, Request
-from penstock.local.http2 import STREAM_WINDOW_BYTES, WORK_PER_STREAM_MAX, Http2Connection, headers_of
-from penstock.local.negotiation import PREFACE
+from penstock.local.http2 import PREFACE, STREAM_WINDOW_BYTES, WORK_PER_STREAM_MAX, Http2Connection, headers_of
 from tests.local.rawh2 import ClosedError, ResetError, Wire2
 from tests.local.rawhttp import TIMEOUT_S
 from tests.local.serving import BODY_BYTES_MAX, plain, serving, streamed

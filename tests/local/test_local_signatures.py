@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.local.embedded import LocalKinesis
+from penstock.local.gate import Verifier
 from penstock.local.http import Request
-from penstock.local.signatures import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.local.model.scaling import Piece, scale
+from penstock.local.model.reshard import Piece, scale
 from penstock.local.model.stream import even_ranges
 from tests.local.model_kit import HASH_KEYS, World, shard_id
 

@@ -8,9 +8,8 @@ import botocore.session
 import pytest
 from botocore.model import ListShape, MapShape, Shape, StringShape, StructureShape
 
-from penstock.local.model import ModelError, schema
-from penstock.local.model.schema import Blob, Flag, Items, Members, Pairs, Rule, Text, Time, Whole
-from penstock.local.model.validation import check
+from penstock.local.model import ModelError
+from penstock.local.model.validation import REQUESTS, Blob, Flag, Items, Members, Pairs, Rule, Text, Time, Whole, check
 from tests.local.model_kit import World
 
 SERVICE = botocore.session.Session().get_service_model("kinesis")
@@ -76,14 +75,14 @@ def compare(path: str, rule: Rule, shape: Shape) -> None:
                 compare(f"{path}.{name}", member, shape.members[name])
 
 
-@pytest.mark.parametrize("operation", sorted(schema.REQUESTS))
+@pytest.mark.parametrize("operation", sorted(REQUESTS))
 def test_constraints_are_those_of_the_public_model(operation: str) -> None:
-    compare(operation, schema.REQUESTS[operation], SERVICE.operation_model(operation).input_shape)
+    compare(operation, REQUESTS[operation], SERVICE.operation_model(operation).input_shape)
 
 
 def test_every_operation_of_the_public_model_is_there_but_queues_and_channels() -> None:
     public = {name for name in SERVICE.operation_names if not any(word in name for word in LEFT_OUT)}
-    assert public == set(schema.REQUESTS)
+    assert public == set(REQUESTS)
     assert public - {"SubscribeToShard"} == World().model.operations
 
 

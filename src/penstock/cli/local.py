@@ -58,7 +58,7 @@ def command(
 ) -> None:
     """Serve a local Kinesis until Ctrl-C. DynamoDB, CloudWatch and STS answer on the same port."""
     try:
-        from penstock.local.run import serve
+        from penstock.local.server import serve
         from penstock.local.settings import LocalSettings
     except ModuleNotFoundError as fault:
         raise OptionError('the local service needs its extra: pip install "penstock[local]"') from fault
@@ -105,7 +105,7 @@ def _streams(given: list[str], shards: int) -> dict[str, int]:
 
 
 def _announce(server: LocalServer, as_json: bool) -> None:
-    from penstock.local.environment import environment
+    from penstock.local.settings import environment
 
     variables = environment(server.endpoint_url, server.settings.region, server.ca_file)
     value = {"endpoint_url": server.endpoint_url, "ca_file": server.ca_file, "environment": variables}

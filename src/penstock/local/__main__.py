@@ -11,8 +11,7 @@ import sys
 import msgspec
 
 from penstock.errors import PenstockError
-from penstock.local.run import serve
-from penstock.local.server import LocalServer
+from penstock.local.server import LocalServer, serve
 from penstock.local.settings import LocalSettings
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from penstock.local.environment import environment
 from penstock.local.server import LocalServer
-from penstock.local.settings import LocalSettings
+from penstock.local.settings import LocalSettings, environment
 from penstock.runtime.reply import Reply
 from penstock.tasks import logged, thread
 

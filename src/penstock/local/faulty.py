@@ -3,23 +3,95 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from penstock.local.faults import SUBSCRIPTION_EVENT, Facts, Fault, OrderedFault
 from penstock.local.http import Answer, Ending, Request
+from penstock.local.kinesis import SUBSCRIBE, Spoiled
 from penstock.local.model import ModelError
-from penstock.local.operations import SUBSCRIBE
+from penstock.local.model.sequence import shard_index_of, shard_name
+from penstock.local.model.tokens import read_iterator
 from penstock.local.stats import tag_of
-from penstock.local.subscriptions import Spoiled
-from penstock.local.targets import Target, shard_of_entry, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from penstock.local.faults import FaultPlan
     from penstock.local.kinesis import Call, KinesisFace
+    from penstock.local.model import KinesisModel
+    from penstock.local.model.stream import Stream
+
+# --- what a call is about -------------------------------------------------------------------------
+# Which stream and shards a call is about, so that a fault can be ordered for them alone.
+
+_SHARD_MEMBERS = ("ShardId", "ShardToSplit", "ShardToMerge", "AdjacentShardToMerge")
+
+
+class Target(NamedTuple):
+    """Stream and shards of a call, as far as it names them."""
+
+    stream: str | None
+    shards: frozenset[str]
+
+
+_NOTHING = Target(None, frozenset())
+
+
+def target_of(model: KinesisModel, operation: str, body: bytes) -> Target:
+    """Find it in a JSON request. What the model would refuse anyhow is about nothing."""
+    try:
+        request = msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        return _NOTHING
+    if not isinstance(request, dict):
+        return _NOTHING
+    iterator = request.get("ShardIterator")
+    if isinstance(iterator, str):
+        return _of_iterator(iterator)
+    stream = _stream_name(request)
+    if operation in ("PutRecord", "PutRecords"):
+        known = model.state.streams.get(stream or "")
+        entries = request.get("Records") if operation == "PutRecords" else [request]
+        if known is None or not isinstance(entries, list):
+            return Target(stream, frozenset())
+        return Target(stream, frozenset(name for entry in entries if (name := shard_of_entry(known, entry))))
+    named = (request.get(member) for member in _SHARD_MEMBERS)
+    indexes = (shard_index_of(name) for name in named if isinstance(name, str))
+    return Target(stream, frozenset(shard_name(index) for index in indexes if index is not None))
+
+
+def shard_of_entry(stream: Stream, entry: Any) -> str | None:
+    """The shard that a record to be put would go to; None when the entry is not valid."""
+    if not isinstance(entry, dict) or not stream.open_shards:
+        return None
+    explicit, key = entry.get("ExplicitHashKey"), entry.get("PartitionKey")
+    if isinstance(explicit, str) and explicit.isascii() and explicit.isdigit() and int(explicit) < 2**128:
+        return stream.route_hash(int(explicit)).name
+    return stream.route_keys([key])[0].name if isinstance(key, str) and key else None
+
+
+def _of_iterator(text: str) -> Target:
+    found = read_iterator(text)
+    if found is None:
+        return _NOTHING
+    state, stream = found
+    return Target(stream, frozenset((shard_name(state.shard_index),)))
+
+
+def _stream_name(request: dict[str, Any]) -> str | None:
+    name = request.get("StreamName")
+    if isinstance(name, str):
+        return name
+    for member in ("StreamARN", "ConsumerARN", "ResourceARN"):
+        arn = request.get(member)
+        if isinstance(arn, str):
+            return arn.partition(":stream/")[2].partition("/")[0] or None
+    return None
+
+
+# --- calls and their faults -----------------------------------------------------------------------
 
 _DATA_PLANE = frozenset(("GetRecords", "PutRecord", "PutRecords", "GetShardIterator", SUBSCRIBE))
 _THROTTLED = "ProvisionedThroughputExceededException"

@@ -34,12 +34,12 @@ from penstock.local.http import (
     WRITE_SLICE_BYTES,
     Answer,
     Ending,
+    HttpConnection,
     Request,
     close_once,
     prepared,
     tear_down,
 )
-from penstock.local.http2_stream import Http2Stream
 from penstock.local.settings import HTTP2_STREAMS_MAX
 from penstock.tasks import spawn
 
@@ -49,6 +49,143 @@ if TYPE_CHECKING:
     from h2.events import Event
 
     from penstock.local.http import Handler, Served
+
+# --- a stream -------------------------------------------------------------------------------------
+# One HTTP/2 stream on the service's side: a request as it comes in, and its answer as it goes out.
+
+
+class Http2Stream:
+    """What one stream holds. To an answer's ``stream`` it is the :class:`~penstock.local.http.ChunkedOut`."""
+
+    def __init__(
+        self,
+        number: int,
+        headers: dict[bytes, bytes],
+        give: Callable[[Http2Stream], None],
+        end_connection: Callable[[Ending], None],
+    ) -> None:
+        self.number = number
+        self._headers = headers
+        self._give = give
+        self._end_connection = end_connection
+        self.body: list[bytes] = []
+        self.body_bytes = 0
+        """Of a request that is not whole."""
+        self.ungranted_bytes = 0
+        """Taken from the stream's window and not given back."""
+        self.whole = False
+        """Nothing more of the request is waited for."""
+        self.ended_by_client = False
+        """True when the client's half is over."""
+        self.out: deque[memoryview] = deque()
+        """What is to be sent, in order."""
+        self.ending: Ending | None = None
+        """What comes after it; None: more."""
+        self.queued = False
+        """It stands among the streams that send."""
+        self.streaming = False
+        """The answer comes bit by bit and may have no end."""
+        self.task: asyncio.Task[None] | None = None
+        self.closed = False
+        """True once the client is gone, or the answer is out."""
+        self._drained: asyncio.Future[None] | None = None
+        self._close_callbacks: list[Callable[[], None]] = []
+
+    def request(self, peer: str) -> Request:
+        """The whole request; an authority counts as ``host``."""
+        headers, body = self._headers, self.body
+        method, target = headers.pop(b":method", b""), headers.pop(b":path", b"/")
+        authority = headers.pop(b":authority", b"")
+        headers.pop(b":scheme", None)
+        if authority:
+            headers[b"host"] = authority
+        self.body, self._headers = [], {}
+        return Request(method, target, headers, body[0] if len(body) == 1 else b"".join(body), True, peer)
+
+    # --- the answer -------------------------------------------------------------------------------
+
+    @property
+    def has_something(self) -> bool:
+        """Something is to be sent, be it only the end."""
+        return bool(self.out) or self.ending is not None
+
+    def answer(self, answer: Answer) -> None:
+        """Take over the body and the ending of an answer."""
+        if answer.ending is Ending.RESET:
+            self.out.clear()
+        elif answer.body:
+            self.out.append(memoryview(answer.body))
+        if self.ending is None:
+            self.ending = Ending.KEEP if answer.ending is Ending.LEAVE else answer.ending
+
+    def take(self, bytes_max: int) -> memoryview:
+        """The next piece to send, at most so long."""
+        first = self.out.popleft()
+        if len(first) > bytes_max:
+            self.out.appendleft(first[bytes_max:])
+            first = first[:bytes_max]
+        return first
+
+    def wake(self) -> None:
+        """All that was given is sent (or lost): the handler that waits for it goes on."""
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def over(self) -> None:
+        """The answer is out, in one way or another."""
+        self.closed = True
+        self._close_callbacks.clear()
+        self.wake()
+
+    def lost(self) -> None:
+        """The client is gone, or wants no more of it."""
+        self.closed = True
+        self.out.clear()
+        self.wake()
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        for callback in callbacks:
+            callback()
+
+    # --- the face to a streamed answer ------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        """True while something waits for the client's window, or for the socket."""
+        return bool(self.out)
+
+    def send(self, data: bytes) -> None:
+        """Send this as soon as it is this stream's turn."""
+        if data and not self.closed and self.ending is None:
+            self.out.append(memoryview(data))
+            self._give(self)
+
+    async def drain(self) -> None:
+        """Wait until all of it was sent, or the client is gone."""
+        if self.out and not self.closed:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once when the client is gone."""
+        if self.closed:
+            callback()
+        else:
+            self._close_callbacks.append(callback)
+
+    def break_off(self, ending: Ending) -> None:
+        """End the stream (RST_STREAM) or the connection without ending the body, as ``ending`` says."""
+        if self.closed:
+            return
+        if ending in (Ending.LEAVE, Ending.DISCONNECT):
+            self._end_connection(ending)
+            return
+        if ending is Ending.RESET:
+            self.out.clear()
+        self.ending = ending
+        self._give(self)
+
+
+# --- the connection -------------------------------------------------------------------------------
 
 STREAM_WINDOW_BYTES = 1024 * 1024
 """What a client may send on a stream ahead of what is granted."""
@@ -451,3 +588,58 @@ class Http2Connection(asyncio.Protocol):
             self._read_paused = False
             self.transport.resume_reading()
         self._send_on()
+
+
+# --- which HTTP a connection speaks ---------------------------------------------------------------
+# Which HTTP a new connection speaks: what TLS agreed on (ALPN), or what its first bytes are.
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""The first bytes of HTTP/2 (RFC 9113, section 3.4)."""
+
+
+class Undecided(asyncio.Protocol):
+    """A connection whose client has not shown yet which HTTP it speaks. It hands its transport to the protocol for that
+    HTTP, and is done.
+    """
+
+    def __init__(self, handler: Handler, connections: set[Served], *, streams_max: int) -> None:
+        self._connections = connections
+        self._http1: Callable[[], asyncio.Protocol] = lambda: HttpConnection(handler, connections)
+        self._http2: Callable[[], asyncio.Protocol] = lambda: Http2Connection(
+            handler, connections, streams_max=streams_max
+        )
+        self._seen = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: a client has connected, after its TLS handshake if there is one."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._connections.add(self)
+        tls = transport.get_extra_info("ssl_object")
+        chosen = None if tls is None else tls.selected_alpn_protocol()
+        if chosen is not None:
+            self._hand_over(self._http2 if chosen == "h2" else self._http1)
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: the first bytes have come in."""
+        self._seen += data
+        if self._seen.startswith(PREFACE):
+            self._hand_over(self._http2)
+        elif not PREFACE.startswith(self._seen):
+            self._hand_over(self._http1)
+
+    def _hand_over(self, make: Callable[[], asyncio.Protocol]) -> None:
+        self._connections.discard(self)
+        protocol = make()
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        if self._seen:
+            protocol.data_received(self._seen)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio: it is gone before it said anything."""
+        self._connections.discard(self)
+
+    def shut(self) -> None:
+        """Close."""
+        self._transport.abort()

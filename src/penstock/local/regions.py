@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import OptionError
 from penstock.local.faulty import FaultyKinesis
-from penstock.local.kinesis import KinesisFace
+from penstock.local.gate import Verifier
+from penstock.local.kinesis import KinesisFace, Subscriptions
 from penstock.local.model import KinesisModel
 from penstock.local.settings import is_region
-from penstock.local.signatures import Verifier
-from penstock.local.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import os
+import resource
+import signal
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +23,7 @@ from penstock.local.faults import FaultPlan
 from penstock.local.gate import TARGET_PREFIX
 from penstock.local.http import Answer, HttpConnection, Request, Served
 from penstock.local.model import Limits, ModelError
-from penstock.local.neighbour_face import NeighbourFace
-from penstock.local.neighbours import Neighbours, service_of
+from penstock.local.neighbours import NeighbourFace, Neighbours, service_of
 from penstock.local.regions import Regions, Shared
 from penstock.local.stats import Counters
 
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from penstock.local.model import KinesisModel
     from penstock.local.settings import LocalSettings
     from penstock.local.tls import Tls
+
+# --- the server -----------------------------------------------------------------------------------
 
 LISTEN_BACKLOG = 512
 ACCEPT_ROUNDS = 5
@@ -104,7 +110,7 @@ class LocalServer:
     def _new_connection(self, http2: bool) -> Callable[[], asyncio.Protocol]:
         if not http2:
             return lambda: HttpConnection(self._answer, self._connections)
-        from penstock.local.negotiation import Undecided
+        from penstock.local.http2 import Undecided
 
         return lambda: Undecided(self._answer, self._connections, streams_max=self.settings.http2_streams_max)
 
@@ -207,3 +213,46 @@ class LocalServer:
 def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[float], None], seconds: float) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed: the server is gone
         loop.call_soon_threadsafe(function, seconds)
+
+
+# --- as a process ---------------------------------------------------------------------------------
+# The local service as a process: serves until it is told to stop.
+
+
+def serve(settings: LocalSettings, announce: Callable[[LocalServer], None], *, with_parent: bool = False) -> None:
+    """Serve until SIGTERM or SIGINT, or ``with_parent`` until standard input is closed.
+
+    ``announce`` is called once it listens. Raises what :meth:`LocalServer.start` raises.
+    """
+    asyncio.run(_serve(settings, announce, with_parent))
+
+
+async def _serve(settings: LocalSettings, announce: Callable[[LocalServer], None], with_parent: bool) -> None:
+    _allow_many_connections()
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stop.set)
+    server = LocalServer(settings)
+    try:
+        await server.start()
+        gc.freeze()  # what is loaded by now stays: no later collection looks at it
+        announce(server)
+        if with_parent:
+            loop.add_reader(sys.stdin.fileno(), _read_parent, loop, stop)
+        await stop.wait()
+    finally:
+        await server.stop()
+
+
+def _read_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        stop.set()
+
+
+def _allow_many_connections() -> None:
+    """Each connection is an open file, and the usual limit is 1,024; a process may raise its own to the hard one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""Settings of the local service."""
+"""Settings of the local service, and of what is to use it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import msgspec
 from penstock.errors import OptionError
 from penstock.local.model.limits import PAGE_SPAN_S
 
-DEFAULT_PORT = 4567
 PORT_MAX = 65_535
 DEFAULT_REGION = "us-east-1"
 DEFAULT_ACCOUNT_ID = "123456789012"
@@ -95,3 +94,20 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def secure(self) -> bool:
         """True when it serves HTTPS."""
         return self.tls or self.certificate is not None
+
+
+# --- the environment of a client ------------------------------------------------------------------
+# What tells an AWS SDK to use the local service.
+
+
+def environment(endpoint_url: str, region: str, ca_file: str | None = None) -> dict[str, str]:
+    """Environment variables for a client of the service at this address. The credentials are made up."""
+    variables = {
+        "AWS_ENDPOINT_URL": endpoint_url,
+        "AWS_REGION": region,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    return variables if ca_file is None else variables | {"AWS_CA_BUNDLE": ca_file}

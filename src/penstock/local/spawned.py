@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penstock.errors import PenstockError
-from penstock.local.environment import environment
 from penstock.local.faults import Fault
+from penstock.local.settings import environment
 from penstock.local.stats import Stats
 
 if TYPE_CHECKING:

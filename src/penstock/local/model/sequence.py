@@ -1,4 +1,4 @@
-"""Sequence numbers of AWS's shape and shard ids.
+"""Sequence numbers of AWS's shape, shard ids, and times.
 
 New numbers have layout version 2: a 186-bit integer, 56 decimal digits. From its highest bits down:
 
@@ -19,6 +19,7 @@ to say what is wrong with their use.
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 COUNTER_SHIFT = 80
@@ -110,3 +111,20 @@ def shard_index_of(shard_id: str) -> int | None:
         return None
     index = int(digits)
     return index if index <= SHARD_INDEX_MAX else None
+
+
+# --- times ----------------------------------------------------------------------------------------
+# Times: epoch seconds with a fraction outside, whole milliseconds inside.
+
+_ROUNDING = 0.01
+"""Of a millisecond: what a float of epoch seconds may lack (its own precision is a quarter of a microsecond)."""
+
+
+def epoch_ms(seconds: float) -> int:
+    """The millisecond in which a moment lies: the service cuts off what is finer."""
+    return int(seconds * 1000 + _ROUNDING)
+
+
+def utc_text(moment_ms: int) -> str:
+    """``Thu Jan 22 01:22:02 UTC 2015``, as messages of the service print a time."""
+    return time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(moment_ms // 1000))

@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.local.model import (
-    account,
-    consumers,
-    listing,
-    policies,
-    reshard,
-    settings,
-    streams,
-    tags,
-)
+from penstock.local.model import consumers, reshard, settings, streams, tags
+from penstock.local.model.consumers import Subscription, Subscriptions
 from penstock.local.model.errors import ModelError, serialization, stream_not_found, validation
 from penstock.local.model.get import get_records, get_shard_iterator
 from penstock.local.model.limits import Limits, Meters
-from penstock.local.model.moments import epoch_ms
 from penstock.local.model.put import put_record, put_records
+from penstock.local.model.sequence import epoch_ms
 from penstock.local.model.state import Change, State
-from penstock.local.model.subscription import Subscription, Subscriptions
 from penstock.local.model.validation import check
 
 if TYPE_CHECKING:
@@ -46,25 +37,25 @@ _PLAIN: dict[str, Callable[[KinesisModel, dict[str, Any]], dict[str, Any] | None
     "AddTagsToStream": tags.add_tags_to_stream,
     "CreateStream": streams.create_stream,
     "DecreaseStreamRetentionPeriod": settings.decrease_stream_retention_period,
-    "DeleteResourcePolicy": policies.delete_resource_policy,
+    "DeleteResourcePolicy": tags.delete_resource_policy,
     "DeleteStream": streams.delete_stream,
     "DeregisterStreamConsumer": consumers.deregister_stream_consumer,
-    "DescribeAccountSettings": account.describe_account_settings,
-    "DescribeLimits": account.describe_limits,
+    "DescribeAccountSettings": settings.describe_account_settings,
+    "DescribeLimits": settings.describe_limits,
     "DescribeStream": streams.describe_stream,
     "DescribeStreamConsumer": consumers.describe_stream_consumer,
     "DescribeStreamSummary": streams.describe_stream_summary,
     "DisableEnhancedMonitoring": settings.disable_enhanced_monitoring,
     "EnableEnhancedMonitoring": settings.enable_enhanced_monitoring,
-    "GetResourcePolicy": policies.get_resource_policy,
+    "GetResourcePolicy": tags.get_resource_policy,
     "IncreaseStreamRetentionPeriod": settings.increase_stream_retention_period,
-    "ListShards": listing.list_shards,
+    "ListShards": streams.list_shards,
     "ListStreamConsumers": consumers.list_stream_consumers,
     "ListStreams": streams.list_streams,
     "ListTagsForResource": tags.list_tags_for_resource,
     "ListTagsForStream": tags.list_tags_for_stream,
     "MergeShards": reshard.merge_shards,
-    "PutResourcePolicy": policies.put_resource_policy,
+    "PutResourcePolicy": tags.put_resource_policy,
     "RegisterStreamConsumer": consumers.register_stream_consumer,
     "RemoveTagsFromStream": tags.remove_tags_from_stream,
     "SplitShard": reshard.split_shard,
@@ -72,7 +63,7 @@ _PLAIN: dict[str, Callable[[KinesisModel, dict[str, Any]], dict[str, Any] | None
     "StopStreamEncryption": settings.stop_stream_encryption,
     "TagResource": tags.tag_resource,
     "UntagResource": tags.untag_resource,
-    "UpdateAccountSettings": account.update_account_settings,
+    "UpdateAccountSettings": settings.update_account_settings,
     "UpdateMaxRecordSize": settings.update_max_record_size,
     "UpdateShardCount": reshard.update_shard_count,
     "UpdateStreamMode": settings.update_stream_mode,

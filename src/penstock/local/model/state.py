@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from penstock.local.model.consumer import Consumer
-from penstock.local.model.log import Segment
-from penstock.local.model.stream import Stream
+from penstock.local.model.shard import Segment
+from penstock.local.model.stream import Consumer, Stream
 
 Change: TypeAlias = tuple[Any, ...]
 
