@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.aws.attribute_values import typed_item
+from penstock.aws.dynamodb import typed_item
 from penstock.core.leases import Checkpoint, Done, LeaseRow, Write, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.core.leases.mirror import Create, MirroredRows

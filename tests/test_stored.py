@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.aws.attribute_values import plain_item
+from penstock.aws.dynamodb import plain_item
 from penstock.core.leases import Checkpoint, lease_row
 from penstock.core.leases.membership import worker_row
 from penstock.core.ledger.letter import Letter

@@ -73,7 +73,7 @@ CONSTANTS = {
     "penstock.core.shard.checkpoints": "checkpoints",
     "penstock.core.ledger.ledger": "events",
     "penstock.core.ledger.letter": "dead letters",
-    "penstock.aws.record_source": "fan-out",
+    "penstock.aws.record_streams": "fan-out",
     "penstock.aws.lease_table": "tables",
     "penstock.stores.postgres": "tables",
     "penstock.stores.sqlite": "tables",

@@ -30,7 +30,7 @@ def sink_for(stream: str | RecordSink, wire: WireSettings | None) -> RecordSink:
         if wire is not None:
             raise OptionError("wire settings say how to reach a stream given by name or ARN, not a sink")
         return stream
-    from penstock.aws.record_sink import KinesisSink
+    from penstock.aws.record_streams import KinesisSink
 
     return KinesisSink(stream_name(stream), wire or WireSettings())
 
@@ -41,7 +41,7 @@ def source_for(stream: str | RecordSource, wire: WireSettings | None) -> RecordS
         if wire is not None:
             raise OptionError("wire settings say how to reach a stream given by name or ARN, not a source")
         return stream
-    from penstock.aws.record_source import KinesisSource
+    from penstock.aws.record_streams import KinesisSource
 
     return KinesisSource(stream_name(stream), wire or WireSettings())
 

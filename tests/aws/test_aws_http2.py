@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.aws.http.exchange import Answer
-    from penstock.aws.http.multiplexed import MultiplexedConnection
+    from penstock.aws.http.http2 import MultiplexedConnection
     from penstock.aws.transport import HttpTransport
 
 WAIT_S = 40.0

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from penstock.aws.http.connection import Connection
-    from penstock.aws.http.multiplexed import MultiplexedConnection
+    from penstock.aws.http.http1 import Connection
+    from penstock.aws.http.http2 import MultiplexedConnection
     from tests.aws.h2_servers import H2Server
 
     AnyServer = ScriptedServer | H2Server

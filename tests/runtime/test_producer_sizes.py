@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.record_sink import KinesisSink
+from penstock.aws.record_streams import KinesisSink
 from penstock.errors import InvalidArgumentError, InvalidRecordError, RecordRefusedError
 from penstock.events import PutRecordsDone, RecordsFailed
 from penstock.local import LocalKinesis

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.aws.attribute_values import plain, plain_item, typed, typed_item
+from penstock.aws.dynamodb import plain, plain_item, typed, typed_item
 from penstock.aws.lease_table import OWNER_INDEX, DynamoLeaseTable
 from penstock.aws.settings import LeaseTableOptions, WireSettings
 from penstock.core.assignment.fleet import Coordination, Place, metrics_row

@@ -7,9 +7,8 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from penstock.aws.answers import UNREADABLE
+from penstock.aws.answers import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, UNREADABLE, error_class
 from penstock.aws.calls import Request, Route
-from penstock.aws.faults import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, error_class
 from penstock.aws.retry import RetryPolicy
 from penstock.aws.settings import Credentials
 from penstock.errors import CredentialsError, PenstockError, ServiceError, TransportError

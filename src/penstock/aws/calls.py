@@ -11,7 +11,7 @@ import random
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.aws.faults import CLOCK_SKEW, STALE_CREDENTIALS, service_error
+from penstock.aws.answers import CLOCK_SKEW, STALE_CREDENTIALS, service_error
 from penstock.aws.signing import hash_of
 from penstock.aws.transport import Answer, HttpTransport, StaleConnectionError
 from penstock.errors import PenstockError, ServiceError

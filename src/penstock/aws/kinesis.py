@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from penstock.aws import cbor
-from penstock.aws.answers import UNREADABLE, decoded, reading
+from penstock.aws.answers import CLOCK_SKEW, STALE_CREDENTIALS, UNREADABLE, decoded, reading
 from penstock.aws.endpoints import arn_region
-from penstock.aws.faults import CLOCK_SKEW, STALE_CREDENTIALS
 from penstock.core.sequence import version_of
 from penstock.errors import (
     InvalidRecordError,

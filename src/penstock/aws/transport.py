@@ -21,16 +21,14 @@ from penstock.aws.http.exchange import (
     TooLongError,
     fit_to_send,
 )
-from penstock.aws.http.messages import BadAnswerError
-from penstock.aws.http.pool import Pool
+from penstock.aws.http.http1 import BadAnswerError, Pool
 from penstock.errors import OptionError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from penstock.aws.http.connection import Connection
-    from penstock.aws.http.multiplexed import MultiplexedConnection
-    from penstock.aws.http.sharing import SharedPool
+    from penstock.aws.http.http1 import Connection
+    from penstock.aws.http.http2 import MultiplexedConnection, SharedPool
     from penstock.aws.settings import WireSettings
 
 __all__ = ["Answer", "HttpTransport", "StaleConnectionError"]
@@ -199,8 +197,7 @@ class HttpTransport:
 
 def _shared_pool(settings: WireSettings, dialer: Dialer, pool: Pool) -> SharedPool:
     try:
-        from penstock.aws.http.sharing import SharedPool
-        from penstock.aws.http.stream import Multiplexing
+        from penstock.aws.http.http2 import Multiplexing, SharedPool
     except ModuleNotFoundError as fault:
         raise OptionError(
             f"HTTP/2 (http2={settings.http2!r}) needs the package h2: pip install 'penstock[http2]'"

@@ -20,7 +20,7 @@ import msgspec
 from penstock.aws.http.dialing import Dialer, Origin
 from penstock.aws.http.exchange import Limits, fit_to_send
 from penstock.aws.http.exchange import Request as Sent
-from penstock.aws.http.pool import Pool
+from penstock.aws.http.http1 import Pool
 from penstock.aws.settings import url_fault
 from penstock.aws.transport import FAULTS, tls_context
 from penstock.errors import OptionError

@@ -9,9 +9,9 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.aws.faults import error_class
+from penstock.aws.answers import error_class
 from penstock.aws.kinesis import KinesisClient
-from penstock.aws.record_source import KinesisSource
+from penstock.aws.record_streams import KinesisSource
 from penstock.aws.settings import WireSettings
 from penstock.core.feeding.user_records import ShardView, opened
 from penstock.core.service_clock import ServiceClock

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.attribute_values import plain_item
+from penstock.aws.dynamodb import plain_item
 from penstock.core.assignment.fleet import Coordination, Place, beside_leases, coordination, metrics_row
 from penstock.core.leases.row import listing_of
 

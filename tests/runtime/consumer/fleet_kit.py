@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.record_source import KinesisSource
+from penstock.aws.record_streams import KinesisSource
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.core.feeding.cursor import FeedCursor
 from penstock.core.feeding.poll_pace import PollTimes

@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from penstock import Consumer, Credentials, FanOutTimes, LedgerSettings, Producer, Retry, WireSettings
-from penstock.aws.record_source import KinesisSource
+from penstock.aws.record_streams import KinesisSource
 from penstock.local import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.model import IteratorAt, StreamName
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from penstock import Batch
-    from penstock.aws.http.connection import Connection
-    from penstock.aws.http.multiplexed import MultiplexedConnection
+    from penstock.aws.http.http1 import Connection
+    from penstock.aws.http.http2 import MultiplexedConnection
     from penstock.core.feeding.pages import ReadPage
 
 STREAM = "orders"

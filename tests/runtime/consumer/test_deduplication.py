@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.record_source import KinesisSource
+from penstock.aws.record_streams import KinesisSource
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.feeding.cursor import Taken
 from penstock.core.feeding.user_records import ShardView, UserRecords

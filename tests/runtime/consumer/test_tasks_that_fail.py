@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import DeadLettersTo, LedgerSettings, MemoryLeaseTable, Retry
-from penstock.aws.record_source import KinesisSource
+from penstock.aws.record_streams import KinesisSource
 from penstock.core.leases import Outcome, Write
 from penstock.core.ledger.ledger import Ledger
 from penstock.events import ShardLeft, TaskFailed

@@ -14,7 +14,7 @@ from penstock.model import IteratorAt, Position
 from tests.runtime.feeds.feeding_kit import DEADLINE_S, SHARD_ID, STREAM, fan_out, polling, read, source_of
 
 if TYPE_CHECKING:
-    from penstock.aws.record_source import KinesisSource
+    from penstock.aws.record_streams import KinesisSource
     from penstock.events import FeedEvent
     from penstock.local import LocalKinesis
     from penstock.runtime.feeds import FanOutFeed, PollingFeed

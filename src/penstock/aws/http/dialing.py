@@ -12,8 +12,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from penstock.aws.http.connection import Connection
 from penstock.aws.http.exchange import BrokenError, Limits
+from penstock.aws.http.http1 import Connection
 from penstock.errors import OptionError
 from penstock.tasks import awaited, drop
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable
 
-    from penstock.aws.http.multiplexed import MultiplexedConnection
+    from penstock.aws.http.http2 import MultiplexedConnection
 
 CLOSE_WAIT_S = 1.0
 """How long `Dialer.close` waits for connections to close in the orderly way."""

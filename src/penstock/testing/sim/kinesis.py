@@ -8,9 +8,9 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.faults import error_class
+from penstock.aws.answers import error_class
 from penstock.aws.kinesis import KinesisClient
-from penstock.aws.record_source import KinesisSource
+from penstock.aws.record_streams import KinesisSource
 from penstock.aws.retry import RetryPolicy
 from penstock.aws.settings import WireSettings
 from penstock.core.aggregation.writer import encode_aggregate

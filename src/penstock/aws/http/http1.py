@@ -1,21 +1,187 @@
-"""One HTTP/1.1 connection, client side: one request at a time, its answer whole or as a stream.
-
-A body of known length is received straight into the buffer that is handed out.
-"""
+"""HTTP/1.1, client side: messages on the wire, a connection, and connections lent one by one."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from penstock.aws.http.exchange import Answer, BrokenError, Exchange, Limits, Request, TooLongError, close_once, let_in
-from penstock.aws.http.messages import BadAnswerError, Head, content_length, framing, parse_head
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator
 
-    from penstock.aws.http.messages import Framing
+    from penstock.aws.http.dialing import Dialer, Origin
+
+# --- on the wire ----------------------------------------------------------------------------------
+# HTTP/1.1 on the wire: heads of answers, and how their bodies are framed (RFC 9112). No I/O in here.
+
+CHUNK_LINE_BYTES_MAX = 4096
+"""Of the line before a chunk, and of each trailer."""
+
+LENGTH_DIGITS_MAX = 18
+"""Of a Content-Length: more bytes than any disk holds."""
+
+
+class BadAnswerError(Exception):
+    """What came is not HTTP/1.1 as RFC 9112 has it."""
+
+
+class Head(NamedTuple):
+    """Status line and headers of an answer. Header names are lower-case; of repeated ones the last counts."""
+
+    status: int
+    headers: dict[str, str]
+    keeps_alive: bool
+
+
+def parse_head(raw: bytes) -> Head:
+    """Parse a head, given without the empty line that ends it."""
+    lines = raw.decode("latin-1").split("\r\n")
+    version, _, rest = lines[0].partition(" ")
+    status_text = rest[:3]
+    if not version.startswith("HTTP/1.") or not (
+        status_text.isascii() and status_text.isdigit() and len(status_text) == 3
+    ):
+        raise BadAnswerError("the answer does not begin with an HTTP/1.1 status line")
+    headers = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise BadAnswerError("a header line of the answer is malformed")
+        headers[name.lower()] = value.strip()
+    connection = headers.get("connection", "").lower()
+    keeps_alive = "close" not in connection and (version != "HTTP/1.0" or "keep-alive" in connection)
+    return Head(int(status_text), headers, keeps_alive)
+
+
+def content_length(head: Head) -> int | None:
+    """The length of the body if the head says it; None for chunks and for bodies that end with the
+    connection.
+    """
+    if head.status in (204, 304):
+        return 0
+    if "transfer-encoding" in head.headers:
+        return None
+    text = head.headers.get("content-length")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= LENGTH_DIGITS_MAX):
+        raise BadAnswerError("the answer's Content-Length is no number")
+    return int(text)
+
+
+class Counted:
+    """A body of known length."""
+
+    ends_with_connection = False
+
+    def __init__(self, length: int) -> None:
+        self._left = length
+        self.done = length == 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take what was received and return the parts of the body in it."""
+        if len(data) > self._left:
+            raise BadAnswerError("more came than the answer's Content-Length says")
+        self._left -= len(data)
+        self.done = self._left == 0
+        return [data] if data else []
+
+
+class UntilClose:
+    """A body that ends with the connection."""
+
+    ends_with_connection = True
+    done = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take what was received and return the parts of the body in it."""
+        return [data] if data else []
+
+
+class Chunked:
+    """A body in chunks. Extensions and trailers are passed over."""
+
+    ends_with_connection = False
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        self._left = 0
+        self._in_trailer = False
+        self.done = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take what was received and return the parts of the body in it."""
+        self._pending += data
+        parts: list[bytes] = []
+        while not self.done and self._step(parts):
+            pass
+        if self.done and self._pending:
+            raise BadAnswerError("more came after the answer's last chunk")
+        return parts
+
+    def _step(self, parts: list[bytes]) -> bool:
+        """Take one piece of syntax off what is pending; False when more must come first."""
+        pending = self._pending
+        if self._left > 2:
+            part = bytes(pending[: self._left - 2])
+            if not part:
+                return False
+            del pending[: len(part)]
+            self._left -= len(part)
+            parts.append(part)
+            return True
+        if self._left:  # the line end after a chunk's data
+            if len(pending) < self._left:
+                return False
+            if pending[: self._left] != b"\r\n"[-self._left :]:
+                raise BadAnswerError("a chunk of the answer has not the length that it says")
+            del pending[: self._left]
+            self._left = 0
+            return True
+        return self._line()
+
+    def _line(self) -> bool:
+        end = self._pending.find(b"\r\n")
+        if end < 0:
+            if len(self._pending) > CHUNK_LINE_BYTES_MAX:
+                raise BadAnswerError("a chunk header of the answer is too long")
+            return False
+        line = bytes(self._pending[:end])
+        del self._pending[: end + 2]
+        if self._in_trailer:
+            self.done = not line
+            return True
+        size = line.partition(b";")[0].strip()
+        if not size or len(size) > 15 or size.strip(b"0123456789abcdefABCDEF"):
+            raise BadAnswerError("a chunk header of the answer is malformed")
+        length = int(size, 16)
+        self._in_trailer = length == 0
+        self._left = length + 2 if length else 0
+        return True
+
+
+Framing = Counted | UntilClose | Chunked
+
+
+def framing(head: Head) -> Framing:
+    """How the body after this head is framed."""
+    length = content_length(head)
+    if length is not None:
+        return Counted(length)
+    encoding = head.headers.get("transfer-encoding")
+    if encoding is None:
+        return UntilClose()
+    if encoding.lower() != "chunked":
+        raise BadAnswerError(f"the answer comes in the transfer encoding {encoding[:40]!r}, which was not asked for")
+    return Chunked()
+
+
+# --- a connection ---------------------------------------------------------------------------------
+# One HTTP/1.1 connection, client side: one request at a time, its answer whole or as a stream.
+#
+# A body of known length is received straight into the buffer that is handed out.
 
 HEAD_BYTES_MAX = 64 * 1024
 """Of one answer's status line and headers; also the size of each connection's receive buffer."""
@@ -301,3 +467,82 @@ def _head(request: Request) -> bytes:
             "latin-1"
         )
     )
+
+
+# --- connections by origin ------------------------------------------------------------------------
+# HTTP/1.1 connections by origin: opened when none is idle, kept for a while, never more than a bound in use.
+
+
+class Pool:
+    """Lends connections. Belongs to one event loop.
+
+    At most ``in_use_max`` are lent for calls at a time, further callers wait; as many may be idle per origin, each for
+    ``keepalive_s``. The newest idle one is lent first, so that a quiet pool shrinks. Streams last for minutes: each has
+    a connection of its own, which no call waits for.
+    """
+
+    def __init__(self, dialer: Dialer, *, in_use_max: int, keepalive_s: float) -> None:
+        self._dialer = dialer
+        self._keepalive_s = keepalive_s
+        self._free = asyncio.Semaphore(in_use_max)
+        self._idle: dict[Origin, list[Connection]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    async def take(self, origin: Origin, *, streamed: bool) -> Connection:
+        """Lend an idle connection, or open one. Give it back with `give_back`, however it fared."""
+        if streamed:
+            return await self._idle_or_new(origin)
+        await self._free.acquire()
+        try:
+            return await self._idle_or_new(origin)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def give_back(self, origin: Origin, connection: Connection, *, streamed: bool) -> None:
+        """Take a connection back: it becomes idle if it may carry another request."""
+        if not streamed:
+            self._free.release()
+        self.keep(origin, connection)
+
+    def keep(self, origin: Origin, connection: Connection) -> None:
+        """Keep a connection that no request uses, for the next request."""
+        if not connection.reusable:
+            connection.close()
+            return
+        connection.idle_since_s = self._loop.time()
+        self._idle.setdefault(origin, []).append(connection)
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(self._keepalive_s, self._close_old)
+
+    def close(self) -> None:
+        """Keep no connection any more. The dialer, which opened the connections, closes them."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._idle.clear()
+
+    async def _idle_or_new(self, origin: Origin) -> Connection:
+        idle = self._idle.get(origin)
+        while idle:
+            connection = idle.pop()
+            young = self._loop.time() - connection.idle_since_s < self._keepalive_s
+            if young and await connection.is_quiet():
+                return connection
+            connection.close()
+        return await self._dialer.connect(origin)
+
+    def _close_old(self) -> None:
+        self._sweep = None
+        oldest_s = self._loop.time() - self._keepalive_s
+        for origin, idle in list(self._idle.items()):
+            for connection in idle:
+                if connection.idle_since_s <= oldest_s:
+                    connection.close()
+            kept = [connection for connection in idle if connection.reusable]
+            if kept:
+                self._idle[origin] = kept
+            else:
+                del self._idle[origin]
+        if self._idle:
+            self._sweep = self._loop.call_later(self._keepalive_s, self._close_old)

@@ -1,4 +1,4 @@
-"""A Kinesis stream that is read (`penstock.ports.RecordSource`)."""
+"""A Kinesis stream as a producer writes to it, and as it is read (`penstock.ports`: RecordSink, RecordSource)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,77 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.aws.answers import UNREADABLE, reading
+from penstock.aws.answers import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, UNREADABLE, error_class, reading
 from penstock.aws.eventstream import EventStreamDecoder
-from penstock.aws.faults import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, error_class
 from penstock.aws.kinesis import ChildShard as WireChild
-from penstock.aws.kinesis import Count, Decimal, KinesisClient, WireRecord, check_numbers, plain_number
+from penstock.aws.kinesis import Count, Decimal, KinesisClient, PutEntry, WireRecord, check_numbers, plain_number
 from penstock.aws.retry import ONCE, RetryPolicy
 from penstock.aws.wire import Wire
 from penstock.core.feeding.pages import ChildShard, ReadPage, StreamFacts
-from penstock.errors import InUseError, NotFoundError, TransportError, UnavailableError
+from penstock.errors import (
+    AccessDeniedError,
+    InUseError,
+    InvalidArgumentError,
+    NotFoundError,
+    TransportError,
+    UnavailableError,
+)
 from penstock.shown import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator, Iterable, Sequence
 
     from penstock.aws.eventstream import Message
+    from penstock.aws.kinesis import PutResult
     from penstock.aws.settings import WireSettings
     from penstock.model import IteratorAt, Shard, StreamName
+
+# --- written to -----------------------------------------------------------------------------------
+# A Kinesis stream that a producer writes to (`penstock.ports.RecordSink`).
+
+
+class KinesisSink:
+    """PutRecords to one stream over a wire of its own."""
+
+    def __init__(self, stream: StreamName, settings: WireSettings) -> None:
+        self._stream = stream
+        self._client = KinesisClient(Wire(settings))
+        self.entry = PutEntry
+        self.record_bytes_max: int | None = None
+        """What the stream takes as a record, data and partition key, once it was asked for its shards."""
+
+    @property
+    def stream(self) -> str:
+        """The stream's name or ARN."""
+        return str(self._stream)
+
+    async def shards(self) -> list[Shard] | None:
+        """The open shards (ListShards, AT_LATEST); None if the stream ignores partition keys."""
+        if await self._ignores_keys():
+            return None
+        return await self._client.list_shards(self._stream, shard_filter={"Type": "AT_LATEST"})
+
+    async def put(self, entries: Sequence[PutEntry]) -> Sequence[PutResult]:
+        """PutRecords, sent once."""
+        return (await self._client.put_records(self._stream, entries, retry=ONCE)).records
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.wire.close()
+
+    async def _ignores_keys(self) -> bool:
+        try:
+            summary = await self._client.describe_stream_summary(self._stream)
+        except (AccessDeniedError, InvalidArgumentError):
+            # Not allowed to ask, or an endpoint that does not know the call: such a stream is the exception.
+            return False
+        if summary.max_record_size_kib is not None:
+            self.record_bytes_max = summary.max_record_size_kib * 1024
+        return summary.ignores_keys
+
+
+# --- read -----------------------------------------------------------------------------------------
+# A Kinesis stream that is read (`penstock.ports.RecordSource`).
 
 ACTIVE_POLL_S = 0.5
 ACTIVE_WAIT_S = 60.0

@@ -1,14 +1,13 @@
-"""One HTTP/2 connection, client side: many requests at a time, their answers whole or as streams (RFC 9113).
-
-Needs the package h2 (``pip install 'penstock[http2]'``), which is imported with this module.
-"""
+"""HTTP/2, client side, over h2 (``pip install 'penstock[http2]'``), which is imported with this module."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Literal, cast
+import logging
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
+from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import (
@@ -20,19 +19,183 @@ from h2.events import (
     StreamReset,
 )
 from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
+from hpack import HeaderTuple, NeverIndexedHeaderTuple
 
-from penstock.aws.http.exchange import Answer, BrokenError, NotProcessedError, TooLongError, close_once, let_in
-from penstock.aws.http.frames import BadFrameError, FrameSplitter, GoAway
-from penstock.aws.http.messages import BadAnswerError
-from penstock.aws.http.stream import Stream, header_block, library_connection
+from penstock.aws.http.exchange import (
+    Answer,
+    BrokenError,
+    Exchange,
+    NotProcessedError,
+    TooLongError,
+    close_once,
+    let_in,
+)
+from penstock.aws.http.http1 import BadAnswerError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from h2.events import Event
 
+    from penstock.aws.http.dialing import Dialer, Origin
     from penstock.aws.http.exchange import Limits, Request
-    from penstock.aws.http.stream import Multiplexing
+    from penstock.aws.http.http1 import Connection
+
+# --- frames ---------------------------------------------------------------------------------------
+# What of HTTP/2's frames is looked at before the library sees them (RFC 9113, 4.1 and 6.8). No I/O in here.
+#
+# The library takes a GOAWAY for the end of the connection, and what comes after it for a fault. In truth the streams
+# that the other side took on before it go on to their end, which for a subscription may be minutes later.
+
+HEAD_BYTES = 9
+GOAWAY = 7
+FRAME_BYTES_MAX = 64 * 1024
+"""The other side may send frames of this size: fewer of them, and none keeps the others waiting for long. A longer one
+is refused by its head, as the library would wait for all of it.
+"""
+
+
+class BadFrameError(Exception):
+    """A frame that is looked at in here is not as RFC 9113 has it."""
+
+
+class GoAway(NamedTuple):
+    """The other side takes no further streams. It did nothing about those above ``last_stream_id``."""
+
+    last_stream_id: int
+    error_code: int
+
+    @property
+    def reason(self) -> str:
+        """For a message."""
+        return "GOAWAY" if self.error_code == 0 else f"GOAWAY with error code {self.error_code}"
+
+
+class FrameSplitter:
+    """Takes GOAWAY frames out of what is received."""
+
+    def __init__(self) -> None:
+        self._left = 0  # of the body of a frame that is passed on
+        self._pending = bytearray()  # a frame's head that is not whole yet, or a GOAWAY
+
+    def feed(self, data: bytes) -> list[bytes | GoAway]:
+        """Return what to pass on, and the GOAWAYs in between, in the order of their arrival."""
+        if self._pending:
+            data = bytes(self._pending) + data
+            self._pending.clear()
+        found: list[bytes | GoAway] = []
+        begin, at, end = 0, self._left, len(data)
+        while at + HEAD_BYTES <= end:
+            size = int.from_bytes(data[at : at + 3], "big")
+            if size > FRAME_BYTES_MAX:
+                raise BadFrameError(f"a frame of {size} bytes")
+            if data[at + 3] != GOAWAY:
+                at += HEAD_BYTES + size
+                continue
+            if size < 8:
+                raise BadFrameError(f"a GOAWAY frame of {size} bytes")
+            if at + HEAD_BYTES + size > end:
+                break
+            if begin < at:
+                found.append(data[begin:at])
+            found.append(_go_away(data[at + HEAD_BYTES : at + HEAD_BYTES + size]))
+            begin = at = at + HEAD_BYTES + size
+        if at < end:
+            self._pending += data[at:]
+        self._left = max(0, at - end)
+        if begin < min(at, end):
+            found.append(data[begin : min(at, end)])
+        return found
+
+
+def _go_away(body: bytes) -> GoAway:
+    return GoAway(int.from_bytes(body[:4], "big") & 0x7FFF_FFFF, int.from_bytes(body[4:8], "big"))
+
+
+# --- a stream -------------------------------------------------------------------------------------
+# What an HTTP/2 connection is made of: its bounds, the library's state, and a request's stream and headers.
+
+HEADERS_BYTES_MAX = 64 * 1024
+"""Of one answer, as RFC 9113 counts them (6.5.2)."""
+SECRETS = frozenset({"authorization", "x-amz-security-token"})
+"""Headers that no table of the connection keeps (RFC 7541, 7.1.3)."""
+
+
+class Multiplexing(NamedTuple):
+    """Of one connection: what may wait on each stream, how many there are at most, and when it is asked for a sign of
+    life and given up.
+    """
+
+    window_bytes: int
+    streams_max: int
+    ping_interval_s: float
+    ping_timeout_s: float
+
+
+class Stream(Exchange):
+    """With what only HTTP/2 has: a number, and an end of its own."""
+
+    __slots__ = ("head", "id", "is_reset")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits, *, streamed: bool) -> None:
+        super().__init__(loop, limits, streamed=streamed)
+        self.id = 0
+        self.head: Answer | None = None
+        self.is_reset = False
+
+    def complete_now(self) -> None:
+        """The answer is whole."""
+        if self.failed is not None:
+            return
+        self.complete = True
+        if self.streamed:
+            self.wake()
+        elif not self.answer.done():
+            assert self.head is not None
+            self.answer.set_result(self.head._replace(body=b"".join(self.parts)))
+            self.waiting_bytes = 0
+
+
+def library_connection(options: Multiplexing) -> H2Connection:
+    """The library's state of a connection, with our settings."""
+    # Our headers are as they have to be; what comes is checked.
+    connection = H2Connection(H2Configuration(validate_outbound_headers=False, normalize_outbound_headers=False))
+    connection.local_settings = Settings(
+        initial_values={
+            SettingCodes.ENABLE_PUSH: 0,
+            SettingCodes.INITIAL_WINDOW_SIZE: options.window_bytes,
+            SettingCodes.MAX_FRAME_SIZE: FRAME_BYTES_MAX,
+            SettingCodes.MAX_HEADER_LIST_SIZE: HEADERS_BYTES_MAX,
+        }
+    )
+    connection.max_inbound_frame_size = FRAME_BYTES_MAX
+    connection.decoder.max_header_list_size = HEADERS_BYTES_MAX
+    return connection
+
+
+def header_block(request: Request, scheme: bytes) -> list[HeaderTuple]:
+    """The request's headers. ``host`` is said as ``:authority``, which a signature takes for it."""
+    headers = request.headers
+    block = [
+        HeaderTuple(b":method", request.method.encode("latin-1")),
+        HeaderTuple(b":scheme", scheme),
+        HeaderTuple(b":authority", headers["host"].encode("latin-1")),
+        HeaderTuple(b":path", request.target.encode("latin-1")),
+    ]
+    for name, value in headers.items():
+        lower = name.lower()
+        if lower != "host":
+            kind = NeverIndexedHeaderTuple if lower in SECRETS else HeaderTuple
+            block.append(kind(lower.encode("latin-1"), value.encode("latin-1")))
+    block.append(HeaderTuple(b"content-length", b"%d" % len(request.body)))
+    return block
+
+
+# --- a connection ---------------------------------------------------------------------------------
+# One HTTP/2 connection, client side: many requests at a time, their answers whole or as streams (RFC 9113).
+#
+# Needs the package h2 (``pip install 'penstock[http2]'``), which is imported with this module.
 
 READ_BYTES = 256 * 1024
 """Received at a time, by each connection."""
@@ -434,3 +597,156 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
 
 def _code(code: ErrorCodes | int | None) -> str:
     return code.name if isinstance(code, ErrorCodes) else f"error code {code}"
+
+
+# --- connections by origin ------------------------------------------------------------------------
+# HTTP/2 connections by origin, each for many requests: as few as the other side's bounds allow.
+
+log = logging.getLogger("penstock.aws")
+
+
+class SharedPool:
+    """Lends streams of connections. Belongs to one event loop.
+
+    The oldest connection with room is filled first; a further one is opened when none has room, up to
+    ``connections_max`` for an origin. Then callers wait. A connection without a request for ``keepalive_s`` is closed.
+    """
+
+    def __init__(
+        self,
+        dialer: Dialer,
+        options: Multiplexing,
+        *,
+        connections_max: int,
+        keepalive_s: float,
+        on_http1: Callable[[Origin, Connection], None],
+    ) -> None:
+        """``on_http1`` gets the connection with which it was found out that an origin has no HTTP/2."""
+        self._dialer = dialer
+        self._options = options
+        self._connections_max = connections_max
+        self._keepalive_s = keepalive_s
+        self._on_http1 = on_http1
+        self._places: dict[Origin, _Place] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    async def take(self, origin: Origin) -> MultiplexedConnection | None:
+        """Lend a stream; give it back with `give_back`, however it fared. None: the origin has no HTTP/2."""
+        place = self._places.get(origin)
+        if place is None:
+            place = self._places[origin] = _Place(origin)
+        asked_s = self._loop.time()
+        while place.has_http2:
+            connection = place.with_room()
+            if connection is None:
+                async with place.turn:
+                    await self._make_room(origin, place, asked_s)
+                continue
+            connection.lent += 1
+            try:
+                if await connection.is_quiet():
+                    return connection
+            except BaseException:
+                self.give_back(connection)
+                raise
+            self.give_back(connection)
+        return None
+
+    def give_back(self, connection: MultiplexedConnection) -> None:
+        """Take a stream back."""
+        connection.release()
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(self._keepalive_s, self._close_old)
+
+    def close(self) -> None:
+        """Lend nothing any more. The dialer, which opened the connections, closes them."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._places.clear()
+
+    async def _make_room(self, origin: Origin, place: _Place, asked_s: float) -> None:
+        """Open a connection, or wait until one has room."""
+        if not place.has_http2 or place.with_room() is not None:
+            return
+        if place.failed is not None and place.failed_s >= asked_s:
+            # Another caller tried it while this one waited, and failed. All that waited since then fail with it: else
+            # each would try in its turn, and the last would wait for as many timeouts.
+            raise place.failed.with_traceback(None)
+        if len(place.connections) >= self._connections_max:
+            await place.change()
+            return
+        try:
+            connection = await self._dialer.negotiate(
+                origin, lambda: MultiplexedConnection(self._options, place.changed)
+            )
+        except Exception as error:
+            place.failed, place.failed_s = error, self._loop.time()
+            raise
+        if not isinstance(connection, MultiplexedConnection):
+            place.ask_by_http1("does not choose HTTP/2")
+            self._on_http1(origin, connection)
+        elif connection.room <= 0:
+            connection.close()
+            raise BrokenError("the service allows no request on a new connection", heard=False)
+        else:
+            place.add(connection)
+
+    def _close_old(self) -> None:
+        self._sweep = None
+        oldest_s = self._loop.time() - self._keepalive_s
+        left = False
+        for place in self._places.values():
+            for connection in place.connections:
+                if connection.lent == 0 and connection.idle_since_s <= oldest_s:
+                    connection.close()
+                else:
+                    left = True
+        if left:
+            self._sweep = self._loop.call_later(self._keepalive_s, self._close_old)
+
+
+class _Place:
+    """What is open to one origin."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.connections: list[MultiplexedConnection] = []
+        self.has_http2 = True
+        self.turn = asyncio.Lock()
+        """One caller has it: the one that opens a connection, or gets room next. The others wait behind it."""
+        self.failed: Exception | None = None
+        self.failed_s = 0.0
+        self._change: asyncio.Future[None] | None = None
+        self._origin = origin
+
+    def add(self, connection: MultiplexedConnection) -> None:
+        self.failed = None
+        self.connections.append(connection)
+        connection.lost.add_done_callback(lambda _: self._lose(connection))
+
+    def with_room(self) -> MultiplexedConnection | None:
+        for connection in self.connections:
+            if connection.room > 0:
+                return connection
+        return None
+
+    async def change(self) -> None:
+        """Wait until a stream was given back, a bound was raised or a connection is gone."""
+        self._change = asyncio.get_running_loop().create_future()
+        await self._change
+
+    def ask_by_http1(self, why: str) -> None:
+        """From now on; it is told once."""
+        if self.has_http2:
+            self.has_http2 = False
+            log.warning("%s:%d %s: it is asked by HTTP/1.1", self._origin.host, self._origin.port, why)
+
+    def changed(self) -> None:
+        if any(connection.wants_http1 for connection in self.connections):
+            self.ask_by_http1("wants no HTTP/2 (HTTP_1_1_REQUIRED)")
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
+
+    def _lose(self, connection: MultiplexedConnection) -> None:
+        self.connections.remove(connection)
+        self.changed()
