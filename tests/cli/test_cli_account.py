@@ -12,11 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.account import RANGES_MAX, Account, NumberRanges, Report
-from penstock.cli.delivery import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Batcher
 from penstock.cli.interrupt import StoppedError, Stopping
 from penstock.cli.output import of_bytes, of_seconds
-from penstock.cli.progress import RATE_OVER_S, Rate
+from penstock.cli.producing import (
+    BATCH_BYTES_MAX,
+    BATCH_RECORDS_MAX,
+    RANGES_MAX,
+    Account,
+    Batcher,
+    NumberRanges,
+    Report,
+)
+from penstock.cli.put import RATE_OVER_S, Rate
 from penstock.errors import RecordExpiredError, RecordRefusedError
 from penstock.model import OutRecord
 from penstock.runtime.producer_metrics import ProducerMeter

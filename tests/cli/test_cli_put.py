@@ -258,8 +258,7 @@ def test_ctrl_c_ends_it_before_it_has_begun(start: Run, local: LocalKinesis) -> 
 
 
 async def test_what_was_taken_is_written_also_when_reading_fails(local: LocalKinesis, read_back: ReadBack) -> None:
-    from penstock.cli.account import Batch
-    from penstock.cli.producing import Run
+    from penstock.cli.producing import Batch, Run
     from penstock.model import OutRecord
     from penstock.options import ProducerOptions
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.reading import READ_BYTES, RECORD_BYTES_MAX, BadLineError, Form, Lines, read_chunks, record_maker
+from penstock.cli.put import READ_BYTES, RECORD_BYTES_MAX, BadLineError, Form, Lines, read_chunks, record_maker
 from penstock.errors import OptionError
 from penstock.model import OutRecord
 

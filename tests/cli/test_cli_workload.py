@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from penstock.cli.workload import SIZE_MAX, SIZE_MIN, Size, Workload
+from penstock.cli.load import SIZE_MAX, SIZE_MIN, Size, Workload
 from penstock.errors import OptionError
 
 

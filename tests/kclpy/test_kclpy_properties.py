@@ -9,9 +9,7 @@ import pytest
 
 from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError
-from penstock.kclpy.known_properties import IGNORED, READ, WITHOUT_MEANING
-from penstock.kclpy.options import KclOptions, options_of
-from penstock.kclpy.properties_file import parse
+from penstock.kclpy.properties import IGNORED, READ, WITHOUT_MEANING, KclOptions, options_of, parse
 from penstock.kclpy.session import OnError
 from penstock.model import StartAt
 from penstock.wiring import WireSettings

@@ -17,6 +17,7 @@ from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import FaultPlan, Simulator
 from penstock.testing.sim.__main__ import main, replay_line
+from penstock.testing.sim.history import BAD
 from penstock.testing.sim.plan import (
     Crash,
     Cut,
@@ -34,7 +35,6 @@ from penstock.testing.sim.plan import (
     Way,
 )
 from penstock.testing.sim.programs import PROGRAMS
-from penstock.testing.sim.story import BAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable

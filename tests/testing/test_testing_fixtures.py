@@ -8,10 +8,10 @@ import pytest
 
 from penstock import OutRecord, Producer
 from penstock.core.aggregation import encode_aggregate
-from penstock.testing.served_stream import name_of_test
+from penstock.testing.memory_stream import name_of_test
 
 if TYPE_CHECKING:
-    from penstock.testing.served_stream import ServedStream
+    from penstock.testing.memory_stream import ServedStream
 
 pytest_plugins = ["pytester"]
 

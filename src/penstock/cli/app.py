@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import dead_letters, java_archive, kclpy, load, local, put
+from penstock.cli import dead_letters, kclpy, load, local, put
 from penstock.cli import run as run_job
 from penstock.cli.output import warn
 from penstock.errors import PenstockError
@@ -22,7 +22,7 @@ app.command("local")(local.command)
 app.command("put")(put.command)
 app.command("load")(load.command)
 app.command("run")(run_job.command)
-app.command("java-archive")(java_archive.command)
+app.command("java-archive")(run_job.archive_command)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.command("kclpy")(kclpy.command)
 

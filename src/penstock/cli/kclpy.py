@@ -18,7 +18,7 @@ from penstock.tasks import logged, spawn
 from penstock.wiring import WireSettings
 
 if TYPE_CHECKING:
-    from penstock.kclpy.options import KclOptions
+    from penstock.kclpy.properties import KclOptions
 
 Target = Annotated[
     str | None,
@@ -61,7 +61,7 @@ def command(
     Its shards are handed to the application's other workers then; a second signal ends it at once. Exit status: 0
     stopped, 1 failed, 128 + the signal when there was a second one.
     """
-    from penstock.kclpy.options import options_of
+    from penstock.kclpy.properties import options_of
 
     given = _properties(properties, settings or [])
     options = options_of(
@@ -111,7 +111,7 @@ async def _end_at_once(stopping: Stopping) -> None:
 
 
 def _properties(file: Path | None, settings: list[str]) -> dict[str, str]:
-    from penstock.kclpy.properties_file import parse
+    from penstock.kclpy.properties import parse
 
     found: dict[str, str] = {}
     if file is not None:

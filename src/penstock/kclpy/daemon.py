@@ -7,8 +7,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.kclpy.faults import ProcessorGoneError
-from penstock.kclpy.processor_process import ProcessorProcess
+from penstock.kclpy.processor_process import ProcessorGoneError, ProcessorProcess
 from penstock.kclpy.session import SessionSettings, ShardSession
 from penstock.tasks import awaited, drop, failure_of, give_up, spawn
 

@@ -12,11 +12,32 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.kclpy.faults import ProcessorGoneError
+from penstock.errors import PenstockError
 from penstock.tasks import awaited, drop, failure_of, logged, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+# --- what can go wrong ----------------------------------------------------------------------------
+# What can go wrong between a worker and a processor.
+
+
+class ProcessorGoneError(PenstockError):
+    """The process of a processor has ended, or does not answer as it must."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, killed: bool = False) -> None:
+        self.killed = killed
+        """By a signal: that says nothing of the program."""
+        super().__init__(message)
+
+
+class ProcessorRaisedError(PenstockError):
+    """A processor raised; it has shown its traceback itself."""
+
+
+# --- the process ----------------------------------------------------------------------------------
 
 LAST_WORDS_S = 1.0
 """What an ended process has said before is in the socket: so long it is waited for."""

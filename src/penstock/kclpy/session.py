@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Loss
-from penstock.kclpy.faults import ProcessorGoneError, ProcessorRaisedError
+from penstock.kclpy.processor_process import ProcessorGoneError, ProcessorRaisedError
 from penstock.model import Position
 from penstock.runtime.shard.listener import ShardListener
 from penstock.tasks import awaited, drop, spawn

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.local import Fault, LocalKinesis, SpawnedKinesis
     from penstock.testing.consumer import TestConsumer, UnsettledError
-    from penstock.testing.memory_stream import MemoryStream
-    from penstock.testing.records import records_of_file
-    from penstock.testing.sim.loop import DeadlockError, VirtualLoop, VirtualTime
-    from penstock.testing.sim.outside import RealInputOutputError
+    from penstock.testing.memory_stream import MemoryStream, records_of_file
+    from penstock.testing.sim.loop import DeadlockError, RealInputOutputError, VirtualLoop, VirtualTime
     from penstock.testing.sim.plan import FaultPlan
     from penstock.testing.sim.simulator import Report, Simulator
     from penstock.testing.sync_consumer import SyncTestConsumer
@@ -40,7 +38,7 @@ _HOMES = {
     "DeadlockError": "penstock.testing.sim.loop",
     "FaultPlan": "penstock.testing.sim.plan",
     "MemoryStream": "penstock.testing.memory_stream",
-    "RealInputOutputError": "penstock.testing.sim.outside",
+    "RealInputOutputError": "penstock.testing.sim.loop",
     "Report": "penstock.testing.sim.simulator",
     "Simulator": "penstock.testing.sim.simulator",
     "SyncTestConsumer": "penstock.testing.sync_consumer",
@@ -48,7 +46,7 @@ _HOMES = {
     "UnsettledError": "penstock.testing.consumer",
     "VirtualLoop": "penstock.testing.sim.loop",
     "VirtualTime": "penstock.testing.sim.loop",
-    "records_of_file": "penstock.testing.records",
+    "records_of_file": "penstock.testing.memory_stream",
 }
 """Of all others it is the local Kinesis's package."""
 

@@ -21,18 +21,49 @@ from penstock.runtime.shard.batch import Batch
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.tasks import awaited, give_up, spawn
-from penstock.testing.elsewhere import OTHER, THIEF, Whereabouts
 from penstock.testing.memory_stream import MemoryStream
 from penstock.testing.passing import PassingTime, passing_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from penstock.core.assignment.views import LeaseView, WorkerView
     from penstock.core.ledger.letter import Letter
     from penstock.runtime.shard.shard_reader import ShardReader
-    from penstock.testing.memory_stream import Put
-    from penstock.testing.records import Given
+    from penstock.testing.memory_stream import Given, Put
+
+# --- another consumer -----------------------------------------------------------------------------
+# Another consumer of the application, as a test wants it: it has the shards that it is to have, and no others.
+
+OTHER = "another-worker"
+"""The id of the consumer that gets what is handed over."""
+THIEF = "a-worker-that-took-it"
+"""The id of a worker that took a lease and shows itself in no other row."""
+
+
+class Whereabouts:
+    """The strategy of both: every shard is the consumer's that is tested, but for those that are to be elsewhere."""
+
+    def __init__(self, here: str) -> None:
+        self.here = here
+        self.other: set[str] = set()
+        """Shards for the other consumer."""
+        self.lost: set[str] = set()
+        """Shards that neither of the two consumers may take back."""
+
+    def __call__(
+        self, leases: Sequence[LeaseView], workers: Sequence[WorkerView], preferred: Mapping[str, str], /
+    ) -> Mapping[str, str]:
+        """See `penstock.core.assignment.strategies.Strategy`."""
+        present: Any = {worker.id for worker in workers}
+        wanted = {
+            lease.key: OTHER if lease.key in self.other else self.here for lease in leases if lease.key not in self.lost
+        }
+        return {key: worker for key, worker in wanted.items() if worker in present}
+
+
+# --- the consumer ---------------------------------------------------------------------------------
 
 POLLING = PollTimes(interval_s=0.001, idle_interval_s=0.002)
 """Where nothing is, a read of the stream waits by itself."""

@@ -1,4 +1,7 @@
-"""A stream in memory: the local Kinesis's model of the service, asked directly instead of over HTTP."""
+"""A stream in the hands of a test: in memory, or in a local Kinesis, which programs reach over HTTP.
+
+A stream in memory is the local Kinesis's model of the service, asked directly.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,81 @@ import asyncio
 import base64
 import json
 import random
+import re
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from penstock.aws.answers import error_class
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import WireSettings
+from penstock.aws.settings import Credentials, WireSettings
 from penstock.core.feeding.user_records import ShardView, opened
+from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.core.service_clock import ServiceClock
 from penstock.local.model import KinesisModel, Limits, ModelError
-from penstock.model import HASH_KEY_MAX, Position, Record, StreamName
+from penstock.model import HASH_KEY_MAX, OutRecord, Position, Record, StreamName
 from penstock.runtime.waiting import wait_set
-from penstock.testing.records import out_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.core.feeding.pages import ReadPage
-    from penstock.testing.records import Given
+    from penstock.local import LocalKinesis
+
+# --- records --------------------------------------------------------------------------------------
+# Records as tests give them: values of Python, or lines of a file.
+
+Given: TypeAlias = "bytes | str | Mapping[str, Any] | Sequence[Any] | OutRecord | Record"
+"""Bytes as they are, a text in UTF-8, anything else as JSON; or a record with its keys."""
+
+KEY = "key"
+"""The partition key of records that are given without one."""
+
+
+def out_record(given: Given, key: str | None = None) -> OutRecord:
+    """A record to be put. ``key`` goes before what the record has."""
+    if isinstance(given, OutRecord):
+        return OutRecord(given.data, key or given.partition_key, given.explicit_hash_key)
+    if isinstance(given, Record):
+        return OutRecord(given.data, key or given.partition_key or KEY, given.explicit_hash_key)
+    if isinstance(given, str):
+        given = given.encode()
+    data = given if isinstance(given, bytes) else json.dumps(given).encode()
+    return OutRecord(data, key or KEY)
+
+
+def records_of_file(path: Path | str, *, key: str | None = None) -> Iterator[OutRecord]:
+    """A record of each line: the record that a dead letter holds, or else the line itself.
+
+    ``key`` names the field of JSON that is the partition key, as ``penstock put --format jsonl --key`` does: a path
+    with dots. Raises ValueError, with the line's number, for a line that has none, and for a letter without its data.
+    """
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            letter = Letter.from_json(line)
+        except NotALetterError:
+            yield OutRecord(line, KEY if key is None else _field(line, key, f"{path}, line {number}"))
+            continue
+        record = letter.record()
+        if record is None:
+            raise ValueError(f"{path}, line {number}: the dead letter does not hold its record's data")
+        yield out_record(record)
+
+
+def _field(line: bytes, path: str, where: str) -> str:
+    try:
+        value = json.loads(line)
+        for name in path.split("."):
+            value = value[name]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{where}: it has no field {path}") from None
+    return str(value)
+
+
+# --- in memory ------------------------------------------------------------------------------------
 
 PUT_MAX = 500
 EMPTY_READ_S = 5.0
@@ -248,3 +307,45 @@ def _raw(record: Any) -> _Raw:
         record["ApproximateArrivalTimestamp"],
         record.get("PartitionKey"),
     )
+
+
+# --- in a local Kinesis ---------------------------------------------------------------------------
+# A stream of a local Kinesis, in the hands of a test.
+
+NAME_CHARACTERS_MAX = 128
+"""Of a stream (AWS API reference, CreateStream)."""
+
+
+class ServedStream(StreamControls):
+    """A stream that programs reach over HTTP, and that the test itself asks directly."""
+
+    def __init__(self, local: LocalKinesis, name: str) -> None:
+        super().__init__(name, lambda operation, request: _ask(local, operation, request))
+        self.local = local
+        """The service."""
+
+    @classmethod
+    def create(cls, local: LocalKinesis, name: str, *, shards: int = 1) -> ServedStream:
+        """A new stream."""
+        _ask(local, "CreateStream", {"StreamName": name, "ShardCount": shards})
+        return cls(local, name)
+
+    @property
+    def wire(self) -> WireSettings:
+        """How producers and consumers reach it, without the environment."""
+        return WireSettings(
+            endpoint_url=self.local.endpoint_url,
+            region=self.local.region,
+            credentials=Credentials("local", "local"),
+            ca_bundle=self.local.ca_file,
+        )
+
+
+def name_of_test(test: str) -> str:
+    """A stream's name out of a test's."""
+    return re.sub(r"[^\w.-]+", "-", test, flags=re.ASCII).strip("-")[:NAME_CHARACTERS_MAX] or "stream"
+
+
+def _ask(local: LocalKinesis, operation: str, request: dict[str, Any]) -> Any:
+    answer = local.ask(operation, json.dumps(request).encode())
+    return json.loads(answer) if answer else None

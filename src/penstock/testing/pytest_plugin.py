@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.local.embedded import LocalKinesis
     from penstock.testing.consumer import TestConsumer
-    from penstock.testing.served_stream import ServedStream
+    from penstock.testing.memory_stream import ServedStream
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,7 +53,7 @@ def kinesis_stream(request: pytest.FixtureRequest, local_kinesis: LocalKinesis, 
 
     ``@pytest.mark.kinesis(shards=4, name="orders")`` says how many shards, and its name; by default 1, and the test's.
     """
-    from penstock.testing.served_stream import ServedStream, name_of_test
+    from penstock.testing.memory_stream import ServedStream, name_of_test
 
     marked = _marked(request)
     name = marked.get("name") or name_of_test(request.node.name)

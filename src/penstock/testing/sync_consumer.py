@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.letter import Letter
     from penstock.events import RecordsSkipped
     from penstock.model import Position, Record
-    from penstock.testing.memory_stream import Put
-    from penstock.testing.records import Given
+    from penstock.testing.memory_stream import Given, Put
 
 R = TypeVar("R")
 CALLBACKS = ("on_shards_assigned", "on_shards_ended", "on_shards_revoked", "on_shards_lost")

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from penstock.kclpy.shim import dispatch, messages, v2, v3
 from penstock.kclpy.shim.checkpoint_error import CheckpointError
-from penstock.kclpy.shim.missing import missing
+from penstock.kclpy.shim.messages import missing
 
 __all__ = ["CheckpointError", "Checkpointer", "KCLProcess", "RecordProcessorBase"]
 

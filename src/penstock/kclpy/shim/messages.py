@@ -183,3 +183,12 @@ class CheckpointInput:
         self.sequence_number: str | None = json_dict["sequenceNumber"]
         self.sub_sequence_number: int | None = json_dict["subSequenceNumber"]
         self.error: str | None = json_dict.get("error")
+
+
+# --- what a processor lacks -----------------------------------------------------------------------
+# What a processor lacks.
+
+
+def missing(processor: object, method: str) -> TypeError:
+    """To be raised when a method is called that a processor does not have: bases name all, and enforce none."""
+    return TypeError(f"{type(processor).__name__} has no method {method}, which a processor of its shape needs")

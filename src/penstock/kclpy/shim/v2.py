@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.kclpy.shim.missing import missing
+from penstock.kclpy.shim.messages import missing
 
 if TYPE_CHECKING:
     from penstock.kclpy.shim import messages

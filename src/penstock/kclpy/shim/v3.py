@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.kclpy.shim import messages
-from penstock.kclpy.shim.missing import missing
+from penstock.kclpy.shim.messages import missing
 
 
 class RecordProcessorBase:

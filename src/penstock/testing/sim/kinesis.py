@@ -20,8 +20,8 @@ from penstock.errors import TransportError
 from penstock.local import eventstream
 from penstock.local.model import KinesisModel, Limits, ModelError
 from penstock.model import HASH_KEY_MAX, StreamName
+from penstock.testing.sim.history import BAD, Put
 from penstock.testing.sim.plan import Way
-from penstock.testing.sim.story import BAD, Put
 
 if TYPE_CHECKING:
     import random

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.ledger.settings import ByKey
 from penstock.errors import CheckpointError
 from penstock.runtime.consumer.driving import Unordered
-from penstock.testing.sim.story import BAD
+from penstock.testing.sim.history import BAD
 
 if TYPE_CHECKING:
     from penstock.runtime.consumer.consumer import Consumer

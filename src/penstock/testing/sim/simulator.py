@@ -15,7 +15,7 @@ from penstock.model import Record, StartAt
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds.fan_out import FanOutTimes
 from penstock.runtime.worker.settings import WorkerSettings
-from penstock.testing.sim.history import Broken, History, Promises
+from penstock.testing.sim.history import BAD, Broken, History, Promises
 from penstock.testing.sim.kinesis import STREAM, ServiceTime, SimulatedStream
 from penstock.testing.sim.loop import VirtualTime
 from penstock.testing.sim.plan import (
@@ -35,7 +35,6 @@ from penstock.testing.sim.plan import (
 )
 from penstock.testing.sim.process import Process
 from penstock.testing.sim.programs import PROGRAMS, HandlerError
-from penstock.testing.sim.story import BAD
 from penstock.testing.sim.table import SimulatedTable, now
 
 if TYPE_CHECKING:
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
 
     from penstock.core.shard.checkpoints import Cadence
     from penstock.runtime.consumer.consumer import Consumer
+    from penstock.testing.sim.history import Put
     from penstock.testing.sim.plan import Fault
-    from penstock.testing.sim.story import Put
 
 CADENCES: dict[str, Cadence] = {"riding": Riding(), "prompt": Prompt(), "every": Every(seconds=1.0)}
 PUT_INTERVAL_S = 0.5
