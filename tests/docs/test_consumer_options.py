@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-
-from penstock.reference_consumer import TABLES
+from scripts.reference_consumer import TABLES
 
 TOGETHER = {
     ("base_s", "cap_s"),

@@ -32,7 +32,6 @@ from penstock import (
     WireSettings,
     WorkerSettings,
     errors,
-    reference_consumer,
 )
 from penstock.aws.dynamodb import DynamoClient
 from penstock.aws.lease_table import DynamoLeaseTable
@@ -41,6 +40,7 @@ from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.telemetry.log import LINES
 from penstock.testing import LocalKinesis
+from scripts import reference_consumer
 from tests.docs.doc_pages import DOCS, blocks, rows, section
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def test_the_grace_of_the_platform_is_longer_than_a_close() -> None:
 
 def test_the_tables_are_those_of_the_code() -> None:
     renewed = reference_consumer.renewed(PAGE)
-    assert renewed == PAGE, "run python -m penstock.reference_consumer docs/reference/consumer.md"
+    assert renewed == PAGE, "run python -m scripts.reference_consumer docs/reference/consumer.md"
     assert set(re.findall(r"<!-- table: (.*) -->", PAGE)) == set(reference_consumer.TABLES)
 
 

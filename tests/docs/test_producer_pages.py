@@ -16,11 +16,12 @@ from unittest import mock
 import botocore.session
 import pytest
 
-from penstock import OutRecord, Producer, ProducerOptions, PutError, SyncProducer, errors, reference
+from penstock import OutRecord, Producer, ProducerOptions, PutError, SyncProducer, errors
 from penstock.core.aggregation import DEFAULT_LIMITS, Aggregator, open_aggregate
 from penstock.core.histogram import RELATIVE_ERROR_MAX
 from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
 from penstock.testing import Fault, LocalKinesis
+from scripts import reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,7 +171,7 @@ def test_the_defaults_beside_the_kpls_are_those_of_the_code() -> None:
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    assert reference.renewed(PAGE) == PAGE, "run python -m penstock.reference docs/reference/producer.md"
+    assert reference.renewed(PAGE) == PAGE, "run python -m scripts.reference docs/reference/producer.md"
     assert set(re.findall(r"<!-- table: (.*) -->", PAGE)) == set(reference.TABLES)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from scripts.reference_spark import options_table
 
 from penstock.core.leases.mirror import NOTE
 from penstock.spark.columns import SPARK_TYPES
 from penstock.spark.cut import OVERSHOOT
 from penstock.spark.leases import WHOLE_RECORD
-from penstock.spark.reference import options_table
 from tests.spark.querying import Batches, Stream, reader, start
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import functions as fn
+from scripts.reference_spark import sink_options_table
 
 from penstock.local.faults import Fault
 from penstock.model import StreamName
 from penstock.pipeline import drop_repeats, open_stamps, sort_by_key
 from penstock.spark.options import SINK_OPTIONS
-from penstock.spark.reference import sink_options_table
 from penstock.spark.stamps import Stamp, open_sealed
 from tests.spark.querying import QUERY_TIMEOUT_S, Stream, forget_last_commit, reader
 

@@ -1,6 +1,6 @@
-"""The tables of the consumer's reference page, made from what the code itself says (`penstock.reference`).
+"""The tables of the consumer's reference page, made from what the code itself says (`scripts.reference`).
 
-``python -m penstock.reference_consumer docs/reference/consumer.md`` writes them anew.
+``python -m scripts.reference_consumer docs/reference/consumer.md`` writes them anew.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from scripts.reference import attribute_docs, events_table, plain, renewed_with, shown, struct_table, table
 
 from penstock import events
 from penstock.aws.settings import LeaseTableOptions, WireSettings
@@ -35,7 +36,7 @@ from penstock.core.ledger.settings import (
 )
 from penstock.core.shard.checkpoints import Every, Prompt, Riding
 from penstock.core.shard.duplicates import Deduplicate
-from penstock.reference import attribute_docs, events_table, plain, renewed_with, shown, struct_table, table
+from scripts.reference import attribute_docs, events_table, plain, renewed_with, shown, struct_table, table
 from penstock.runtime.consumer.driving import OneByOne, Unordered
 from penstock.runtime.consumer.lifecycle import AssignedShard, Callbacks
 from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics

@@ -1,6 +1,6 @@
 """The tables of the producer's reference page, made from what the code itself says: its types, defaults, docstrings.
 
-``python -m penstock.reference docs/reference/producer.md`` writes them anew. In a page each stands between
+``python -m scripts.reference docs/reference/producer.md`` writes them anew. In a page each stands between
 ``<!-- table: NAME -->`` and ``<!-- end -->``; `TABLES` has the names. What stands outside is written by hand.
 """
 
