@@ -194,7 +194,7 @@ def test_memory_for_pages_is_bounded(local: LocalKinesis) -> None:
     next(batches)
     fetched = local.stats().operations["GetRecords"].response_bytes
     assert fetched < 4 * 2**20 + 14 * 2**20
-    reading.close()
+    batches.close()
 
 
 # --- what is inside records -------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def test_a_task_that_is_ended_early_leaves_nothing_behind(local: LocalKinesis) -
     held = local.faults.add(Fault(how="delay", operation="GetRecords", delay_s=60.0, skip=3))
     batches = read_partition(scene.partition(*chains, batch_rows_max=1, prefetch_bytes_max=10))
     next(batches)
-    reading.close()
+    batches.close()
     held.clear()
     assert_shards_whole_and_in_order(scene, scene.read(*chains))
 
@@ -381,7 +381,7 @@ def test_what_retention_takes_while_the_task_stands_still_is_noticed(local: Loca
     next(batches)
     local.clock.advance(1.5 * HOUR_S)
     with pytest.raises(DataLossError, match=f"the oldest record left is {log[10].sequence_number}"):
-        list(reading)
+        list(batches)
 
 
 def test_a_shard_that_is_gone(local: LocalKinesis) -> None:

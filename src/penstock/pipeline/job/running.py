@@ -11,10 +11,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import (
-    Py4JError,  # type: ignore[import-untyped]
-    Py4JJavaError,  # type: ignore[import-untyped]
-)
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
