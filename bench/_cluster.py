@@ -75,7 +75,7 @@ def cluster_kill_recovery() -> float:
         LocalKinesis.spawn(streams={"orders": SHARDS}) as local,
         Cluster(Path(folder) / "cluster", {**local.environment(), **CREDENTIALS}) as cluster,
     ):
-        job = _Job(Path(folder), cluster, local)
+        job = _Job(Path(folder), cluster)
         stop = threading.Event()
         load = threading.Thread(target=_put, args=(local, stop), daemon=True)
         load.start()
@@ -87,7 +87,7 @@ def cluster_kill_recovery() -> float:
 
 
 class _Job:
-    def __init__(self, folder: Path, cluster: Cluster, local: SpawnedKinesis) -> None:
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
         self._folder = folder
         self._cluster = cluster
         self._report = folder / "report.jsonl"

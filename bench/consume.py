@@ -196,7 +196,7 @@ def backlog_results(asked: Namespace) -> list[Result]:
 # --- memory ---------------------------------------------------------------------------------------------
 
 
-def held_results(asked: Namespace) -> list[Result]:
+def held_results(_asked: Namespace) -> list[Result]:
     """What a process grows by that holds all it may of a backlog, beside its bound. The C library keeps memory of
     answers that were freed for later ones, unless an environment variable says that it gives large blocks back.
     """

@@ -190,16 +190,17 @@ class Class:
     @cached_property
     def is_bag(self) -> bool:
         """Whether it is an internal value of parts or callbacks, or of bags of them."""
-        return self._holds_parts(frozenset())
+        return self.holds_parts(frozenset())
 
-    def _holds_parts(self, seen: frozenset[str]) -> bool:
+    def holds_parts(self, seen: frozenset[str]) -> bool:
+        """Whether it is a bag; ``seen``: the bags that it is held by."""
         if not self.is_value or self.where in seen or self.module.tree.is_public(self):
             return False
         for field in self.fields:
             held = self.module.classes_in(field.kind)
             if self.module.is_callback(field.kind) or any(one.is_part for one in held):
                 return True
-            if any(one._holds_parts(seen | {self.where}) for one in held):
+            if any(one.holds_parts(seen | {self.where}) for one in held):
                 return True
         return False
 
@@ -247,23 +248,24 @@ class Module:
     def classes_in(self, kind: ast.expr | None) -> list[Class]:
         """The classes of the tree that a type names, also by an alias."""
         found = []
-        for home, name in self._names_in(kind):
+        for home, name in self.names_in(kind):
             if (one := home.classes.get(name)) is not None:
                 found.append(one)
         return found
 
     def is_callback(self, kind: ast.expr | None) -> bool:
         """Whether a type is a function's, or may be."""
-        if any(name == "Callable" for _, name in self._names_in(kind)):
+        if any(name == "Callable" for _, name in self.names_in(kind)):
             return True
         return any("Protocol" in one.bases and _has_method(one.node, "__call__") for one in self.classes_in(kind))
 
-    def _names_in(self, kind: ast.expr | None, depth: int = 0) -> Iterator[tuple[Module, str]]:
+    def names_in(self, kind: ast.expr | None, depth: int = 0) -> Iterator[tuple[Module, str]]:
+        """The names that a type is made of, each with the module that defines it, through aliases."""
         for name in _names(kind):
             home, own = self.home_of(name)
             yield home, own
             if own in home.aliases and own not in home.classes and depth < 8:
-                yield from home._names_in(home.aliases[own], depth + 1)
+                yield from home.names_in(home.aliases[own], depth + 1)
 
 
 class Tree:
@@ -530,7 +532,7 @@ class Walk:
     def begin(self) -> None:
         """Count from here on; the functions that have called this one go on, so they are counted now."""
         self.counts = True
-        frame: FrameType | None = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as in the standard library
         while frame is not None:
             self._enter(frame.f_code.co_filename)
             frame = frame.f_back

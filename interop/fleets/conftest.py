@@ -38,7 +38,7 @@ def fleet_services() -> Iterator[Services]:
 
 
 @pytest.fixture
-def journey(fleet_services: Services, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Journey]:
+def journey(fleet_services: Services, tmp_path: Path) -> Callable[..., Journey]:
     """Makes the test's journey, whose figures come into the table whatever happens to it."""
 
     def make(name: str, **settings: Any) -> Journey:

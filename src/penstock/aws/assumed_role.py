@@ -41,7 +41,7 @@ class AssumedRole:
         self._base = base
         self._route = route
 
-    async def load(self, anew: bool) -> Credentials:
+    async def load(self, anew: bool) -> Credentials:  # noqa: ARG002 - each call is anew
         """Call AssumeRole. Each call returns new credentials, so ``anew`` makes no difference."""
         settings = self._settings
         form = {

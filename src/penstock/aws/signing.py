@@ -51,7 +51,7 @@ class Signer:
         self._keys: dict[tuple[str, str], bytes] = {}
         self._last_date = ("", -1)
 
-    def sign(
+    def sign(  # noqa: PLR0913 - a request in its parts
         self,
         headers: Mapping[str, str],
         body: bytes,

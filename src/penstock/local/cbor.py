@@ -28,7 +28,7 @@ def decode(body: bytes) -> Any:
         raise ValueError("this is no CBOR") from fault
 
 
-def _seconds(millis: Any, immutable: bool) -> float:
+def _seconds(millis: Any, immutable: bool) -> float:  # noqa: ARG001 - cbor2's argument
     if not isinstance(millis, int | float):
         raise ValueError("a timestamp is no number")
     return millis / 1000

@@ -196,7 +196,7 @@ class HttpConnection(asyncio.Protocol):
         self._peer = prepared(transport)
         self._connections.add(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's argument
         """asyncio: the connection is gone, in order or not."""
         self._connections.discard(self)
         self._closing = True

@@ -282,7 +282,7 @@ class Http2Connection(asyncio.Protocol):
         self._connections.add(self)
         self._flush()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's argument
         """asyncio: the connection is gone, in order or not."""
         self._connections.discard(self)
         self._lose_streams()
@@ -433,7 +433,7 @@ class Http2Connection(asyncio.Protocol):
         else:
             self._on_settings(None)
 
-    def _on_settings(self, event: RemoteSettingsChanged | None) -> None:
+    def _on_settings(self, _event: RemoteSettingsChanged | None) -> None:
         for stream in self._streams.values():
             self._queue(stream)
 
@@ -636,7 +636,7 @@ class Undecided(asyncio.Protocol):
         if self._seen:
             protocol.data_received(self._seen)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's argument
         """asyncio: it is gone before it said anything."""
         self._connections.discard(self)
 

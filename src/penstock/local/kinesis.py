@@ -251,7 +251,7 @@ class Subscriptions:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
         self._pumps: set[_Pump] = set()
-        self.spoil: Callable[[Call], Spoiled | None] = lambda call: None
+        self.spoil: Callable[[Call], Spoiled | None] = lambda _call: None
         """Asked before each event what was ordered to happen to it."""
 
     def wake_all(self) -> None:

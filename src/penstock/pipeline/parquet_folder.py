@@ -96,7 +96,7 @@ class BatchFolder:
     OptionError in a Spark Connect session, which reaches no file system.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options of a public class, by name
         self,
         path: str,
         *,

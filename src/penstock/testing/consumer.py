@@ -53,7 +53,7 @@ class Whereabouts:
         """Shards that neither of the two consumers may take back."""
 
     def __call__(
-        self, leases: Sequence[LeaseView], workers: Sequence[WorkerView], preferred: Mapping[str, str], /
+        self, leases: Sequence[LeaseView], workers: Sequence[WorkerView], _preferred: Mapping[str, str], /
     ) -> Mapping[str, str]:
         """See `penstock.core.assignment.strategies.Strategy`."""
         present: Any = {worker.id for worker in workers}
@@ -108,7 +108,7 @@ class TestConsumer(Consumer):
 
     __test__ = False  # no class of tests, for pytest
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options of a public class, by name
         self,
         records: Iterable[Given] = (),
         *,

@@ -254,7 +254,7 @@ class _ModelWire:
         self.wall = wall
         self._model = model
 
-    async def call(self, service: str, operation: str, body: bytes, **_options: Any) -> bytes:
+    async def call(self, _service: str, operation: str, body: bytes, **_options: Any) -> bytes:
         """One call, answered at the loop's next turn."""
         await asyncio.sleep(0)
         try:

@@ -47,7 +47,11 @@ def kinesis_endpoint(local_kinesis: LocalKinesis, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def kinesis_stream(request: pytest.FixtureRequest, local_kinesis: LocalKinesis, kinesis_endpoint: str) -> ServedStream:
+def kinesis_stream(
+    request: pytest.FixtureRequest,
+    local_kinesis: LocalKinesis,
+    kinesis_endpoint: str,  # noqa: ARG001 - asked for since it leads programs to the service
+) -> ServedStream:
     """A stream of the local Kinesis, to which the environment leads: ``put``, ``records``, ``split``, ``merge``,
     ``wire``.
 

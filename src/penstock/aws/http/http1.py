@@ -280,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
         """Called by the event loop, also when TLS was begun on the connection."""
         self._transport = cast("asyncio.Transport", transport)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's argument
         """Called by the event loop: where the next bytes go."""
         return self._target[self._filled :]
 

@@ -327,7 +327,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._flush()
         self._watch = self._loop.call_later(self._options.ping_interval_s, self._look_after)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's argument
         """Called by the event loop: where the next bytes go."""
         return self._scratch
 

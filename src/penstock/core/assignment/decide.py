@@ -141,7 +141,7 @@ class Decision:
     """What the leader of a KCL 3.x fleet has written into the rows."""
 
 
-def decide(
+def decide(  # noqa: PLR0913 - what a worker sees, and its rules
     fleet: Fleet,
     leases: Iterable[LeaseView],
     workers: Iterable[WorkerView],

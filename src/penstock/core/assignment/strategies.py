@@ -312,7 +312,7 @@ class Custom:
         self._name = name or getattr(function, "__qualname__", type(function).__name__)
 
     def __call__(
-        self, leases: Sequence[LeaseView], workers: Sequence[WorkerView], preferred: Mapping[str, str], /
+        self, leases: Sequence[LeaseView], workers: Sequence[WorkerView], _preferred: Mapping[str, str], /
     ) -> Mapping[str, str]:
         """See `Strategy`. Raises OptionError for an answer that names what is not there."""
         answer = self._function(leases, workers)

@@ -218,7 +218,7 @@ COMMITMENT_S = 24 * 3_600
 """A commitment cannot be ended before it has lasted that long."""
 
 
-def describe_limits(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
+def describe_limits(model: KinesisModel, _request: dict[str, Any]) -> dict[str, Any]:
     """DescribeLimits."""
     model.settle_all()
     streams = model.state.streams.values()
@@ -230,7 +230,7 @@ def describe_limits(model: KinesisModel, request: dict[str, Any]) -> dict[str, A
     }
 
 
-def describe_account_settings(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
+def describe_account_settings(model: KinesisModel, _request: dict[str, Any]) -> dict[str, Any]:
     """DescribeAccountSettings."""
     commitment = dict(model.state.commitment)
     now_s = model.now_ms() // 1000

@@ -37,7 +37,7 @@ class State:
         _APPLY[change[0]](self, *change[1:])
 
 
-def _create(
+def _create(  # noqa: PLR0913 - a change as the journal has it
     state: State,
     uid: int,
     name: str,

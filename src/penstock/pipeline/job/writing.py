@@ -251,7 +251,7 @@ class FormatTarget(_Queried):
         if self._format == "penstock":
             check_stream_columns(rows, self._options)
 
-    def write(self, batch: DataFrame, batch_id: int) -> None:
+    def write(self, batch: DataFrame, batch_id: int) -> None:  # noqa: ARG002 - a target's form
         """Spark's writer, with the sink's mode."""
         writing = self._rows(batch).write.format(self._format).mode(self._sink.mode).options(**self._options)
         if self._sink.partition_by:
@@ -273,6 +273,6 @@ class DeadLetterStream(_Queried):
         """The options fit."""
         check_stream_columns(batch.drop("reason"), self._options)
 
-    def write(self, batch: DataFrame, batch_id: int) -> None:
+    def write(self, batch: DataFrame, batch_id: int) -> None:  # noqa: ARG002 - a target's form
         """Puts them."""
         batch.drop("reason").write.format("penstock").mode("append").options(**self._options).save()

@@ -370,7 +370,7 @@ def _noise(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
     ]
 
 
-def _stale(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
+def _stale(rng: random.Random, at_s: float, worker: int) -> list[Fault]:  # noqa: ARG001 - one signature in the table
     lasts_s, stale_s, frozen = rng.uniform(10.0, 60.0), rng.choice([0.5, 2.0, 8.0]), rng.random() < 0.5
     services = (Service.TABLE, Service.WORKERS)
     return [Noise(at_s=at_s, service=one, lasts_s=lasts_s, stale_s=stale_s, frozen=frozen) for one in services]

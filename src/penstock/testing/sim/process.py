@@ -31,10 +31,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.runtime.shard.two_phase import FoundPending
     from penstock.runtime.worker.settings import WorkerSettings
-    from penstock.testing.sim.history import History
-    from penstock.testing.sim.kinesis import ServiceTime, SimulatedStream
-    from penstock.testing.sim.loop import VirtualTime
-    from penstock.testing.sim.table import SimulatedTable
+    from penstock.testing.sim.simulator import Simulator
 
 APPLICATION = "simulated"
 LETTER_TIMEOUT_S = 5.0
@@ -128,37 +125,28 @@ def recorded_batches(process: Process) -> type[Batch[Any]]:
 
 
 class Process:
-    """One worker of a simulation. ``name`` is unique, ``worker_id`` may be a former process's."""
+    """One worker of the simulation ``world``. ``name`` is unique, ``worker_id`` may be a former process's."""
 
     def __init__(
         self,
         name: str,
         worker_id: str,
-        *,
-        seed: int,
-        time: VirtualTime,
-        streams: Sequence[SimulatedStream],
-        service_time: ServiceTime,
-        table: SimulatedTable,
-        history: History,
-        settings: WorkerSettings,
+        world: Simulator,
         program: Callable[[Consumer, Process], Awaitable[object]],
-        drift: float = 0.0,
-        handle_s: float = 0.0,
-        failing: float = 0.0,
     ) -> None:
+        plan = world.plan
         self.name = name
         self.worker_id = worker_id
-        self.history = history
-        self.rng = random.Random(f"{seed} {name}")
+        self.history = world.history
+        self.rng = random.Random(f"{plan.seed} {name}")
         """For what the program leaves to chance."""
-        self.handle_s = handle_s
+        self.handle_s = plan.handle_s
         """How long a batch takes to be handled at most; faults change it."""
         self.slow_s: float | None = None
         """While a fault makes each batch take so long."""
         self.lingers_s = 1.5
         """How long a program that works in two phases waits at most before it commits."""
-        self.failing = failing
+        self.failing = plan.failing
         """The chance that a handler is to fail."""
         self.broken = False
         """True while every handler fails."""
@@ -166,19 +154,20 @@ class Process:
         """False once it has crashed."""
         self.leaving = False
         self.jumped_s = 0.0
-        rate = self.rng.uniform(1.0 - drift, 1.0 + drift)
-        self.loop = VirtualLoop(time, rate=rate, offset_s=self.rng.uniform(0.0, 10_000.0))
+        rate = self.rng.uniform(1.0 - plan.drift, 1.0 + plan.drift)
+        self.loop = VirtualLoop(world.time, rate=rate, offset_s=self.rng.uniform(0.0, 10_000.0))
         self.loop.on_error = self._on_error
         self.links = {
-            service: Link(service.value, self.loop, random.Random(f"{seed} {name} {service}")) for service in Service
+            service: Link(service.value, self.loop, random.Random(f"{plan.seed} {name} {service}"))
+            for service in Service
         }
         self.batch_class = recorded_batches(self)
-        self._streams = {stream.name: stream for stream in streams}
-        self._table = table
-        self._settings = settings
+        self._streams = {stream.name: stream for stream in world.streams}
+        self._table = world.table
+        self._settings = world.settings
         self._program = program
         self._leave = asyncio.Event()
-        self._wall = wall_clock(self.loop, service_time(), lambda: self.jumped_s)
+        self._wall = wall_clock(self.loop, world.service_time(), lambda: self.jumped_s)
         self._dead_tasks: list[asyncio.Task[Any]] = []
         self.consumer: Consumer | None = None
         self.main = self.loop.create_task(self._main())

@@ -275,21 +275,7 @@ class Simulator:
 
     def _start(self, place: int, worker_id: str | None) -> None:
         name = f"w{place}" if place == len(self.fleet) else f"w{place}.{len(self.processes)}"
-        process = Process(
-            name,
-            worker_id or name,
-            seed=self.plan.seed,
-            time=self.time,
-            streams=self.streams,
-            service_time=self.service_time,
-            table=self.table,
-            history=self.history,
-            settings=self.settings,
-            program=self._program,
-            drift=self.plan.drift,
-            handle_s=self.plan.handle_s,
-            failing=self.plan.failing,
-        )
+        process = Process(name, worker_id or name, self, self._program)
         self.processes.append(process)
         if place == len(self.fleet):
             self.fleet.append(process)
