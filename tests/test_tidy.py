@@ -135,11 +135,8 @@ def telemetry_sees_only_events(importer: str, imported: str) -> bool:
 
 
 def nothing_sees_the_faces(importer: str, imported: str) -> bool:
-    """``cli`` and ``console`` are faces: everything may be shown by them, nothing leans on them."""
-    return not any(
-        within(imported, face) and not within(importer, face) and importer != "penstock.__main__"
-        for face in ("penstock.cli", "penstock.console")
-    )
+    """``cli`` is a face: everything may be shown by it, nothing leans on it."""
+    return not within(imported, "penstock.cli") or within(importer, "penstock.cli") or importer == "penstock.__main__"
 
 
 def nothing_but_the_command_sees_kclpy(importer: str, imported: str) -> bool:

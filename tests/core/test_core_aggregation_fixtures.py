@@ -20,6 +20,7 @@ from penstock.core.aggregation import (
     why_plain,
 )
 from penstock.core.hashkeys import hash_key, parse_hash_key
+from tests.core.aggregate_sizes import framed_bytes_with
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "kpl"
 Case: TypeAlias = dict[str, Any]
@@ -123,7 +124,7 @@ def test_containers_are_those_of_the_kpl(name: str) -> None:
             assert aggregator.add(wire["partition_key"], data, hash_key_of(wire))
         else:
             for one in aggregate:
-                expected = aggregator.framed_bytes_with(one.partition_key, len(one.data), one.explicit_hash_key)
+                expected = framed_bytes_with(aggregator, one.partition_key, len(one.data), one.explicit_hash_key)
                 assert aggregator.add(one.partition_key, one.data, one.explicit_hash_key)
                 assert aggregator.framed_bytes == expected
             assert aggregator.framed_bytes == len(data)

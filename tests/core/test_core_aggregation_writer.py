@@ -20,6 +20,7 @@ from penstock.core.aggregation import (
 )
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
 from penstock.errors import AggregateError
+from tests.core.aggregate_sizes import framed_bytes_with
 from tests.core.kpl_schema import AggregatedRecord
 
 keys = st.sampled_from(["a", "b", "order-17", "ü", "k" * 127, "k" * 128, "é" * 64, "\U0001f41f" * 256]) | st.text(
@@ -83,7 +84,7 @@ def test_writes_what_aws_own_writer_writes() -> None:
 def test_the_size_is_exact_before_and_after_each_addition(records: list[tuple[str, bytes, int | None]]) -> None:
     aggregator = Aggregator(bytes_max=10**9)
     for number, (key, data, explicit) in enumerate(records, 1):
-        foretold = aggregator.framed_bytes_with(key, len(data), explicit)
+        foretold = framed_bytes_with(aggregator, key, len(data), explicit)
         assert aggregator.add(key, data, explicit)
         assert aggregator.framed_bytes == foretold == len(encode_aggregate(records[:number]))
         assert len(aggregator) == aggregator.user_records == number
@@ -99,7 +100,7 @@ def test_containers_hold_everything_in_order_within_their_bounds(
         before = aggregator.framed_bytes
         if not aggregator.add(key, data, explicit):
             assert aggregator.framed_bytes == before
-            foretold = aggregator.framed_bytes_with(key, len(data), explicit)
+            foretold = framed_bytes_with(aggregator, key, len(data), explicit)
             assert foretold > bytes_max or aggregator.user_records == records_max
             containers.append((number, finished(aggregator)))
             assert aggregator.add(key, data, explicit)
@@ -208,11 +209,11 @@ def test_columns_and_single_user_records_mix(
         else:
             assert mixed.add_many([key for key, _, _ in rows], tuple(data for _, data, _ in rows)) == len(rows)
         for row in rows:
-            foretold = one_by_one.framed_bytes_with(row[0], len(row[1]), row[2])
+            foretold = framed_bytes_with(one_by_one, row[0], len(row[1]), row[2])
             assert one_by_one.add(*row)
             assert one_by_one.framed_bytes == foretold
         assert mixed.framed_bytes == foretold
-        assert mixed.framed_bytes_with("a new key", 10, 2) == one_by_one.framed_bytes_with("a new key", 10, 2)
+        assert framed_bytes_with(mixed, "a new key", 10, 2) == framed_bytes_with(one_by_one, "a new key", 10, 2)
     assert mixed.finish() == one_by_one.finish()
 
 
@@ -253,7 +254,7 @@ def test_columns_fill_containers_to_the_last_user_record_when_sizes_change_abrup
     key_column = [f"key-{number % 100}" for number in range(3000)]
     aggregator, number = Aggregator(), 0
     while (reached := aggregator.add_many(key_column, data_column, number)) < 3000:
-        assert aggregator.framed_bytes_with(key_column[reached], len(data_column[reached])) > aggregator.bytes_max
+        assert framed_bytes_with(aggregator, key_column[reached], len(data_column[reached])) > aggregator.bytes_max
         assert contents(finished(aggregator)) == [
             (key_column[at], data_column[at], None) for at in range(number, reached)
         ]

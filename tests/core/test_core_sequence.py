@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.sequence import just_before, shard_id_number, shard_id_of, shard_number_of, version_of
+from penstock.core.sequence import just_before, shard_id_number, shard_id_of, version_of
 
 # The numbers that KCL's own tests hold themselves to.
 OF_SHARD_0 = 49587497311274533994574834252742144236107130636007899138
@@ -10,22 +10,19 @@ OF_SHARD_2 = 49585389983312162443796657944872008114154899568972529698
 UNKNOWN_VERSION = 74107425965128755728308386687147091174006956590945533954
 
 
-def test_shard_numbers_of_real_sequence_numbers() -> None:
-    assert shard_number_of(OF_SHARD_0) == 0
-    assert shard_number_of(OF_SHARD_2) == 2
+def test_the_version_of_real_sequence_numbers() -> None:
     assert version_of(OF_SHARD_0) == version_of(OF_SHARD_2) == 2
 
 
 @pytest.mark.parametrize("number", [UNKNOWN_VERSION, 0, 1, OF_SHARD_0 >> 1, OF_SHARD_0 << 1])
 def test_unknown_shapes_tell_nothing(number: int) -> None:
     assert version_of(number) is None
-    assert shard_number_of(number) is None
 
 
 def test_the_number_just_before_is_of_the_same_shard_and_shape() -> None:
     before = just_before(OF_SHARD_0)
     assert before < OF_SHARD_0
-    assert (version_of(before), shard_number_of(before), before & 15) == (2, 0, OF_SHARD_0 & 15)
+    assert (version_of(before), before & 0xF_FFFF_FFFF) == (2, OF_SHARD_0 & 0xF_FFFF_FFFF), "the same shard"
     assert before >> 72 == OF_SHARD_0 >> 72, "its counter is the same: no earlier record of the shard is behind it"
 
 

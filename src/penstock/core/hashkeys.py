@@ -8,7 +8,6 @@ hash keys of one inclusive range.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -92,14 +91,6 @@ class ShardMap:
                 raise ValueError(f"{left.shard_id} and {right.shard_id} are both open, and their hash ranges overlap")
         self.shards: tuple[Shard, ...] = tuple(taking)
         """In the order of their ranges."""
-        self._firsts = [shard.first_hash_key for shard in taking]
-
-    def index_for(self, hash_key: int) -> int:
-        """Where in ``shards`` the shard is that takes this hash key. Raises LookupError if none does."""
-        index = bisect_right(self._firsts, hash_key) - 1
-        if index < 0 or self.shards[index].last_hash_key < hash_key:
-            raise LookupError("no open shard takes this hash key: the shard listing has a hole there")
-        return index
 
     def __len__(self) -> int:
         return len(self.shards)

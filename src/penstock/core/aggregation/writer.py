@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.aggregation.fields import (
     COLUMN_INDEX_MAX,
     SHAPES,
-    entry_bytes,
     first_refused,
     hash_key_entry,
     hash_key_ref,
@@ -235,20 +234,6 @@ class Aggregator:
         """Take the last partition keys out of the table, down to this many; those that were taken."""
         key_indexes = self._key_indexes
         return [key_indexes.popitem()[0] for _ in range(len(key_indexes) - keys_kept)]
-
-    def framed_bytes_with(self, partition_key: str, data_bytes: int, explicit_hash_key: int | None = None) -> int:
-        """What ``framed_bytes`` would be after adding a user record with that much data."""
-        entries_bytes, refs_bytes = 0, 0
-        if (index := self._key_indexes.get(partition_key)) is None:
-            index = len(self._key_indexes)
-            entries_bytes += entry_bytes(len(partition_key.encode()))
-        refs_bytes += ref_bytes(index)
-        if explicit_hash_key is not None:
-            if (index := self._hash_indexes.get(explicit_hash_key)) is None:
-                index = len(self._hash_indexes)
-                entries_bytes += entry_bytes(len(str(explicit_hash_key)))
-            refs_bytes += ref_bytes(index)
-        return self.framed_bytes + entries_bytes + SHAPES[refs_bytes][data_bytes][2]
 
     def finish(self) -> Container | None:
         """The container with what was added since the last call, or None if nothing was; the next begins empty.

@@ -161,13 +161,12 @@ class Step(StrEnum):
     WARM_UP = "warm up"
     """This worker is the next owner; the present one still reads."""
     HAND_OVER = "hand over"
-    """The leader has named a next owner: drain, checkpoint, and give the lease to that worker, within 30 s."""
+    """The leader has named a next owner: drain, checkpoint, and give the lease to that worker, within 30 s.
+
+    That is the KCL's ``gracefulLeaseHandoffTimeout``: its leader forces the move a failover time later.
+    """
     CONFIRM = "confirm"
     """The row says that this worker hands over to itself: it keeps the lease, and ends that in one write."""
-
-
-HAND_OVER_MAX_S = 30.0
-"""The KCL's ``gracefulLeaseHandoffTimeout``: its leader forces the move a failover time later."""
 
 
 def step(lease: LeaseView, me: str) -> Step:

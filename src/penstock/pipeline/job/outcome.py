@@ -6,9 +6,7 @@ import re
 from enum import IntEnum
 from typing import Any
 
-from penstock.errors import OptionError, PenstockError
-from penstock.pipeline.job.faults import JobFileError
-from penstock.pipeline.job.steps import MissingPackageError
+from penstock.errors import PenstockError
 from penstock.spark.source import READING
 
 
@@ -41,15 +39,6 @@ class StepError(PenstockError):
         self.code = code
         self.batch_id = batch_id
         super().__init__(message)
-
-
-def code_of(error: BaseException) -> ExitCode:
-    """The exit code that an error ends the process with."""
-    if isinstance(error, StepError):
-        return error.code
-    if isinstance(error, MissingPackageError):
-        return ExitCode.NOT_READY
-    return ExitCode.WRONG_JOB if isinstance(error, JobFileError | OptionError) else ExitCode.FAILED
 
 
 _OURS = re.compile(r"penstock\.(?:[\w.]+\.)?(\w+Error): ([^\n]*)")
