@@ -36,7 +36,6 @@ from penstock.core.ledger.settings import (
 )
 from penstock.core.shard.checkpoints import Every, Prompt, Riding
 from penstock.core.shard.duplicates import Deduplicate
-from scripts.reference import attribute_docs, events_table, plain, renewed_with, shown, struct_table, table
 from penstock.runtime.consumer.driving import OneByOne, Unordered
 from penstock.runtime.consumer.lifecycle import AssignedShard, Callbacks
 from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
