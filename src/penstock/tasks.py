@@ -16,12 +16,13 @@ import contextlib
 import logging
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 Heard: TypeAlias = "Callable[[BaseException], object]"
 """Hears what ended a task or a thread."""
 
@@ -196,11 +197,11 @@ class _Errand(Generic[T]):
         else:
             self._tell(self.told.set_result, task.result())
 
-    def _tell(self, tell: Callable[..., object], *what: Any) -> None:
+    def _tell(self, tell: Callable[[Unpack[Ts]], object], *what: *Ts) -> None:
         with contextlib.suppress(RuntimeError):  # that loop is closed, and nothing waits on it
             self._here.call_soon_threadsafe(self._unless_told, tell, *what)
 
-    def _unless_told(self, tell: Callable[..., object], *what: Any) -> None:
+    def _unless_told(self, tell: Callable[[Unpack[Ts]], object], *what: *Ts) -> None:
         if not self.told.done():
             tell(*what)
 
