@@ -2,17 +2,33 @@
 
 Its buckets are the same for every histogram and need no set-up, so two of them merge by adding counts, in any order,
 and a quantile of the merged one is as good as of one that saw all values.
+
+They are those of OpenTelemetry's exponential histograms of scale 5, and of Prometheus's native histograms of schema 5:
+32 buckets for each doubling, and a bucket holds its upper bound and not its lower one. So both take these counts as
+they are, and a classic bucket whose bound is a power of two is cut from them exactly.
 """
 
 from __future__ import annotations
 
 from math import ceil, log2
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-BUCKETS_PER_DOUBLING = 20
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCALE = 5
+"""As OpenTelemetry and Prometheus name it: a bucket's bounds are 2 ** (1 / 2 ** SCALE) apart."""
+BUCKETS_PER_DOUBLING = 2**SCALE
 _GROWTH: float = 2.0 ** (1 / BUCKETS_PER_DOUBLING)  # from one bucket to the next
 RELATIVE_ERROR_MAX = (_GROWTH - 1) / (_GROWTH + 1)
-"""Of a quantile, against the value counted: 1.73 %. Half a bucket, measured from the bucket's harmonic middle."""
+"""Of a quantile, against the value counted: 1.09 %. Half a bucket, measured from the bucket's harmonic middle."""
+
+_OLD_PER_DOUBLING = 20  # of version 0.1
+_OLD_ERROR_MAX = (2 ** (1 / _OLD_PER_DOUBLING) - 1) / (2 ** (1 / _OLD_PER_DOUBLING) + 1)
+CONVERTED_ERROR_MAX = (1 + _OLD_ERROR_MAX) * (1 + RELATIVE_ERROR_MAX) - 1
+"""Of a quantile of what version 0.1 has stored, which had 20 buckets for each doubling: 2.84 %. Each of its buckets
+goes as a whole to the one that holds its middle; what was exact stays so.
+"""
 
 _LOWEST_EXPONENT = -30
 _HIGHEST_EXPONENT = 50
@@ -20,10 +36,10 @@ VALUE_MIN = 2.0**_LOWEST_EXPONENT
 """Smaller values count as zero: 0.93 ns, where values are seconds."""
 VALUE_MAX = 2.0**_HIGHEST_EXPONENT
 """Larger values share the last bucket: 1 PiB, where values are bytes. ``max`` is still exact."""
-BUCKETS_MAX = BUCKETS_PER_DOUBLING * (_HIGHEST_EXPONENT - _LOWEST_EXPONENT) + 1
+_OFFSET = -_LOWEST_EXPONENT * BUCKETS_PER_DOUBLING  # of a stored index: VALUE_MIN is the upper bound of bucket 0
+BUCKETS_MAX = BUCKETS_PER_DOUBLING * (_HIGHEST_EXPONENT - _LOWEST_EXPONENT) + 2
 """More are never kept, whatever the values."""
 
-_OFFSET = -_LOWEST_EXPONENT * BUCKETS_PER_DOUBLING  # makes all indices positive, where int() rounds down
 _UNITS = 2.0**40  # the sum is kept in whole units of 2**-40: adding floats would depend on their order
 
 
@@ -54,7 +70,7 @@ class Histogram:
         if value < VALUE_MIN:
             self._zeros += count
         else:
-            index = int(log2(value) * BUCKETS_PER_DOUBLING + _OFFSET) if value < VALUE_MAX else BUCKETS_MAX - 1
+            index = ceil(log2(value) * BUCKETS_PER_DOUBLING) + _OFFSET if value <= VALUE_MAX else BUCKETS_MAX - 1
             buckets = self._buckets
             if index in buckets:
                 buckets[index] += count
@@ -110,6 +126,20 @@ class Histogram:
         """The largest value; None when there are none."""
         return self._max if self.count else None
 
+    @property
+    def zeros(self) -> int:
+        """How many values were smaller than `VALUE_MIN`."""
+        return self._zeros
+
+    def buckets(self) -> Iterator[tuple[int, int]]:
+        """The number and the count of each bucket that holds something, rising. Bucket ``n`` holds the values above
+        ``2 ** (n / BUCKETS_PER_DOUBLING)``, up to and with ``2 ** ((n + 1) / BUCKETS_PER_DOUBLING)``, as
+        OpenTelemetry numbers them; the last one holds all above `VALUE_MAX`.
+        """
+        counts = self._buckets
+        for index in sorted(counts):
+            yield index - _OFFSET - 1, counts[index]
+
     def quantile(self, q: float) -> float | None:
         """The smallest value that at least the part ``q`` (0 to 1) of all values do not exceed; None without values.
 
@@ -158,10 +188,14 @@ class Histogram:
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Histogram:
-        """What `to_dict` gave. Raises ValueError when it is something else, or of other buckets."""
+        """What `to_dict` gave, in this version or in 0.1 (see `CONVERTED_ERROR_MAX`). Raises ValueError when it is
+        something else, or of other buckets.
+        """
         try:
             per_doubling = given["buckets_per_doubling"]
             buckets = {int(index): int(count) for index, count in given["buckets"]}
+            if per_doubling == _OLD_PER_DOUBLING:
+                buckets, per_doubling = _converted(buckets), BUCKETS_PER_DOUBLING
             found = cls()
             found._buckets = buckets
             found._zeros = int(given["zeros"])
@@ -204,5 +238,18 @@ class Histogram:
 
 def _middle(index: int) -> float:
     """The value that stands for a bucket: as far, relatively, from its lower end as from its upper one."""
-    low: float = 2.0 ** ((index - _OFFSET) / BUCKETS_PER_DOUBLING)
+    low: float = 2.0 ** ((index - _OFFSET - 1) / BUCKETS_PER_DOUBLING)
     return low * (1 + RELATIVE_ERROR_MAX)
+
+
+def _converted(old: dict[int, int]) -> dict[int, int]:
+    """The buckets of version 0.1 as those of this one. Raises ValueError for a bucket that 0.1 did not have."""
+    last = _OLD_PER_DOUBLING * (_HIGHEST_EXPONENT - _LOWEST_EXPONENT)
+    if any(not 0 <= index <= last for index in old):
+        raise ValueError(f"version 0.1 had {last + 1} buckets")
+    found: dict[int, int] = {}
+    for index, count in old.items():
+        exponent = index / _OLD_PER_DOUBLING + _LOWEST_EXPONENT + log2(1 + _OLD_ERROR_MAX)  # of its middle
+        new = BUCKETS_MAX - 1 if index == last else ceil(exponent * BUCKETS_PER_DOUBLING) + _OFFSET
+        found[new] = found.get(new, 0) + count
+    return found
