@@ -17,6 +17,7 @@ import msgspec
 if TYPE_CHECKING:
     from penstock.model import Position
     from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.telemetry.consumer_metrics import ConsumerSnapshot
 
 
 class PutRecordsDone(msgspec.Struct, frozen=True, gc=False):
@@ -577,7 +578,17 @@ class KeysIgnored(msgspec.Struct, frozen=True, gc=False):
     stream: str
 
 
-ConsumerEvent: TypeAlias = ShardBegun | ShardLeft | KeysIgnored
+class ConsumerMetrics(msgspec.Struct, frozen=True):
+    """What a consumer did since the event of this kind before, and how far it is."""
+
+    stream: str
+    """Of several streams: their names, with a comma between them."""
+    application: str
+    worker_id: str
+    snapshot: ConsumerSnapshot
+
+
+ConsumerEvent: TypeAlias = ShardBegun | ShardLeft | KeysIgnored | ConsumerMetrics
 """What a consumer tells of its shards and streams."""
 
 FeedEvent: TypeAlias = ReadRefused | ReadFailed | CheckpointTrimmed | AggregatesOutside | FanOutLeft | FanOutReturned

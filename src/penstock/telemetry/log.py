@@ -70,6 +70,12 @@ LINES: dict[type, Line] = {
         "{snapshot.user_records_expired} expired, {snapshot.records_refused} refusals, "
         "{snapshot.user_records_pending} pending",
     ),
+    events.ConsumerMetrics: Line(
+        INFO, "in {snapshot.period_s:.0f} s: {snapshot.records_settled} records settled "
+        "({snapshot.records_per_s:.0f}/s), {snapshot.records_fetched} fetched, {snapshot.failures} failures, "
+        "{snapshot.records_dead_lettered} dead letters; {shards} shards, the oldest record that is not settled may "
+        "have waited for {lag}", every_s=60,
+    ),
     events.RecordsStalled: Line(
         WARNING, "{shard_id}: {records} records are not settled after {age_s:.0f} s, the first at {positions[0]} "
         "({waiting} of them wait for another try); what is done: {action}",
@@ -242,6 +248,9 @@ class _EventLog:
             self._write(line, event)
         else:
             held.count += 1
+            if isinstance(event, events.ConsumerMetrics) and isinstance(held.last, events.ConsumerMetrics):
+                snapshot = held.last.snapshot + event.snapshot  # nothing of the time between the lines is left out
+                event = events.ConsumerMetrics(event.stream, event.application, event.worker_id, snapshot)
             held.records += getattr(event, "records", 0) or getattr(event, "user_records", 0)
             held.last = event
 
@@ -283,6 +292,9 @@ def _shown(event: events.AnyEvent) -> dict[str, object]:
             shown[name] = f"{value.sequence_number}/{value.sub_sequence_number}"
     if isinstance(positions := shown.get("positions"), tuple):
         shown["positions"] = [f"{one.sequence_number}/{one.sub_sequence_number}" for one in positions]
+    if isinstance(event, events.ConsumerMetrics):
+        lag_s = event.snapshot.lag_s
+        shown |= {"shards": len(event.snapshot.shards), "lag": "0 s" if lag_s is None else f"{lag_s:.1f} s"}
     if isinstance(event, events.ShardMapChanged):
         shown |= {"added": len(event.added), "closed": len(event.closed)}
     return shown

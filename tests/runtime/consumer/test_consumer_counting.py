@@ -9,6 +9,7 @@ from penstock.aws.settings import Credentials, WireSettings
 from penstock.ports import SharedWithKcl
 from penstock.runtime.consumer.counting import counted_table
 from penstock.stores.memory import MemoryLeaseTable
+from penstock.telemetry.consumer_metrics import ConsumerMeter
 
 
 async def test_a_table_that_kcl_workers_can_reach_is_still_known_as_one() -> None:
@@ -17,9 +18,11 @@ async def test_a_table_that_kcl_workers_can_reach_is_still_known_as_one() -> Non
     )
     table = DynamoLeaseTable("leases", settings)
     assert isinstance(table, SharedWithKcl)
-    assert isinstance(counted_table(table, Counter(), lambda event: None), SharedWithKcl)
+    assert isinstance(counted_table(table, Counter(), lambda event: None, ConsumerMeter(0.0)), SharedWithKcl)
     await table.close()
 
 
 def test_beside_a_table_that_they_cannot_reach_none_are_looked_for() -> None:
-    assert not isinstance(counted_table(MemoryLeaseTable(), Counter(), lambda event: None), SharedWithKcl)
+    assert not isinstance(
+        counted_table(MemoryLeaseTable(), Counter(), lambda event: None, ConsumerMeter(0.0)), SharedWithKcl
+    )

@@ -444,6 +444,11 @@ class Ledger(Generic[R]):
         return self._book.chain.prefix
 
     @property
+    def done_records(self) -> int:
+        """How many records of this ledger are settled, wherever they lie."""
+        return self._book.chain.records - self._book.held.records
+
+    @property
     def oldest(self) -> Position | None:
         """The first record that is not settled, handed out or not."""
         return self._book.chain.oldest

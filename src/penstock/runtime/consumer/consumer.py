@@ -12,7 +12,7 @@ import uuid
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.feeding.buffer import Buffer
 from penstock.core.given import lacks, not_callable, not_of, shown
@@ -26,8 +26,9 @@ from penstock.runtime.consumer.counting import CountedSource, counted_table
 from penstock.runtime.consumer.delivered import Delivered
 from penstock.runtime.consumer.driving import OneByOne, Unordered, drive, order_of, promised
 from penstock.runtime.consumer.lifecycle import Callbacks, Lifecycle
+from penstock.runtime.consumer.metering import Metering, MetricsOptions
 from penstock.runtime.consumer.ready import Ready
-from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker, shard_statistics
+from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker
 from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToStream, open_letters
 from penstock.runtime.feeds import SubscriptionGate
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.settings import OrderPolicy
     from penstock.model import Record
     from penstock.ports import LeaseTable, RecordSource
+    from penstock.runtime.consumer.counting import CountedTable
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import Located, Told
     from penstock.runtime.dead_letters.destinations import DeadLetterChoice
@@ -54,8 +56,10 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.tasks import Heard
+    from penstock.telemetry.consumer_metrics import ConsumerSnapshot
     from penstock.wiring import LeaseTableOptions, WireSettings
 
+T = TypeVar("T")
 FUNCTIONS = (
     "deserializer", "on_shards_assigned", "on_shards_ended", "on_shards_revoked", "on_shards_lost", "on_event",
 )  # fmt: skip
@@ -94,6 +98,7 @@ class Consumer:
         on_shards_revoked: Told | None = None,
         on_shards_lost: Told | None = None,
         on_event: Callable[[Any], None] | None = None,
+        metrics: MetricsOptions | None = None,
         rng: random.Random | None = None,
     ) -> None:
         """``stream``: a name or ARN, which ``wire`` says how to reach, or a RecordSource. A list of them: all are read,
@@ -103,7 +108,8 @@ class Consumer:
         name, made if it is not there; LeaseTableOptions name another and say how it is made; or a LeaseTable, which
         stays open. ``worker_id`` is unique among all that live; by default `start` makes it up. ``deserializer`` makes
         `Batch.values` of the records' data. The callbacks are awaited (`Callbacks`); ``on_event`` is called with every
-        event, and returns at once; by default events are lines of the log ``penstock``. Raises OptionError.
+        event, and returns at once; by default events are lines of the log ``penstock``. ``metrics``: how often an event
+        tells the numbers, and whether by shard. Raises OptionError.
         """
         _check_types(locals())
         self.application = application
@@ -116,6 +122,8 @@ class Consumer:
         self._leases = leases
         self._deserializer = deserializer
         self._on_event, self._log = on_event, log_events()
+        self._metering = Metering(metrics or MetricsOptions(), on_event)
+        self._telling: asyncio.Task[None] | None = None
         self._rng = rng
         self._order: OrderPolicy | None = None
         self._home: Home = Here()
@@ -134,6 +142,7 @@ class Consumer:
         self._streams: dict[str, OpenStream] = {}
         self._source_calls, self._table_calls, self._events = Counter[str](), Counter[str](), Counter[str]()
         self._own_table: LeaseTable | None = None
+        self._counted: CountedTable | None = None
         self._leave_loop: Callable[[], Awaitable[None]] | None = None
         self._worker: Worker | None = None
         self._running: asyncio.Task[None] | None = None
@@ -170,7 +179,7 @@ class Consumer:
         gate = SubscriptionGate(self.settings.subscriptions_per_s)
         buffer = Buffer(self.settings.buffer_bytes_max, shard_bytes_max=self.settings.ledger.bytes_max)
         for given in self._given:
-            source = CountedSource(self._source(given), self._source_calls)
+            source = CountedSource(self._source(given), self._source_calls, self._metering.meter)
             self._streams[source.stream] = OpenStream(
                 source, self.settings, gate, rng=rng, on_event=self._tell, buffer=buffer
             )
@@ -198,15 +207,17 @@ class Consumer:
         if isinstance(leases, ForApplications):
             leases = leases.of(self.application)
         arn = "" if self._of_several else next(iter(self._streams.values())).facts.arn
+        self._counted = counted_table(
+            leases,
+            self._table_calls,
+            self._tell,
+            self._metering.meter,
+            stream=arn,
+            application="" if of_this else self.application,
+        )
         self._worker = Worker(
             self.worker_id,
-            counted_table(
-                leases,
-                self._table_calls,
-                self._tell,
-                stream=arn,
-                application="" if of_this else self.application,
-            ),
+            self._counted,
             self.settings,
             streams=[stream.part(of_several=self._of_several) for stream in self._streams.values()],
             rng=rng,
@@ -219,6 +230,9 @@ class Consumer:
         follows = "its shards are let go, and the error is raised where records are asked for"
         self._running = spawn(self._worker.run(), self._failed("sharing shards with other workers", follows))
         self._running.add_done_callback(lambda _: self._ready.stirred.set())
+        self._metering.begin(next(iter(self._streams.values())).source.now_s)
+        failed = self._failed("telling its numbers", "statistics() and metrics() still tell them")
+        self._telling = spawn(self._tell_numbers(), failed)
 
     def _letters(self) -> DeadLetterChoice | None:
         """Where dead letters go: a function of the user's is called on the user's loop."""
@@ -296,6 +310,9 @@ class Consumer:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
             self._running = None
+            if self._telling is not None:
+                self._telling.cancel()
+                self._tell(self._metering.interval(self._statistics(), self._streams, self._confirmed_s, last=True))
             await self._lifecycle.close(min(self.settings.drain_deadline_s, self.settings.close_grace_s))
             for stream in self._streams.values():
                 await stream.close()
@@ -531,24 +548,42 @@ class Consumer:
 
     def statistics(self) -> ConsumerStatistics:
         """What it holds, how far that is, and what it did so far. Any thread may ask."""
+        return self._looked_at(self._statistics)
+
+    def metrics(self) -> ConsumerSnapshot:
+        """What the consumer did since its start, as numbers that add up. Any thread may ask."""
+        return self._looked_at(lambda: self._metering.snapshot(self._statistics(), self._now_s, self._confirmed_s))
+
+    def _looked_at(self, look: Callable[[], T]) -> T:
         while True:
             try:
                 with self._home.lock:
-                    return self._statistics()
+                    return look()
             except RuntimeError as error:  # on one loop without a lock, what changes meanwhile is looked at again
                 if "changed size" not in str(error) and "mutated" not in str(error):
                     raise
 
+    @property
+    def _now_s(self) -> float:
+        return 0.0 if self._loop is None else self._loop.time()
+
+    @property
+    def _confirmed_s(self) -> float | None:
+        return None if self._counted is None else self._counted.confirmed_s
+
+    async def _tell_numbers(self) -> None:
+        while True:
+            await asyncio.sleep(self._metering.interval_s)
+            self._tell(self._metering.interval(self._statistics(), self._streams, self._confirmed_s))
+
     def _statistics(self) -> ConsumerStatistics:
-        now_s = 0.0 if self._loop is None else self._loop.time()
+        now_s = self._now_s
         readers = list(self._ready.held)
         held, free = leases_by_worker([] if self._worker is None else list(self._worker.leases()))
         return ConsumerStatistics(
             application=self.application,
             worker_id=self.worker_id,
-            shards=tuple(
-                shard_statistics(reader, now_s, self._streams[reader.stream].source.now_s) for reader in readers
-            ),
+            shards=tuple(self._streams[reader.stream].statistics(reader, now_s) for reader in readers),
             records_delivered=self._ready.records_before + sum(reader.records_delivered for reader in readers),
             batches_delivered=self._ready.batches_before + sum(reader.batches_delivered for reader in readers),
             leases=sum(held.values()) + free,
@@ -584,6 +619,7 @@ class Consumer:
             )
         self._reorder(reader)
         reader.paused = self._is_paused
+        self._metering.hold(reader)
         self._ready.hold(reader)
         self._lifecycle.follow(reader, self._ready.add)
 
@@ -608,8 +644,12 @@ class Consumer:
     def _tell(self, event: Any) -> None:
         with self._home.lock:  # records are settled by any thread, and what that tells comes without the lock
             self._events[type(event).__name__] += 1
+            self._metering.meter.told(event)
         if self._on_event is None:
             self._log(event)
+            return
+        if self._metering.at_once is not None:
+            self._metering.at_once(event)
             return
         is_told = self._home.outside_soon(partial(self._hand_event, self._on_event, event))
         if self._home.is_blocked or not is_told:
@@ -638,9 +678,9 @@ def _check_types(given: dict[str, Any]) -> None:
 
     kinds: dict[str, tuple[type | str, ...]] = {
         "application": (str,), "worker_id": (str,), "settings": (WorkerSettings,), "wire": (WireSettings,),
-        "rng": (random.Random,),
+        "rng": (random.Random,), "metrics": (MetricsOptions,),
     }  # fmt: skip
-    faults = not_of(given, kinds, optional=("worker_id", "settings", "wire", "rng"))
+    faults = not_of(given, kinds, optional=("worker_id", "settings", "wire", "rng", "metrics"))
     faults += not_callable(given, FUNCTIONS)
     stream, leases = given["stream"], given["leases"]
     for one in stream if isinstance(stream, list | tuple) else [stream]:

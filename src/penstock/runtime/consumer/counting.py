@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.core.leases import Unknown
+from penstock.core.leases import Done, Kind, Unknown
 from penstock.core.leases.membership import WorkerRow, worker_row
-from penstock.errors import OptionError, PenstockError, ServiceError
+from penstock.errors import ExpiredIteratorError, OptionError, PenstockError, ServiceError
 from penstock.events import LeaseTableFailed, WorkerIdShared
 from penstock.ports import SharedWithKcl
 
@@ -22,19 +22,23 @@ if TYPE_CHECKING:
     from penstock.core.leases.row import Listing
     from penstock.model import IteratorAt, Shard
     from penstock.ports import LeaseTable, RecordSource
+    from penstock.telemetry.consumer_metrics import ConsumerMeter
 
 T = TypeVar("T")
 OWN_ROWS_MAX = 64  # remembered: an inconsistent read is never so old
+ITERATORS_MAX = 20_000  # remembered, with their shards
 LOOK_AGAIN_S = 0.5
 """Between looks at a worker that reads another stream by the same leases: does it live?"""
 
 
 class CountedSource:
-    """A `penstock.ports.RecordSource`; ``calls`` counts by what the call is named there."""
+    """A `penstock.ports.RecordSource`; ``calls`` counts by what the call is named there, ``meter`` how long reads took."""
 
-    def __init__(self, source: RecordSource, calls: Counter[str]) -> None:
+    def __init__(self, source: RecordSource, calls: Counter[str], meter: ConsumerMeter) -> None:
         self._source = source
         self._calls = calls
+        self._meter = meter
+        self._shards: dict[str, str] = {}  # by iterator, where that is counted by shard
 
     @property
     def stream(self) -> str:
@@ -59,12 +63,30 @@ class CountedSource:
     async def iterator(self, shard_id: str, at: IteratorAt) -> str:
         """Counted."""
         self._calls["iterator"] += 1
-        return await self._source.iterator(shard_id, at)
+        found = await self._source.iterator(shard_id, at)
+        self._is_of(found, shard_id)
+        return found
 
     async def read(self, iterator: str, records_max: int) -> ReadPage:
         """Counted."""
         self._calls["read"] += 1
-        return await self._source.read(iterator, records_max)
+        loop, shard_id = asyncio.get_running_loop(), self._shards.pop(iterator, "")
+        begun_s = loop.time()
+        try:
+            page = await self._source.read(iterator, records_max)
+        except ExpiredIteratorError:
+            self._meter.iterator_expired()
+            raise
+        self._meter.read(self._source.stream, shard_id, loop.time() - begun_s)
+        if shard_id and page.next_iterator is not None:
+            self._is_of(page.next_iterator, shard_id)
+        return page
+
+    def _is_of(self, iterator: str, shard_id: str) -> None:
+        if self._meter.per_shard:
+            if len(self._shards) >= ITERATORS_MAX:  # iterators that were given up for others are still there
+                self._shards.clear()
+            self._shards[iterator] = shard_id
 
     async def register(self, consumer: str) -> str:
         """Counted."""
@@ -101,6 +123,7 @@ class CountedTable:
         table: LeaseTable,
         calls: Counter[str],
         on_event: Callable[[Any], None],
+        meter: ConsumerMeter,
         *,
         stream: str = "",
         application: str = "",
@@ -111,6 +134,9 @@ class CountedTable:
         self._table = table
         self._calls = calls
         self._on_event = on_event
+        self._meter = meter
+        self.confirmed_s: float | None = None
+        """When a write that renews leases was confirmed last (the loop's clock)."""
         self._stream = stream
         self._application = application
         self._looked = not (stream or application)
@@ -131,8 +157,10 @@ class CountedTable:
         return await self._write("create", self._table.create(row))
 
     async def write(self, write: Write) -> Outcome:
-        """Counted."""
-        return await self._write("write", self._table.write(write))
+        """Counted, and timed where it renews a lease."""
+        if write.kind not in (Kind.RENEW, Kind.CHECKPOINT):
+            return await self._write("write", self._table.write(write))
+        return await self._timed("write", self._table.write(write), stores=write.kind is Kind.CHECKPOINT)
 
     async def get(self, key: str) -> LeaseRow | None:
         """Counted."""
@@ -147,7 +175,7 @@ class CountedTable:
         row = replace(row, stream=self._stream, application=self._application)
         self._own[row.counter] = worker_row(row.attributes())
         self._own.pop(row.counter - OWN_ROWS_MAX, None)
-        return await self._write("put_worker", self._table.put_worker(row))
+        return await self._timed("put_worker", self._table.put_worker(row), stores=False)
 
     async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
         """Counted; and looked through for another process with this worker's id, and at first for workers of another
@@ -215,6 +243,18 @@ class CountedTable:
                 self._failed(call, error)
             raise
 
+    async def _timed(self, call: str, answer: Awaitable[Outcome], *, stores: bool) -> Outcome:
+        begun_s, confirmed = asyncio.get_running_loop().time(), False
+        try:
+            outcome = await self._write(call, answer)
+            confirmed = isinstance(outcome, Done)
+        finally:
+            now_s = asyncio.get_running_loop().time()
+            self._meter.wrote(now_s - begun_s, stores=stores, confirmed=confirmed)
+            if confirmed:
+                self.confirmed_s = now_s
+        return outcome
+
     async def _write(self, call: str, answer: Awaitable[Outcome]) -> Outcome:
         self._calls[call] += 1
         try:
@@ -241,12 +281,13 @@ class CountedSharedTable(CountedTable):
         shared: SharedWithKcl,
         calls: Counter[str],
         on_event: Callable[[Any], None],
+        meter: ConsumerMeter,
         *,
         stream: str = "",
         application: str = "",
     ) -> None:
         """``shared`` is the same table."""
-        super().__init__(table, calls, on_event, stream=stream, application=application)
+        super().__init__(table, calls, on_event, meter, stream=stream, application=application)
         self._shared = shared
 
     async def coordination(self) -> Coordination | None:
@@ -270,11 +311,12 @@ def counted_table(
     table: LeaseTable,
     calls: Counter[str],
     on_event: Callable[[Any], None],
+    meter: ConsumerMeter,
     *,
     stream: str = "",
     application: str = "",
 ) -> CountedTable:
     """A table that counts, and can do what the other can: a worker looks for KCL workers where there may be any."""
     if isinstance(table, SharedWithKcl):
-        return CountedSharedTable(table, table, calls, on_event, stream=stream, application=application)
-    return CountedTable(table, calls, on_event, stream=stream, application=application)
+        return CountedSharedTable(table, table, calls, on_event, meter, stream=stream, application=application)
+    return CountedTable(table, calls, on_event, meter, stream=stream, application=application)

@@ -136,6 +136,14 @@ async def _one(batch: Batch[Record], call: Callable[[Any], Awaitable[None]], eac
         async with batch:
             await call(batch)
         return
+    begun_s = batch._reader.now_s
+    try:
+        await _record_by_record(batch, call)
+    finally:
+        batch._reader.handled(batch._reader.now_s - begun_s)
+
+
+async def _record_by_record(batch: Batch[Record], call: Callable[[Any], Awaitable[None]]) -> None:
     count, breath = len(batch), Breath()
     for index in range(count):
         try:

@@ -37,12 +37,24 @@ class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """
     since_read_s: float
     """Seconds since the last read that succeeded; before the first one, since the consumer began to read the shard.
-    It grows while reads fail, and while the consumer has no room for more records.
+    It grows while reads fail, and while the consumer has no room for more records. 0.0 once the shard was read to its
+    end.
     """
     oldest_unsettled_s: float | None
     """Seconds since the oldest record that is fetched and not settled arrived in the stream, by the service's time.
     It grows while a handler fails or hangs. None: all that was fetched is settled.
     """
+    lag_s: float
+    """How old the oldest record may be that is not settled, fetched or not: `oldest_unsettled_s`; or, where that is
+    more or there is none, what the last read was behind and the time since. So it grows while reads fail, and while a
+    handler fails or hangs.
+    """
+    retention_used: float | None
+    """The part of the stream's retention that this age has used: at 1.0 the record is lost. None: the retention is not
+    known.
+    """
+    is_full: bool
+    """True while nothing more is fetched, as there is no room for it before more is settled."""
     settled: Position | None
     """All records up to and with this one are settled. None: no record is, or all of a shard that has ended."""
     stored: Position | None
@@ -106,6 +118,16 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
         return max(ages, default=None)
 
     @property
+    def lag_s(self) -> float | None:
+        """How old the oldest record of all shards may be that is not settled; None: no shard is held."""
+        return max((one.lag_s for one in self.shards), default=None)
+
+    @property
+    def retention_used(self) -> float | None:
+        """The highest `ShardStatistics.retention_used`; None: none is known."""
+        return max((one.retention_used for one in self.shards if one.retention_used is not None), default=None)
+
+    @property
     def records_out(self) -> int:
         """How many records handlers have now."""
         return sum(one.records_out for one in self.shards)
@@ -116,12 +138,18 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.bytes_held for one in self.shards)
 
 
-def shard_statistics(reader: ShardReader, now_s: float, service_now_s: float) -> ShardStatistics:
+def shard_statistics(
+    reader: ShardReader, now_s: float, service_now_s: float, retention_s: float | None
+) -> ShardStatistics:
     """The figures of one shard. ``now_s`` is the loop's clock, ``service_now_s`` the service's time (epoch seconds)."""
     ledger = reader.ledger
     first: Any = ledger.oldest_record
     oldest: Any = first.record if isinstance(first, Part) else first
     out_since_s = ledger.out_since_s
+    unsettled_s = None if oldest is None else max(0.0, service_now_s - oldest.approximate_arrival_timestamp.timestamp())
+    since_read_s = 0.0 if ledger.came_to.is_end else now_s - reader.read_at_s
+    unread_s = 0.0 if ledger.came_to.is_end else (reader.millis_behind_latest or 0) / 1000 + since_read_s
+    lag_s = max(unread_s, unsettled_s or 0.0)
     return ShardStatistics(
         stream=reader.stream,
         shard_id=reader.shard_id,
@@ -129,10 +157,11 @@ def shard_statistics(reader: ShardReader, now_s: float, service_now_s: float) ->
         origin=reader.origin,
         paused=reader.paused,
         millis_behind_latest=reader.millis_behind_latest,
-        since_read_s=now_s - reader.read_at_s,
-        oldest_unsettled_s=None
-        if oldest is None
-        else max(0.0, service_now_s - oldest.approximate_arrival_timestamp.timestamp()),
+        since_read_s=since_read_s,
+        oldest_unsettled_s=unsettled_s,
+        lag_s=lag_s,
+        retention_used=lag_s / retention_s if retention_s else None,
+        is_full=ledger.is_full,
         settled=_position(ledger.safe),
         stored=_position(reader.stored),
         records_delivered=reader.records_delivered,

@@ -12,6 +12,7 @@ from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.row import LeaseRow, StreamKey, StreamMark
 from penstock.errors import OptionError, ThrottledError
 from penstock.model import HASH_KEY_MAX
+from penstock.runtime.consumer.statistics import shard_statistics
 from penstock.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, SubscriptionGate
 from penstock.runtime.shard.window_reading import WindowRead
 from penstock.runtime.telling import told
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import StreamFacts
     from penstock.model import Shard, StartAt
     from penstock.ports import RecordSource
+    from penstock.runtime.consumer.statistics import ShardStatistics
+    from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.tasks import Heard
 
@@ -110,6 +113,11 @@ class OpenStream:
                 f"not told by the ARN {self.facts.arn!r} (created {self.facts.created_s})"
             )
         return key
+
+    def statistics(self, reader: ShardReader, now_s: float) -> ShardStatistics:
+        """The figures of one of its shards. ``now_s`` is the loop's clock."""
+        retention_s = None if self._facts is None else self._facts.retention_s
+        return shard_statistics(reader, now_s, self.source.now_s, retention_s)
 
     async def list_shards(self) -> Sequence[Shard]:
         """All shards that the retention still covers."""

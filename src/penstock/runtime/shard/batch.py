@@ -50,6 +50,9 @@ class Reader(Protocol):
     def emit(self, events: Sequence[LedgerEvent]) -> None:
         """Tell the program of these. The caller does not hold the lock: this runs functions of the program."""
 
+    def handled(self, duration_s: float) -> None:
+        """The program has had a batch for so long, and is done with it. The caller does not hold the lock."""
+
     def touched(self) -> None:
         """Something was settled. The caller does not hold the lock."""
 
@@ -65,7 +68,7 @@ class Batch(Generic[R]):
     """
 
     __slots__ = (
-        "_delivery", "_ledger", "_lock", "_reader", "_values", "millis_behind_latest", "shard_id", "stream", "token",
+        "_begun_s", "_delivery", "_ledger", "_lock", "_reader", "_values", "millis_behind_latest", "shard_id", "stream", "token",
     )  # fmt: skip
 
     def __init__(
@@ -185,11 +188,13 @@ class Batch(Generic[R]):
         return await self._reader.prepare(_position(self._delivery.records[index]), state)
 
     async def __aenter__(self) -> Batch[R]:
+        self._begun_s = self._reader.now_s
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        self._reader.handled(self._reader.now_s - self._begun_s)
         return settle_on_leaving(self, error)
 
     def _may_go_on(self, index: int) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.feeding.user_records import PLAIN_BYTES, RECORD_BYTES
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.leases.tenure import Prepared, Settled
+from penstock.core.leases.tenure import Prepared, Settled, Stored
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import LedgerSettings, Skip, payload_bytes_of
 from penstock.core.shard import checkpoints, machine
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.values import Values
     from penstock.runtime.shard.window_reading import WindowRead
     from penstock.tasks import Heard
+    from penstock.telemetry.consumer_metrics import ShardCounts
 
 BATCH_RECORDS_MAX = 10_000
 
@@ -119,6 +120,9 @@ class ShardReader:
         self.records_delivered = 0
         """Handed out so far; those that came again are counted again."""
         self.batches_delivered = 0
+        self.counts: ShardCounts | None = None
+        """Counts what is fetched, handed out and stored; None: nothing does."""
+        self._settled_before = 0  # in former ledgers
         self.asking = Asking()
         """Callers that take records of this shard."""
         self.breath = Breath()
@@ -252,6 +256,11 @@ class ShardReader:
         return self.ledger.safe
 
     @property
+    def records_settled(self) -> int:
+        """How many records are settled in this tenure, wherever they lie."""
+        return self._settled_before + self.ledger.done_records
+
+    @property
     def row(self) -> LeaseRow:
         """The lease as it was last confirmed."""
         return self._keeper.row
@@ -277,6 +286,8 @@ class ShardReader:
         with self._lock:
             self.records_delivered += len(delivery.records)
             self.batches_delivered += 1
+            if self.counts is not None:
+                self.counts.delivered(delivery.records)
         return Batch(
             ledger,
             delivery,
@@ -401,8 +412,9 @@ class ShardReader:
         """
         if self.is_over:
             return
-        ledger = self._new_ledger(after, order)
+        ledger, settled = self._new_ledger(after, order), self.records_settled
         self._tell(machine.Seek(ledger))
+        self._settled_before = settled
         self._settings = ledger.settings
         if self._window is not None:
             self._window.forget()
@@ -435,6 +447,8 @@ class ShardReader:
 
     def heard(self, command: Command) -> None:
         """What the tenure says."""
+        if isinstance(command, Stored) and self.counts is not None:
+            self.counts.stored(command.checkpoint, self._loop.time())
         if isinstance(command, machine.TENURE_SAYS):
             self._tell(command)
 
@@ -573,6 +587,8 @@ class ShardReader:
 
     def _page_came(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> None:
         self.millis_behind_latest, self.read_at_s = taken.millis_behind_latest, self._loop.time()
+        if self.counts is not None:
+            self.counts.fetched(taken.records)
         self._tell(self._admission.read(taken, records, ends_at))
 
     @contextlib.asynccontextmanager
@@ -669,6 +685,12 @@ class ShardReader:
         for event in events:
             self._on_event(event)
 
+    def handled(self, duration_s: float) -> None:
+        """See `Reader` of the batches."""
+        if self.counts is not None:
+            with self._lock:
+                self.counts.handled(duration_s)
+
     @property
     def writes_letters(self) -> bool:
         """See `Reader` of the batches."""
@@ -700,6 +722,8 @@ class ShardReader:
             if output is STIR:
                 self._stir()
             elif isinstance(output, (Settled, Prepared)):
+                if self.counts is not None and isinstance(output, Settled):
+                    self.counts.settled_to(output.checkpoint, self._loop.time())
                 self._keeper.tell(output)
             else:
                 self._do(output)

@@ -1,0 +1,126 @@
+"""A consumer's numbers: what its parts count, as snapshots; and the event that tells them at an interval."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.given import not_of
+from penstock.errors import OptionError
+from penstock.events import ConsumerMetrics
+from penstock.runtime.shard.listener import ShardListener
+from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardCounts, ShardLevels, WorkerLevels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.runtime.consumer.statistics import ConsumerStatistics
+    from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.telemetry.consumer_metrics import ConsumerSnapshot
+
+INTERVAL_S = 60.0
+"""How often the numbers are told where neither the options nor the subscriber say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsOptions:
+    """How a consumer tells its numbers. Raises OptionError for what can't be."""
+
+    interval_s: float | None = None
+    """How often a `ConsumerMetrics` event tells what happened since the one before. None: as often as an exporter that
+    is the ``on_event`` wants it, and each 60 seconds for anything else.
+    """
+    per_shard: bool = False
+    """Count by shard, too. An exporter that tells numbers by shard has it so whatever stands here."""
+
+    def __post_init__(self) -> None:
+        faults = not_of(vars(self), {"interval_s": (float, int), "per_shard": (bool,)}, optional=("interval_s",))
+        if not faults and self.interval_s is not None and not 0 < self.interval_s < float("inf"):
+            faults = [f"interval_s must be more than 0, not {self.interval_s}"]
+        if faults:
+            raise OptionError(faults)
+
+
+class Metering(ShardListener):
+    """Counts for one consumer. ``at_once`` of the subscriber, where it has one, is called on any thread."""
+
+    def __init__(self, options: MetricsOptions, on_event: Callable[[Any], None] | None) -> None:
+        wanted = getattr(on_event, "metrics_interval_s", None)
+        self.interval_s: float = options.interval_s or wanted or INTERVAL_S
+        self.meter = ConsumerMeter(0.0, per_shard=options.per_shard or getattr(on_event, "metrics_per_shard", False))
+        self.at_once: Callable[[Any], None] | None = getattr(on_event, "at_once", None)
+        self._settled: dict[ShardReader, int] = {}
+        self._epoch_s = 0.0
+        self._begun = False
+
+    def begin(self, service_now_s: float) -> None:
+        """The consumer starts: what was told before it counts, too. From here on its times are the service's."""
+        if not self._begun:
+            self._begun = True
+            self._epoch_s = service_now_s - asyncio.get_running_loop().time()
+            self.meter.begins(service_now_s)
+
+    def hold(self, reader: ShardReader) -> None:
+        """Count what is read of this shard from now on."""
+        reader.counts = ShardCounts(self.meter, reader.stream, reader.shard_id)
+        self._settled[reader] = 0
+        reader.listen(self)
+
+    def over(self, reader: ShardReader) -> None:
+        """See `ShardListener`."""
+        self._collect((reader,))
+        self._settled.pop(reader, None)
+        if reader.lost is not None:
+            self.meter.lost()
+
+    def snapshot(self, found: ConsumerStatistics, loop_now_s: float, confirmed_s: float | None) -> ConsumerSnapshot:
+        """Everything since the start."""
+        self._collect(list(self._settled))
+        now_s = self._epoch_s + loop_now_s
+        return self.meter.snapshot(now_s, found.worker_id, _levels(found, now_s, loop_now_s, confirmed_s))
+
+    def interval(
+        self, found: ConsumerStatistics, streams: Iterable[str], confirmed_s: float | None, *, last: bool = False
+    ) -> ConsumerMetrics:
+        """What is new since the last interval. ``last``: the consumer is closed."""
+        self._collect(list(self._settled))
+        loop_now_s = asyncio.get_running_loop().time()
+        now_s = self._epoch_s + loop_now_s
+        levels = WorkerLevels(at_s=now_s, left=True) if last else _levels(found, now_s, loop_now_s, confirmed_s)
+        snapshot = self.meter.interval(now_s, found.worker_id, levels)
+        return ConsumerMetrics(", ".join(streams), found.application, found.worker_id, snapshot)
+
+    def _collect(self, readers: Iterable[ShardReader]) -> None:
+        """Count what was settled. That is not counted as it happens: it happens with each record."""
+        for reader in readers:
+            settled = reader.records_settled
+            self.meter.settled(settled - self._settled.get(reader, settled))
+            if reader in self._settled:
+                self._settled[reader] = settled
+
+
+def _levels(found: ConsumerStatistics, now_s: float, loop_now_s: float, confirmed_s: float | None) -> WorkerLevels:
+    return WorkerLevels(
+        at_s=now_s,
+        shards=tuple(
+            ShardLevels(
+                stream=one.stream,
+                shard_id=one.shard_id,
+                millis_behind_latest=one.millis_behind_latest,
+                since_read_s=one.since_read_s,
+                oldest_unsettled_s=one.oldest_unsettled_s,
+                lag_s=one.lag_s,
+                retention_used=one.retention_used,
+                records_held=one.records_held,
+                bytes_held=one.bytes_held,
+                records_out=one.records_out,
+                is_full=one.is_full,
+            )
+            for one in found.shards
+        ),
+        leases=found.leases,
+        leases_free=found.leases_free,
+        workers=len(found.leases_by_worker),
+        renewed_ago_s=None if confirmed_s is None else loop_now_s - confirmed_s,
+    )

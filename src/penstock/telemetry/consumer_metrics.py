@@ -1,0 +1,554 @@
+"""What a consumer counts. Its parts add to a `ConsumerMeter`; a caller that asks gets a `ConsumerSnapshot`.
+
+What is counted in a snapshot is a sum over its period, and what is a level is kept for each worker, so snapshots add:
+those of consecutive intervals give exactly the one since the start, those of several workers the whole application.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock import events
+from penstock.core.histogram import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+SHARDS_MAX = 10_000
+"""More shards than this are not told apart in ``per_shard`` (shards that were left stay in it)."""
+CODES_MAX = 64
+"""More classes and codes of errors than this are not told apart: a program may make them up."""
+CHECKPOINTS_MAX = 64
+"""Of a shard: so many checkpoints that are not stored yet are remembered, with the time since which they wait."""
+OTHERS = "others"
+"""Where the rest is counted."""
+
+
+class Spread(msgspec.Struct):
+    """How often, how much together, and from where to where: what a CloudWatch statistic set holds."""
+
+    count: int = 0
+    sum: float = 0.0
+    min: float | None = None
+    """None when there is no value."""
+    max: float | None = None
+    """None when there is no value."""
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.count += 1
+        self.sum += value
+        self.min = value if self.min is None else min(self.min, value)
+        self.max = value if self.max is None else max(self.max, value)
+
+    def __add__(self, other: Spread) -> Spread:
+        if not isinstance(other, Spread):
+            return NotImplemented
+        lows = [one.min for one in (self, other) if one.min is not None]
+        highs = [one.max for one in (self, other) if one.max is not None]
+        return Spread(self.count + other.count, self.sum + other.sum, min(lows, default=None), max(highs, default=None))
+
+
+class ConsumerShardSnapshot(msgspec.Struct, kw_only=True):
+    """What was read from one shard."""
+
+    records_delivered: int = 0
+    """Handed out; those that came again are counted again."""
+    bytes_delivered: int = 0
+    """Data of the records handed out, without keys."""
+    fetches_failed: int = 0
+    """Reads that failed, and reads that the shard's limits refused."""
+    fetch_s: Spread = msgspec.field(default_factory=Spread)
+    """How long a read took that was answered with a page."""
+    handler_s: Spread = msgspec.field(default_factory=Spread)
+    """How long the program had a batch."""
+    batches_failed: int = 0
+    """How often a handler raised."""
+
+    def __add__(self, other: ConsumerShardSnapshot) -> ConsumerShardSnapshot:
+        if not isinstance(other, ConsumerShardSnapshot):
+            return NotImplemented
+        summed = {name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__}
+        return ConsumerShardSnapshot(**summed)
+
+
+class ShardLevels(msgspec.Struct, kw_only=True, frozen=True):
+    """How far a shard is, at one moment."""
+
+    stream: str
+    """The stream's name or ARN, as it was given."""
+    shard_id: str
+    """The shard's id."""
+    millis_behind_latest: int | None
+    """How far the last successful read was behind the shard's tip; None: nothing was read yet. It stays as it is while
+    reads fail and while a handler hangs.
+    """
+    since_read_s: float
+    """Seconds since that read; before the first one, since the consumer began to read the shard; 0.0 once the shard was
+    read to its end.
+    """
+    oldest_unsettled_s: float | None
+    """Seconds since the oldest record that is fetched and not settled arrived; None: all that was fetched is settled.
+    """
+    lag_s: float
+    """How old the oldest record may be that is not settled, fetched or not: `oldest_unsettled_s`; or, where that is
+    more or there is none, what the last read was behind and the time since. So it grows while reads fail, and while a
+    handler fails or hangs.
+    """
+    retention_used: float | None
+    """The part of the stream's retention that this age has used: at 1.0 the record is lost. None: the retention is not
+    known.
+    """
+    records_held: int
+    """Records that are fetched and not settled."""
+    bytes_held: int
+    """The memory that they take."""
+    records_out: int
+    """Those of them that handlers have."""
+    is_full: bool = False
+    """True while nothing more is fetched, as there is no room for it before more is settled."""
+
+
+class WorkerLevels(msgspec.Struct, kw_only=True, frozen=True):
+    """What one worker holds and sees, at one moment."""
+
+    at_s: float
+    """When; the later of two is the one that counts."""
+    shards: tuple[ShardLevels, ...] = ()
+    """Those that it holds."""
+    leases: int = 0
+    """Leases of its streams' shards that are not read to their end, with and without an owner, as it last read them."""
+    leases_free: int = 0
+    """How many of them no worker has."""
+    workers: int = 0
+    """How many workers have leases."""
+    renewed_ago_s: float | None = None
+    """Seconds since a write of its leases was confirmed last; None: it has none."""
+    left: bool = False
+    """True once it has ended: it holds nothing, and what it saw counts no more."""
+
+
+class ConsumerSnapshot(msgspec.Struct, kw_only=True):
+    """What a consumer did from ``period_start_s`` to ``period_end_s`` (epoch seconds).
+
+    ``a + b`` covers both periods: counts and histograms add up, and of ``workers`` the later one of each counts.
+    "Records" are those that programs get: each user record of an aggregate is one.
+    """
+
+    period_start_s: float
+    period_end_s: float
+
+    records_fetched: int = 0
+    """Read from the stream; duplicates and what was settled before are among them."""
+    bytes_fetched: int = 0
+    """Their data, without keys."""
+    records_delivered: int = 0
+    """Handed out. A record that came again is counted again."""
+    bytes_delivered: int = 0
+    """Their data, without keys."""
+    batches_delivered: int = 0
+    """Batches handed out."""
+    records_settled: int = 0
+    """Done, in whichever way: also those that were skipped, dead-lettered or left out as duplicates."""
+    records_failed: int = 0
+    """In batches for which a handler raised, each time anew."""
+    batches_failed: dict[str, int] = msgspec.field(default_factory=dict)
+    """The error's class -> how often a handler raised it."""
+    records_skipped: int = 0
+    """Settled without having been processed."""
+    records_dead_lettered: int = 0
+    """Given up, and written where dead letters go."""
+    dead_letters_failed: int = 0
+    """How often a dead letter could not be written."""
+    records_duplicate: int = 0
+    """Left out since their key came shortly before."""
+    records_stalled: int = 0
+    """Reported as not settled within ``settle_deadline_s``, each time anew."""
+    gaps: int = 0
+    """How often a checkpoint was older than the retention: records may be lost, unless it is certain that none is."""
+
+    fetches: int = 0
+    """Reads that were answered with a page: calls of GetRecords, and events of a subscription."""
+    fetches_failed: dict[str, int] = msgspec.field(default_factory=dict)
+    """Error code -> reads that failed; the refused ones are not among them."""
+    fetches_refused: int = 0
+    """Reads that the shard's limits refused."""
+    iterators_expired: int = 0
+    """Reads that failed since their iterator was older than five minutes."""
+    renewals_failed: int = 0
+    """Writes of a lease that were refused, or whose outcome is unknown, and that store no checkpoint."""
+    checkpoints_failed: int = 0
+    """The same of those that store one."""
+    tables_failed: dict[str, int] = msgspec.field(default_factory=dict)
+    """Error code -> calls to the lease table that failed."""
+    shards_begun: dict[str, int] = msgspec.field(default_factory=dict)
+    """How they came (`Origin`) -> shards that this consumer began to read."""
+    shards_left: int = 0
+    """Shards that it reads no more, for whatever reason."""
+    leases_lost: int = 0
+    """Leases that were lost: taken by another worker, deleted, or not confirmed for too long."""
+    shards_given_up: int = 0
+    """Shards that the policies for failures have stopped or given up."""
+    tasks_failed: int = 0
+    """Errors of what is done beside the reading (`TaskFailed`)."""
+
+    fetch_s: Histogram = msgspec.field(default_factory=Histogram)
+    """How long a call of GetRecords took that was answered."""
+    handler_s: Histogram = msgspec.field(default_factory=Histogram)
+    """How long the program had a batch: from the beginning of its block, or of the handler's call, to the end of it."""
+    batch_bytes: Histogram = msgspec.field(default_factory=Histogram)
+    """Data of the records of a batch that was handed out, without keys."""
+    store_s: Histogram = msgspec.field(default_factory=Histogram)
+    """From the first record that was settled and not stored to the checkpoint that covers it."""
+    renewal_ms: Histogram = msgspec.field(default_factory=Histogram)
+    """Milliseconds of a confirmed write of a lease that stores no checkpoint."""
+    checkpoint_ms: Histogram = msgspec.field(default_factory=Histogram)
+    """Milliseconds of one that does."""
+
+    workers: dict[str, WorkerLevels] = msgspec.field(default_factory=dict)
+    """Worker id -> what it holds and sees, at the end of its period."""
+    per_shard: dict[str, ConsumerShardSnapshot] = msgspec.field(default_factory=dict)
+    """``STREAM/SHARD`` -> what was read from it; empty unless asked for."""
+
+    def __add__(self, other: ConsumerSnapshot) -> ConsumerSnapshot:
+        if not isinstance(other, ConsumerSnapshot):
+            return NotImplemented
+        summed: dict[str, Any] = {
+            "period_start_s": min(self.period_start_s, other.period_start_s),
+            "period_end_s": max(self.period_end_s, other.period_end_s),
+            "workers": _latest(self.workers, other.workers),
+        }
+        for name in _COUNTED:
+            one, two = getattr(self, name), getattr(other, name)
+            summed[name] = _sum_by_key(one, two) if isinstance(one, dict) else one + two
+        return ConsumerSnapshot(**summed)
+
+    @property
+    def period_s(self) -> float:
+        """The period's length."""
+        return self.period_end_s - self.period_start_s
+
+    @property
+    def shards(self) -> list[ShardLevels]:
+        """The shards that are held, by all workers."""
+        return [shard for worker in self.workers.values() for shard in worker.shards]
+
+    @property
+    def lag_s(self) -> float | None:
+        """`ShardLevels.lag_s` of the shard that is furthest behind; None: no shard is held."""
+        return max((shard.lag_s for shard in self.shards), default=None)
+
+    @property
+    def retention_used(self) -> float | None:
+        """The highest `ShardLevels.retention_used`; None: none is known."""
+        known = (shard.retention_used for shard in self.shards if shard.retention_used is not None)
+        return max(known, default=None)
+
+    @property
+    def records_per_s(self) -> float:
+        """Records settled in a second of the period; 0.0 for an empty period."""
+        return self.records_settled / self.period_s if self.period_s > 0 else 0.0
+
+    @property
+    def failures(self) -> int:
+        """How often a handler raised."""
+        return sum(self.batches_failed.values())
+
+    def summary(self) -> dict[str, Any]:
+        """Counts, levels and rates in JSON's types, with the usual figures of each histogram in place of it."""
+        shown: dict[str, Any] = {"period_s": self.period_s}
+        for name in self.__struct_fields__[2:]:
+            value = getattr(self, name)
+            shown[name] = value.summary() if isinstance(value, Histogram) else msgspec.to_builtins(value)
+        return {**shown, **{name: getattr(self, name) for name in ("lag_s", "retention_used", "records_per_s")}}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in JSON's types."""
+        return {
+            name: value.to_dict() if isinstance(value := getattr(self, name), Histogram) else msgspec.to_builtins(value)
+            for name in self.__struct_fields__
+        }
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> ConsumerSnapshot:
+        """What `to_dict` gave, of this version or an earlier one. Raises ValueError when it is something else."""
+        try:
+            return msgspec.convert(given, cls, dec_hook=_histogram)
+        except msgspec.ValidationError as fault:
+            raise ValueError(f"this is no snapshot of a consumer: {fault}") from None
+
+
+_COUNTED = tuple(
+    name for name in ConsumerSnapshot.__struct_fields__ if name not in ("period_start_s", "period_end_s", "workers")
+)
+
+
+class ConsumerMeter:
+    """What the parts of a consumer call: a call for each page, batch or write, of a microsecond or two. The callers see
+    to it that no two of them call at the same time. Times are seconds of any clock that does not go back.
+    """
+
+    __slots__ = ("_before", "_codes", "_now", "_shards", "per_shard")
+
+    def __init__(self, now_s: float, *, per_shard: bool = False) -> None:
+        self.per_shard = per_shard
+        """True: count by shard, too."""
+        self._before = ConsumerSnapshot(period_start_s=now_s, period_end_s=now_s)  # all intervals that ended
+        self._now = ConsumerSnapshot(period_start_s=now_s, period_end_s=now_s)
+        self._shards: set[str] = set()
+        self._codes: dict[str, set[str]] = {}
+
+    def begins(self, now_s: float) -> None:
+        """The period begins now. What was counted before belongs to it."""
+        for one in (self._before, self._now):
+            one.period_start_s = one.period_end_s = now_s
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def fetched(self, records: int, data_bytes: int) -> None:
+        """A page came."""
+        now = self._now
+        now.fetches += 1
+        now.records_fetched += records
+        now.bytes_fetched += data_bytes
+
+    def delivered(self, stream: str, shard_id: str, records: int, data_bytes: int) -> None:
+        """A batch is handed out."""
+        now = self._now
+        now.batches_delivered += 1
+        now.records_delivered += records
+        now.bytes_delivered += data_bytes
+        now.batch_bytes.add(data_bytes)
+        if self.per_shard:
+            shard = self._shard(stream, shard_id)
+            shard.records_delivered += records
+            shard.bytes_delivered += data_bytes
+
+    def settled(self, records: int) -> None:
+        """So many more are settled."""
+        self._now.records_settled += records
+
+    def handled(self, stream: str, shard_id: str, duration_s: float) -> None:
+        """The program is done with a batch, well or not."""
+        duration_s = max(0.0, duration_s)
+        self._now.handler_s.add(duration_s)
+        if self.per_shard:
+            self._shard(stream, shard_id).handler_s.add(duration_s)
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def read(self, stream: str, shard_id: str, duration_s: float) -> None:
+        """A call of GetRecords was answered."""
+        self._now.fetch_s.add(duration_s)
+        if self.per_shard:
+            self._shard(stream, shard_id).fetch_s.add(duration_s)
+
+    def iterator_expired(self) -> None:
+        """A read has met an expired iterator."""
+        self._now.iterators_expired += 1
+
+    def wrote(self, duration_s: float, *, stores: bool, confirmed: bool) -> None:
+        """A write of a lease by its owner ended; ``stores``: with a checkpoint."""
+        now = self._now
+        if not confirmed:
+            if stores:
+                now.checkpoints_failed += 1
+            else:
+                now.renewals_failed += 1
+        else:
+            (now.checkpoint_ms if stores else now.renewal_ms).add(duration_s * 1000)
+
+    def stored(self, after_s: float) -> None:
+        """A checkpoint is known to be stored, so long after the first record that it covers was settled."""
+        self._now.store_s.add(max(0.0, after_s))
+
+    def lost(self) -> None:
+        """A lease was lost."""
+        self._now.leases_lost += 1
+
+    # --- what is told -----------------------------------------------------------------------------
+
+    def told(self, event: events.AnyEvent) -> None:
+        """Count by an event, if it is of a kind that counts."""
+        count = _BY_EVENT.get(type(event))
+        if count is not None:
+            count(self, event)
+
+    def _failed(self, event: events.BatchFailed) -> None:
+        self._now.records_failed += event.records
+        self._count("batches_failed", event.error_type)
+        if self.per_shard:
+            self._shard(event.stream, event.shard_id).batches_failed += 1
+
+    def _not_read(self, event: events.ReadRefused | events.ReadFailed) -> None:
+        if isinstance(event, events.ReadRefused):
+            self._now.fetches_refused += 1
+        else:
+            self._count("fetches_failed", event.error_code)
+        if self.per_shard:
+            self._shard(event.stream, event.shard_id).fetches_failed += 1
+
+    def _count(self, field: str, code: str) -> None:
+        known = self._codes.setdefault(field, set())
+        if code not in known:
+            if len(known) >= CODES_MAX:
+                code = OTHERS
+            else:
+                known.add(code)
+        counts = getattr(self._now, field)
+        counts[code] = counts.get(code, 0) + 1
+
+    # --- what came of it --------------------------------------------------------------------------
+
+    def snapshot(self, now_s: float, worker_id: str, levels: WorkerLevels) -> ConsumerSnapshot:
+        """Everything since the start."""
+        whole = self._before + self._now
+        whole.period_end_s = max(whole.period_end_s, now_s)
+        whole.workers = {worker_id: levels}
+        return whole
+
+    def interval(self, now_s: float, worker_id: str, levels: WorkerLevels) -> ConsumerSnapshot:
+        """What is new since the last interval, or since the start. All intervals add up to the snapshot."""
+        done = self._now
+        end_s = done.period_end_s = max(now_s, math.nextafter(done.period_start_s, math.inf))
+        self._now = ConsumerSnapshot(period_start_s=end_s, period_end_s=end_s)
+        self._before += done
+        done.workers = {worker_id: levels}
+        return done
+
+    def _shard(self, stream: str, shard_id: str) -> ConsumerShardSnapshot:
+        name = f"{stream}/{shard_id}"
+        if name not in self._shards:
+            if len(self._shards) >= SHARDS_MAX:
+                name = f"{stream}/{OTHERS}"
+            else:
+                self._shards.add(name)
+        shards = self._now.per_shard
+        found = shards.get(name)
+        if found is None:
+            found = shards[name] = ConsumerShardSnapshot()
+        return found
+
+
+class ShardCounts:
+    """What the reader of one shard calls. ``checkpoint`` is anything that compares as checkpoints do."""
+
+    __slots__ = ("_meter", "_shard_id", "_stream", "_unstored")
+
+    def __init__(self, meter: ConsumerMeter, stream: str, shard_id: str) -> None:
+        self._meter = meter
+        self._stream = stream
+        self._shard_id = shard_id
+        self._unstored: deque[tuple[Any, float]] = deque()
+
+    def fetched(self, records: Sequence[Any]) -> None:
+        """A page of these came."""
+        self._meter.fetched(len(records), _data_bytes(records))
+
+    def delivered(self, records: Sequence[Any]) -> None:
+        """These are handed out."""
+        self._meter.delivered(self._stream, self._shard_id, len(records), _data_bytes(records))
+
+    def handled(self, duration_s: float) -> None:
+        """The program is done with a batch."""
+        self._meter.handled(self._stream, self._shard_id, duration_s)
+
+    def settled_to(self, checkpoint: Any, now_s: float) -> None:
+        """All up to here is settled, and is to be stored."""
+        waiting = self._unstored
+        if len(waiting) < CHECKPOINTS_MAX and (not waiting or waiting[-1][0] < checkpoint):
+            waiting.append((checkpoint, now_s))
+
+    def stored(self, checkpoint: Any, now_s: float) -> None:
+        """It is known to be stored up to here."""
+        waiting = self._unstored
+        if waiting and waiting[0][0] <= checkpoint:
+            self._meter.stored(now_s - waiting[0][1])
+            while waiting and waiting[0][0] <= checkpoint:
+                waiting.popleft()
+
+
+def _data_bytes(records: Sequence[Any]) -> int:
+    """Data of records, as they came or as the program splits them."""
+    known: int | None = getattr(records, "payload_bytes", None)
+    return sum(map(_payload_bytes, records)) if known is None else known
+
+
+def _payload_bytes(record: Any) -> int:
+    size: int | None = getattr(record, "payload_bytes", None)
+    return len(getattr(record, "data", b"")) if size is None else size
+
+
+def _adds(field: str, amount: str | None = None) -> Callable[[ConsumerMeter, Any], None]:
+    """A function that adds an event to a count: 1, or what the event has in ``amount``."""
+
+    def add(meter: ConsumerMeter, event: Any) -> None:
+        more = 1 if amount is None else getattr(event, amount)
+        setattr(meter._now, field, getattr(meter._now, field) + more)
+
+    return add
+
+
+def _adds_by(field: str, key: str) -> Callable[[ConsumerMeter, Any], None]:
+    def add(meter: ConsumerMeter, event: Any) -> None:
+        meter._count(field, getattr(event, key))
+
+    return add
+
+
+_BY_EVENT: dict[type, Callable[[ConsumerMeter, Any], None]] = {
+    events.BatchFailed: ConsumerMeter._failed,
+    events.ReadRefused: ConsumerMeter._not_read,
+    events.ReadFailed: ConsumerMeter._not_read,
+    events.RecordsSkipped: _adds("records_skipped", "records"),
+    events.RecordDeadLettered: _adds("records_dead_lettered"),
+    events.DeadLetterFailed: _adds("dead_letters_failed"),
+    events.DuplicatesLeftOut: _adds("records_duplicate", "records"),
+    events.RecordsStalled: _adds("records_stalled", "records"),
+    events.LeaseTableFailed: _adds_by("tables_failed", "error_code"),
+    events.ShardBegun: _adds_by("shards_begun", "origin"),
+    events.ShardLeft: _adds("shards_left"),
+    events.ShardGivenUp: _adds("shards_given_up"),
+    events.TaskFailed: _adds("tasks_failed"),
+}
+
+
+def _gap(meter: ConsumerMeter, event: events.CheckpointTrimmed) -> None:
+    if not event.surely_nothing_lost:
+        meter._now.gaps += 1
+
+
+_BY_EVENT[events.CheckpointTrimmed] = _gap
+
+
+def _latest(one: dict[str, WorkerLevels], other: dict[str, WorkerLevels]) -> dict[str, WorkerLevels]:
+    """Of each worker the levels that were looked at later; of the same moment, those that sort later."""
+    found = dict(one)
+    for worker, levels in other.items():
+        known = found.get(worker)
+        if known is None or _age(levels) > _age(known):
+            found[worker] = levels
+    return found
+
+
+def _age(levels: WorkerLevels) -> tuple[float, bytes]:
+    # Two of one moment differ only where one worker id has two processes: so the choice depends on no order.
+    return levels.at_s, msgspec.json.encode(levels)
+
+
+def _sum_by_key(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Copied, where only one has the key: what is given out must not change with what is still counted."""
+    return {
+        **{key: value + type(value)() for key, value in one.items() if key not in other},
+        **{key: value + one[key] if key in one else value + type(value)() for key, value in other.items()},
+    }
+
+
+def _histogram(kind: type, given: Any) -> Any:
+    if kind is Histogram:
+        return Histogram.from_dict(given)
+    raise ValueError(f"{kind.__name__} is not expected here")

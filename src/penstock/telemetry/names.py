@@ -1,0 +1,575 @@
+"""The one table of numbers: what each is called, in Penstock, in OpenTelemetry, in Prometheus and in CloudWatch.
+
+Exporters, the reference page, dashboards and alarms are made from `TABLE`. The names are public: a change breaks
+dashboards, and is told in the changelog.
+
+A number has OpenTelemetry's own name where its conventions for messaging have one; else that of the KCL's metrics for
+OpenTelemetry (``aws.kinesis.client.*``, of KCL 3.5); else one of Penstock's, ``penstock.*``. In CloudWatch it has the
+name that the KCL, or the KPL, gives to the same number, and none where neither counts it. A borrowed name keeps its
+unit and its kind.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock import events
+from penstock.core.histogram import Histogram
+from penstock.telemetry.consumer_metrics import Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+SYSTEM = ("messaging.system", "aws.kinesis")
+STREAM = "messaging.destination.name"
+SHARD = "messaging.destination.partition.id"
+APPLICATION = "messaging.consumer.group.name"
+OPERATION = "messaging.operation.name"
+ERROR_TYPE = "error.type"
+ORIGIN = "penstock.origin"
+
+
+class Kind(StrEnum):
+    """What a number is."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Of(StrEnum):
+    """Which part tells it."""
+
+    CONSUMER = "consumer"
+    PRODUCER = "producer"
+
+
+class Level(StrEnum):
+    """From which level of detail on the KCL, or the KPL, sends it to CloudWatch."""
+
+    SUMMARY = "SUMMARY"
+    DETAILED = "DETAILED"
+
+
+class CloudWatchName(msgspec.Struct, frozen=True, kw_only=True):
+    """How a number is called in CloudWatch."""
+
+    name: str
+    operation: str | None = None
+    """The KCL's dimension ``Operation``; None for the KPL, which has none."""
+    unit: str = "Count"
+    """As PutMetricData names it."""
+    level: Level = Level.DETAILED
+    factor: float = 1.0
+    """What its unit makes of one of ours: 1000 where CloudWatch has milliseconds."""
+    zeros: str = ""
+    """Where set, the number is a rate of success: of the counts in this field each is a 0, and each other one a 1."""
+    zeros_counted: bool = False
+    """True where those zeros are among what the number itself counts."""
+    by_shard: bool = False
+    """True where the KCL has a dimension ``ShardId``, and ``of_shard`` says what that is."""
+    by_worker: bool = False
+    """True where the KCL has a dimension ``WorkerIdentifier``."""
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """A number."""
+
+    name: str
+    """OpenTelemetry's, or Penstock's."""
+    kind: Kind
+    unit: str
+    """As OpenTelemetry writes it (UCUM)."""
+    help: str
+    of: Of
+    field: str
+    """Where it stands in the snapshot."""
+    attributes: tuple[tuple[str, str], ...] = ()
+    """Beside those that all have."""
+    by: str | None = None
+    """The attribute that the keys of a dict are."""
+    of_shard: str | None = None
+    """Where it stands in what the snapshot has of one shard; None: it is not told by shard."""
+    level: str | None = None
+    """For a gauge of shards: the field of `ShardLevels`; the highest of all, or their sum (``sums``), is told."""
+    sums: bool = False
+    """True for a gauge of which those of several shards, or workers, add up."""
+    factor: float = 1.0
+    """What one of the field's is here: 0.001 where that has milliseconds."""
+    cloudwatch: tuple[CloudWatchName, ...] = ()
+
+    @property
+    def penstock_name(self) -> str:
+        """The snapshot, and its field."""
+        snapshot = "ConsumerSnapshot" if self.of is Of.CONSUMER else "ProducerSnapshot"
+        return f"{snapshot}.{self.level or self.field}"
+
+    @property
+    def shard_name(self) -> str | None:
+        """How the same of one shard is called, where that is told: by another name, so that sums stay right."""
+        if self.level is None or self.field != "shards":
+            return None
+        return self.name.replace("penstock.consumer.", "penstock.shard.")
+
+    @property
+    def prometheus_name(self) -> str:
+        """As an OpenTelemetry collector would translate it."""
+        return prometheus_name(self)
+
+
+def _kcl(name: str, operation: str, level: Level, **more: Any) -> CloudWatchName:
+    return CloudWatchName(name=name, operation=operation, level=level, **more)
+
+
+def _kpl(name: str, level: Level = Level.DETAILED, **more: Any) -> CloudWatchName:
+    return CloudWatchName(name=name, level=level, **more)
+
+
+def _counter(name: str, field: str, unit: str, text: str, **more: Any) -> Metric:
+    return Metric(name=name, kind=Kind.COUNTER, unit=unit, help=text, of=Of.CONSUMER, field=field, **more)
+
+
+def _gauge(name: str, field: str, unit: str, text: str, **more: Any) -> Metric:
+    return Metric(name=name, kind=Kind.GAUGE, unit=unit, help=text, of=Of.CONSUMER, field=field, **more)
+
+
+def _histogram(name: str, field: str, unit: str, text: str, **more: Any) -> Metric:
+    return Metric(name=name, kind=Kind.HISTOGRAM, unit=unit, help=text, of=Of.CONSUMER, field=field, **more)
+
+
+def _of_producer(name: str, kind: Kind, field: str, unit: str, text: str, **more: Any) -> Metric:
+    return Metric(name=name, kind=kind, unit=unit, help=text, of=Of.PRODUCER, field=field, **more)
+
+
+_SUMMARY, _DETAILED = Level.SUMMARY, Level.DETAILED
+_MS: dict[str, Any] = {"unit": "Milliseconds", "factor": 1000.0}
+_LEASES: dict[str, Any] = {"by_worker": True}
+
+_CONSUMER = (
+    # --- how far -----------------------------------------------------------------------------------
+    _gauge(
+        "penstock.consumer.lag", "shards", "s",
+        "How old the oldest record may be that is not settled; it grows while reads fail and while a handler hangs",
+        level="lag_s",
+    ),
+    _gauge(
+        "penstock.consumer.retention.used", "shards", "1",
+        "The part of the stream's retention that this age has used: at 1 the record is lost", level="retention_used",
+    ),
+    _gauge(
+        "penstock.consumer.behind", "shards", "s",
+        "How far the last successful read was behind the shard's tip", level="millis_behind_latest", factor=0.001,
+        cloudwatch=(
+            _kcl("MillisBehindLatest", "ProcessTask", _SUMMARY, unit="Milliseconds", factor=1000.0, by_shard=True),
+            _kcl("MillisBehindLatest", "ApplicationTracker", _SUMMARY, unit="Milliseconds", factor=1000.0),
+        ),
+    ),
+    _gauge(
+        "penstock.consumer.since_read", "shards", "s", "The time since the last successful read", level="since_read_s"
+    ),
+    _gauge(
+        "penstock.consumer.oldest", "shards", "s",
+        "The time since the oldest record arrived that is fetched and not settled", level="oldest_unsettled_s",
+    ),
+    _gauge(
+        "penstock.consumer.held", "shards", "{record}", "Records that are fetched and not settled",
+        level="records_held", sums=True,
+    ),
+    _gauge(
+        "penstock.consumer.held.size", "shards", "By", "The memory of records that are fetched and not settled",
+        level="bytes_held", sums=True,
+    ),
+    _gauge(
+        "penstock.consumer.out", "shards", "{record}", "Records that handlers have", level="records_out", sums=True
+    ),
+    # --- records ------------------------------------------------------------------------------------
+    _counter("penstock.consumer.fetched", "records_fetched", "{record}", "Records read from the stream"),
+    _counter("penstock.consumer.fetched.size", "bytes_fetched", "By", "Data of the records read from the stream"),
+    _counter(
+        "messaging.client.consumed.messages", "records_delivered", "{message}",
+        "Records handed to the program; those that came again are counted again", of_shard="records_delivered",
+        cloudwatch=(_kcl("RecordsProcessed", "ProcessTask", _SUMMARY, by_shard=True),),
+    ),
+    _histogram(
+        "aws.kinesis.client.records.size", "batch_bytes", "By", "Data of the records of a batch that is handed out",
+        of_shard="bytes_delivered",
+        cloudwatch=(_kcl("DataBytesProcessed", "ProcessTask", _SUMMARY, unit="Bytes", by_shard=True),),
+    ),
+    _counter("penstock.consumer.settled", "records_settled", "{record}", "Records that are done, in whichever way"),
+    _counter(
+        "penstock.consumer.failed", "records_failed", "{record}",
+        "Records of batches for which a handler raised, each time anew",
+        cloudwatch=(_kcl("RecordsFailedProcessing", "ProcessTask", _SUMMARY),),
+    ),
+    _counter(
+        "penstock.consumer.failures", "batches_failed", "{batch}", "How often a handler raised", by=ERROR_TYPE,
+        of_shard="batches_failed",
+    ),
+    _counter("penstock.consumer.skipped", "records_skipped", "{record}", "Records settled without being processed"),
+    _counter(
+        "penstock.consumer.dead_lettered", "records_dead_lettered", "{record}", "Records written as dead letters"
+    ),
+    _counter(
+        "penstock.consumer.dead_letters_failed", "dead_letters_failed", "{attempt}",
+        "How often a dead letter could not be written",
+    ),
+    _counter("penstock.consumer.duplicates", "records_duplicate", "{record}", "Records left out as duplicates"),
+    _counter(
+        "penstock.consumer.stalled", "records_stalled", "{record}", "Records reported as not settled in time"
+    ),
+    _counter(
+        "penstock.consumer.gaps", "gaps", "{gap}", "How often a checkpoint was older than the retention"
+    ),
+    _histogram(
+        "messaging.process.duration", "handler_s", "s", "How long the program had a batch", of_shard="handler_s",
+        attributes=((OPERATION, "process"),),
+        cloudwatch=(
+            _kcl("RecordProcessor.processRecords.Time", "ProcessTask", _SUMMARY, **_MS, by_shard=True),
+            _kcl("Time", "ProcessTask", _SUMMARY, **_MS, by_shard=True),
+            _kcl("Success", "ProcessTask", _SUMMARY, zeros="batches_failed", zeros_counted=True, by_shard=True),
+        ),
+    ),
+    # --- reading ------------------------------------------------------------------------------------
+    _histogram(
+        "messaging.client.operation.duration", "fetch_s", "s", "How long a call took", of_shard="fetch_s",
+        attributes=((OPERATION, "GetRecords"),),
+        cloudwatch=(
+            _kcl("KinesisDataFetcher.getRecords.Time", "ProcessTask", _DETAILED, **_MS, by_shard=True),
+            _kcl(
+                "KinesisDataFetcher.getRecords.Success", "ProcessTask", _DETAILED, zeros="fetches_failed",
+                by_shard=True,
+            ),
+        ),
+    ),
+    _counter("penstock.consumer.fetches", "fetches", "{page}", "Pages that came, by GetRecords or a subscription"),
+    _counter(
+        "penstock.consumer.fetches_failed", "fetches_failed", "{call}", "Reads that failed", by=ERROR_TYPE,
+        of_shard="fetches_failed",
+    ),
+    _counter(
+        "penstock.consumer.fetches_refused", "fetches_refused", "{call}", "Reads that a shard's limits refused"
+    ),
+    _counter(
+        "aws.kinesis.client.expired_iterator", "iterators_expired", "1", "Reads that met an expired iterator",
+        cloudwatch=(_kcl("ExpiredIterator", "ProcessTask", _SUMMARY),),
+    ),
+    # --- leases -------------------------------------------------------------------------------------
+    _gauge(
+        "aws.kinesis.client.current_leases", "workers", "1", "Leases that this worker holds", level="held", sums=True,
+        cloudwatch=(_kcl("CurrentLeases", "RenewAllLeases", _SUMMARY, **_LEASES),),
+    ),
+    _gauge(
+        "aws.kinesis.client.total_leases", "workers", "1", "Leases of shards that are not read to their end",
+        level="leases",
+        cloudwatch=(
+            _kcl("TotalLeases", "LeaseAssignmentManager", _SUMMARY),
+            _kcl("TotalLeases", "TakeLeases", _DETAILED, **_LEASES),
+        ),
+    ),
+    _gauge(
+        "penstock.leases.free", "workers", "{lease}", "Leases that no worker has", level="leases_free",
+    ),
+    _gauge(
+        "aws.kinesis.client.workers", "workers", "1", "Workers that have leases", level="workers",
+        cloudwatch=(
+            _kcl("NumWorkers", "LeaseAssignmentManager", _SUMMARY),
+            _kcl("NumWorkers", "TakeLeases", _SUMMARY, **_LEASES),
+        ),
+    ),
+    _counter(
+        "aws.kinesis.client.lost_leases", "leases_lost", "1", "Leases that were lost",
+        cloudwatch=(_kcl("LostLeases", "RenewAllLeases", _SUMMARY, **_LEASES),),
+    ),
+    _counter("penstock.leases.begun", "shards_begun", "{shard}", "Shards that this worker began to read", by=ORIGIN),
+    _counter("penstock.leases.left", "shards_left", "{shard}", "Shards that this worker reads no more"),
+    _counter(
+        "penstock.leases.given_up", "shards_given_up", "{shard}",
+        "Shards that the policies for failures have stopped or given up",
+    ),
+    _histogram(
+        "aws.kinesis.client.renew_lease.duration", "renewal_ms", "ms",
+        "How long a write took that renews leases and stores no checkpoint",
+        cloudwatch=(
+            _kcl("RenewLease.Time", "RenewAllLeases", _DETAILED, unit="Milliseconds", **_LEASES),
+            _kcl("Time", "RenewAllLeases", _SUMMARY, unit="Milliseconds", **_LEASES),
+            _kcl("RenewLease.Success", "RenewAllLeases", _DETAILED, zeros="renewals_failed", **_LEASES),
+            _kcl("Success", "RenewAllLeases", _SUMMARY, zeros="renewals_failed", **_LEASES),
+        ),
+    ),
+    _counter("penstock.leases.renewals_failed", "renewals_failed", "{call}", "Renewals refused or not answered"),
+    _histogram(
+        "aws.kinesis.client.update_lease.duration", "checkpoint_ms", "ms", "How long the write of a checkpoint took",
+        cloudwatch=(
+            _kcl("UpdateLease.Time", "ProcessTask", _DETAILED, unit="Milliseconds"),
+            _kcl("UpdateLease.Success", "ProcessTask", _DETAILED, zeros="checkpoints_failed"),
+        ),
+    ),
+    _counter(
+        "penstock.consumer.checkpoints_failed", "checkpoints_failed", "{call}", "Checkpoints refused or not answered"
+    ),
+    _histogram(
+        "penstock.consumer.store.duration", "store_s", "s",
+        "From the first record that is settled and not stored to the checkpoint that covers it",
+    ),
+    _counter(
+        "penstock.table.failures", "tables_failed", "{call}", "Calls to the lease table that failed", by=ERROR_TYPE
+    ),
+    _counter(
+        "penstock.consumer.tasks_failed", "tasks_failed", "{error}", "Errors of what is done beside the reading"
+    ),
+)  # fmt: skip
+
+_PRODUCER = (
+    _of_producer(
+        "messaging.client.sent.messages", Kind.COUNTER, "user_records_put", "{message}",
+        "User records that ended: written, or with an error", of_shard="user_records_put",
+        cloudwatch=(
+            _kpl("UserRecordsPut", _SUMMARY, zeros="user_records_failed user_records_expired", by_shard=True),
+        ),
+    ),
+    _of_producer(
+        "messaging.client.sent.messages", Kind.COUNTER, "user_records_failed", "{message}",
+        "User records that ended: written, or with an error", attributes=((ERROR_TYPE, "failed"),),
+    ),
+    _of_producer(
+        "messaging.client.sent.messages", Kind.COUNTER, "user_records_expired", "{message}",
+        "User records that ended: written, or with an error", attributes=((ERROR_TYPE, "expired"),),
+        cloudwatch=(_kpl("UserRecordExpired", _SUMMARY),),
+    ),
+    _of_producer(
+        "penstock.producer.accepted", Kind.COUNTER, "user_records_accepted", "{message}",
+        "User records taken into the buffer", cloudwatch=(_kpl("UserRecordsReceived"),),
+    ),
+    _of_producer(
+        "penstock.producer.withdrawn", Kind.COUNTER, "user_records_withdrawn", "{message}",
+        "User records taken back before they were sent",
+    ),
+    _of_producer(
+        "penstock.producer.pending", Kind.GAUGE, "user_records_pending", "{message}",
+        "User records without an outcome", sums=True, cloudwatch=(_kpl("UserRecordsPending"),),
+    ),
+    _of_producer(
+        "penstock.producer.buffer.size", Kind.GAUGE, "buffer_bytes", "By", "What those count against the buffer",
+        sums=True,
+    ),
+    _of_producer(
+        "penstock.producer.put.size", Kind.COUNTER, "user_bytes_put", "By", "Data of the user records written",
+        of_shard="user_bytes_put", cloudwatch=(_kpl("UserRecordsDataPut", unit="Bytes", by_shard=True),),
+    ),
+    _of_producer(
+        "penstock.producer.records", Kind.COUNTER, "records_put", "{record}",
+        "Records of Kinesis written: an aggregate is one", of_shard="records_put",
+        cloudwatch=(_kpl("KinesisRecordsPut", _SUMMARY, zeros="records_failed_attempts", by_shard=True),),
+    ),
+    _of_producer(
+        "penstock.producer.records.size", Kind.COUNTER, "record_bytes_put", "By",
+        "Data and keys of the records of Kinesis written", of_shard="record_bytes_put",
+        cloudwatch=(_kpl("KinesisRecordsDataPut", unit="Bytes", by_shard=True),),
+    ),
+    _of_producer(
+        "penstock.producer.refused", Kind.COUNTER, "records_refused", "{record}",
+        "Records that a shard's limits refused, each time anew", of_shard="records_refused",
+    ),
+    _of_producer(
+        "penstock.producer.attempts_failed", Kind.COUNTER, "records_failed_attempts", "{record}",
+        "Records that came back with an error; all but the last attempt are repeated", by=ERROR_TYPE,
+        of_shard="records_failed_attempts", cloudwatch=(_kpl("AllErrors", _SUMMARY),),
+    ),
+    _of_producer(
+        "penstock.producer.requests_failed", Kind.COUNTER, "requests_failed", "{call}",
+        "Requests that failed as a whole", by=ERROR_TYPE,
+    ),
+    _of_producer("penstock.producer.aggregates", Kind.COUNTER, "aggregates", "{record}", "Aggregates written"),
+    _of_producer(
+        "penstock.producer.aggregates_repeated", Kind.COUNTER, "aggregates_repeated", "{record}",
+        "Aggregates that landed on a wrong shard, and were put again",
+    ),
+    _of_producer(
+        "penstock.producer.duplicates_possible", Kind.COUNTER, "duplicates_possible", "{message}",
+        "User records written that the stream may hold twice",
+    ),
+    _of_producer(
+        "messaging.client.operation.duration", Kind.HISTOGRAM, "request_s", "s", "How long a call took",
+        attributes=((OPERATION, "PutRecords"),), cloudwatch=(_kpl("RequestTime", **_MS),),
+    ),
+    _of_producer(
+        "penstock.producer.latency", Kind.HISTOGRAM, "latency_s", "s", "From a put to its outcome, by user record"
+    ),
+    _of_producer(
+        "penstock.producer.buffering.duration", Kind.HISTOGRAM, "buffering_s", "s",
+        "From a put to the first request that carries it", cloudwatch=(_kpl("BufferingTime", _SUMMARY, **_MS),),
+    ),
+    _of_producer(
+        "penstock.producer.attempts", Kind.HISTOGRAM, "attempts", "{request}",
+        "Requests that carried a user record until its outcome",
+    ),
+    _of_producer(
+        "penstock.producer.record.messages", Kind.HISTOGRAM, "user_records_per_record", "{message}",
+        "User records in a record of Kinesis", cloudwatch=(_kpl("UserRecordsPerKinesisRecord"),),
+    ),
+    _of_producer(
+        "penstock.producer.record.size", Kind.HISTOGRAM, "record_bytes", "By", "Data and key of a record of Kinesis"
+    ),
+    _of_producer(
+        "penstock.producer.request.records", Kind.HISTOGRAM, "request_records", "{record}", "Records in a request",
+        cloudwatch=(_kpl("KinesisRecordsPerPutRecordsRequest"),),
+    ),
+    _of_producer(
+        "penstock.producer.request.messages", Kind.HISTOGRAM, "request_user_records", "{message}",
+        "User records in a request", cloudwatch=(_kpl("UserRecordsPerPutRecordsRequest"),),
+    ),
+    _of_producer(
+        "penstock.producer.request.size", Kind.HISTOGRAM, "request_bytes", "By", "Data and keys of a request's records"
+    ),
+)  # fmt: skip
+
+TABLE: tuple[Metric, ...] = (*_CONSUMER, *_PRODUCER)
+"""Every number. Rows with one name are one metric, with different attributes."""
+
+_OF_SHARDS = {
+    metric.name: msgspec.structs.replace(metric, name=metric.shard_name, help=f"{metric.help} (of one shard)")
+    for metric in TABLE
+    if metric.shard_name is not None
+}
+
+LOSSES = Metric(
+    name="penstock.telemetry.dropped",
+    kind=Kind.COUNTER,
+    unit="{event}",
+    help="Events that an exporter has dropped, as its queue was full or its service did not take them",
+    of=Of.CONSUMER,
+    field="",
+)
+"""What an exporter tells of itself."""
+AGE = Metric(
+    name="penstock.telemetry.age",
+    kind=Kind.GAUGE,
+    unit="s",
+    help="The time since a consumer or producer told its numbers last: they are as old as that",
+    of=Of.CONSUMER,
+    field="",
+)
+"""What an exporter tells of the numbers that it has."""
+
+
+# --- Prometheus -----------------------------------------------------------------------------------
+
+_PROMETHEUS_UNITS = {"s": "seconds", "ms": "milliseconds", "By": "bytes"}
+
+
+def prometheus_name(metric: Metric) -> str:
+    """OpenTelemetry's translation: the unit in words, ``_total`` for counters, ``_ratio`` for gauges of unit 1."""
+    name = prometheus_label(metric.name)
+    unit = _PROMETHEUS_UNITS.get(metric.unit, "")
+    if metric.unit == "1" and metric.kind is Kind.GAUGE:
+        unit = "ratio"
+    if unit and not name.endswith(f"_{unit}"):
+        name = f"{name}_{unit}"
+    return f"{name}_total" if metric.kind is Kind.COUNTER and not name.endswith("_total") else name
+
+
+def prometheus_label(name: str) -> str:
+    """A name with only the characters that Prometheus takes."""
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter == "_") else "_" for letter in name)
+
+
+# --- from snapshots to points ---------------------------------------------------------------------
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One number with its attributes."""
+
+    metric: Metric
+    attributes: tuple[tuple[str, str], ...]
+    value: float | Histogram | Spread
+
+
+def stream_label(stream: str) -> str:
+    """The name of a stream that was given by its name or ARN: no account id goes into a label."""
+    return ", ".join(
+        one.partition(":stream/")[2] or one if one.startswith("arn:") else one for one in stream.split(", ")
+    )
+
+
+def points(
+    event: events.ConsumerMetrics | events.ProducerMetrics, *, by_shard: bool = False, shards_max: int = 200
+) -> Iterable[Point]:
+    """The numbers of an event, or of a sum of several: in the order of `TABLE`.
+
+    ``by_shard``: also the levels of each shard, by names of their own. Beyond ``shards_max`` shards the rest is one,
+    with the name ``others``.
+    """
+    common = [SYSTEM, (STREAM, stream_label(event.stream))]
+    if isinstance(event, events.ConsumerMetrics):
+        common.append((APPLICATION, event.application))
+        of, levels = Of.CONSUMER, event.snapshot.workers
+    else:
+        of, levels = Of.PRODUCER, {}
+    shown = _Shown(tuple(common), by_shard, shards_max)
+    for metric in TABLE:
+        if metric.of is of:
+            yield from shown.of_metric(metric, event.snapshot, levels)
+
+
+class _Shown:
+    """The points of one snapshot."""
+
+    def __init__(self, common: tuple[tuple[str, str], ...], by_shard: bool, shards_max: int) -> None:
+        self._common = common
+        self._by_shard = by_shard
+        self._shards_max = shards_max
+
+    def of_metric(self, metric: Metric, snapshot: Any, workers: dict[str, Any]) -> Iterable[Point]:
+        if metric.level is not None:
+            yield from self._levels(metric, workers)
+            return
+        value = getattr(snapshot, metric.field)
+        if metric.by is not None:
+            for key, count in sorted(value.items()):
+                yield self._point(metric, count, (metric.by, key))
+        else:
+            yield self._point(metric, value)
+
+    def _levels(self, metric: Metric, workers: dict[str, Any]) -> Iterable[Point]:
+        assert metric.level is not None
+        joined = sum if metric.sums else max
+        if metric.field == "workers":
+            values = [
+                len(one.shards) if metric.level == "held" else getattr(one, metric.level)
+                for one in workers.values()
+                if not one.left
+            ]
+            if values:
+                yield self._point(metric, joined(values))
+            return
+        found = [
+            (shard, value * metric.factor if metric.factor != 1.0 else value)
+            for worker in workers.values()
+            for shard in worker.shards
+            if (value := getattr(shard, metric.level)) is not None
+        ]
+        if found:
+            yield self._point(metric, joined(value for _, value in found))
+        elif metric.sums:
+            yield self._point(metric, 0)
+        if self._by_shard:
+            yield from self._by_shards(metric, found, joined)
+
+    def _by_shards(
+        self, metric: Metric, found: list[tuple[Any, float]], joined: Callable[[Iterable[float]], float]
+    ) -> Iterable[Point]:
+        found.sort(key=lambda one: (one[0].stream, one[0].shard_id))
+        for shard, value in found[: self._shards_max]:
+            yield self._of_shard(metric, shard.stream, shard.shard_id, value)
+        if rest := [value for _, value in found[self._shards_max :]]:
+            yield self._of_shard(metric, "", "others", joined(rest))
+
+    def _of_shard(self, metric: Metric, stream: str, shard_id: str, value: Any) -> Point:
+        common = dict(self._common) | ({STREAM: stream_label(stream)} if stream else {})
+        return Point(_OF_SHARDS[metric.name], (*common.items(), *metric.attributes, (SHARD, shard_id)), value)
+
+    def _point(self, metric: Metric, value: Any, *more: tuple[str, str]) -> Point:
+        return Point(metric, (*self._common, *metric.attributes, *more), value)

@@ -1,0 +1,76 @@
+"""Numbers as Prometheus reads them: the text format 0.0.4, with the names of `penstock.telemetry.names`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.histogram import BUCKETS_PER_DOUBLING, Histogram
+from penstock.telemetry.consumer_metrics import Spread
+from penstock.telemetry.names import Kind, Metric, prometheus_label
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.telemetry.names import Point
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+BOUNDS: dict[str, tuple[int, int]] = {"s": (-10, 10), "ms": (0, 14), "By": (6, 26)}
+"""By unit: the exponents of the lowest and of the highest bound of a classic histogram. Each bound is a power of two:
+there the exact histogram is cut without an error.
+"""
+_COUNT_BOUNDS = (0, 13)
+_SHOWN_AS = {Kind.COUNTER: "counter", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "histogram"}
+
+
+def encode(points: Iterable[Point]) -> bytes:
+    """The page that Prometheus scrapes. Points of one name may come in any order; they are shown together."""
+    families: dict[str, tuple[Metric, list[Point]]] = {}
+    for point in points:
+        name = point.metric.prometheus_name
+        families.setdefault(name, (point.metric, []))[1].append(point)
+    lines: list[str] = []
+    for name, (metric, found) in families.items():
+        lines.append(f"# HELP {name} {_escaped(metric.help, quotes=False)}")
+        lines.append(f"# TYPE {name} {_SHOWN_AS[metric.kind]}")
+        for point in found:
+            _sample(lines, name, metric.unit, point)
+    lines.append("")
+    return "\n".join(lines).encode()
+
+
+def _sample(lines: list[str], name: str, unit: str, point: Point) -> None:
+    labels = ",".join([f'{prometheus_label(key)}="{_escaped(value)}"' for key, value in point.attributes])
+    value = point.value
+    if isinstance(value, Histogram):
+        low, high = BOUNDS.get(unit, _COUNT_BOUNDS)
+        before = f"{labels}," if labels else ""
+        for exponent, count in zip(range(low, high + 1), cut(value, low, high), strict=True):
+            lines.append(f'{name}_bucket{{{before}le="{2.0**exponent!r}"}} {count}')
+        lines.append(f'{name}_bucket{{{before}le="+Inf"}} {value.count}')
+        lines.append(f"{name}_sum{{{labels}}} {value.sum!r}")
+        lines.append(f"{name}_count{{{labels}}} {value.count}")
+    elif not isinstance(value, Spread):
+        lines.append(f"{name}{{{labels}}} {_number(value)}")
+
+
+def cut(histogram: Histogram, low: int, high: int) -> Sequence[int]:
+    """How many values are not above 2 ** n, for each n from ``low`` to ``high``."""
+    counts = []
+    buckets = iter([*histogram.buckets(), None])
+    below, bucket = histogram.zeros, next(buckets)
+    for exponent in range(low, high + 1):
+        while bucket is not None and bucket[0] < exponent * BUCKETS_PER_DOUBLING:
+            below += bucket[1]
+            bucket = next(buckets)
+        counts.append(below)
+    return counts
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(float(value))
+
+
+def _escaped(text: str, *, quotes: bool = True) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quotes else text
