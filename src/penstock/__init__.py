@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.delivered import Delivered
     from penstock.runtime.consumer.driving import OneByOne, Unordered, by_key, unordered
     from penstock.runtime.consumer.lifecycle import AssignedShard
+    from penstock.runtime.consumer.metering import MetricsOptions
     from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
     from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered, SyncPendingCheckpoint
     from penstock.runtime.consumer.sync_collecting import SyncCollection, sync_collect
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from penstock.stores.memory import MemoryLeaseTable
     from penstock.stores.postgres import PostgresLeaseTable
     from penstock.stores.sqlite import SqliteLeaseTable
+    from penstock.telemetry.consumer_metrics import ConsumerSnapshot
     from penstock.telemetry.log import log_events
     from penstock.wiring import Credentials, LeaseTableOptions, WireSettings
 
@@ -101,6 +103,7 @@ __all__ = [
     "Collection",
     "ConditionFailedError",
     "Consumer",
+    "ConsumerSnapshot",
     "ConsumerStatistics",
     "Credentials",
     "CredentialsError",
@@ -127,6 +130,7 @@ __all__ = [
     "LedgerSettings",
     "Letter",
     "MemoryLeaseTable",
+    "MetricsOptions",
     "NotFoundError",
     "OneByOne",
     "OptionError",
@@ -219,6 +223,8 @@ _HOMES = (
     "penstock.runtime.shard.values",
     "penstock.runtime.shard.origin",
     "penstock.runtime.consumer.lifecycle",
+    "penstock.telemetry.consumer_metrics",
+    "penstock.runtime.consumer.metering",
     "penstock.runtime.consumer.statistics",
     "penstock.runtime.shard.batch",
     "penstock.runtime.consumer.delivered",

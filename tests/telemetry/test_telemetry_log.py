@@ -11,6 +11,7 @@ from penstock.events import AnyEvent, PutRecordsDone, RecordsExpired, RecordsRef
 from penstock.model import Position
 from penstock.runtime.producer_metrics import ProducerMeter
 from penstock.telemetry.log import KINDS_MAX, LINES, log_events
+from tests.telemetry.number_kit import consumer_event
 
 METER = ProducerMeter(0.0)
 METER.accepted(30)
@@ -31,6 +32,12 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         events.KeysIgnored("orders"),
         logging.WARNING,
         "orders: partition keys do not choose the shard (record distribution AUTO): no key has an order",
+    ),
+    (
+        consumer_event(),
+        logging.INFO,
+        "orders: in 5 s: 17 records settled (3/s), 20 fetched, 0 failures, 0 dead letters; 2 shards, the oldest record "
+        "that is not settled may have waited for 3.0 s",
     ),
     (
         PutRecordsDone("orders", 5, 500, 60_000, 1, 0, 0.0321, None, 7),
@@ -286,6 +293,16 @@ def test_a_request_that_failed_as_a_whole_is_a_warning(log: Log) -> None:
     assert log.lines() == [
         "orders: PutRecords of 5 records failed as a whole after 0.200 s: TransportError; 0 requests under way"
     ]
+
+
+def test_the_numbers_of_the_time_between_two_lines_are_added_up(log: Log) -> None:
+    for _ in range(14):
+        log.write(consumer_event())
+        log.now_s += 5.0
+    lines = log.lines()
+    assert len(lines) == 2
+    assert "17 records settled" in lines[0]
+    assert "187 records settled" in lines[1]
 
 
 def test_refusals_do_not_flood(log: Log) -> None:

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from penstock.ports import LeaseTable, RecordSource
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import AssignedShard, Located
+    from penstock.runtime.consumer.metering import MetricsOptions
     from penstock.runtime.consumer.statistics import ConsumerStatistics
     from penstock.runtime.worker.settings import WorkerSettings
+    from penstock.telemetry.consumer_metrics import ConsumerSnapshot
     from penstock.wiring import LeaseTableOptions, WireSettings
 
 R = TypeVar("R")
@@ -64,6 +66,7 @@ class SyncConsumer:
         on_shards_revoked: Callable[[Sequence[AssignedShard]], object] | None = None,
         on_shards_lost: Callable[[Sequence[AssignedShard]], object] | None = None,
         on_event: Callable[[Any], None] | None = None,
+        metrics: MetricsOptions | None = None,
     ) -> None:
         if faults := not_callable(locals(), FUNCTIONS):
             raise OptionError(faults)
@@ -81,6 +84,7 @@ class SyncConsumer:
             on_shards_revoked=self._in_thread(on_shards_revoked),
             on_shards_lost=self._in_thread(on_shards_lost),
             on_event=on_event,
+            metrics=metrics,
         )
         self._consumer._may_be_apart = False  # it has a loop of its own already
         self.application = application
@@ -215,6 +219,10 @@ class SyncConsumer:
         """As `Consumer.statistics`; once it is closed, as it was then."""
         with self._closing:
             return self._last or self._thread.run(self._statistics())
+
+    def metrics(self) -> ConsumerSnapshot:
+        """As `Consumer.metrics`."""
+        return self._consumer.metrics()
 
     # --- parts ----------------------------------------------------------------------------------
 

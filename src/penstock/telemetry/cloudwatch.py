@@ -134,9 +134,9 @@ class _Period:
                 yield from self._each(called, dimensions, found)
                 return
         if metric.level is not None:
-            values = list(self._levels(metric))
+            values = list(self._levels(metric, metric.factor * called.factor))
             if values:
-                yield self._datum(called, dimensions, _counted([value * called.factor for value in values]))
+                yield self._datum(called, dimensions, _counted(values))
             return
         value = getattr(self._whole, metric.field)
         if called.zeros:
@@ -150,13 +150,13 @@ class _Period:
         else:
             yield self._datum(called, dimensions, ((_size(value) * called.factor,), (1.0,)))
 
-    def _levels(self, metric: Metric) -> Iterator[float]:
+    def _levels(self, metric: Metric, factor: float) -> Iterator[float]:
         """Of each event: a level of each shard that is held; or of the worker."""
         for event in self._told:
             for worker in event.snapshot.workers.values():  # type: ignore[union-attr]
                 if metric.field == "shards":
                     yield from (
-                        value * metric.factor
+                        value * factor
                         for shard in worker.shards
                         if (value := getattr(shard, metric.level or "")) is not None
                     )
@@ -173,7 +173,7 @@ class _Period:
                         value = getattr(shard, metric.level)
                         if value is not None:
                             name = f"{shard.stream}/{shard.shard_id}"
-                            by_shard.setdefault(name, []).append(value * metric.factor * called.factor)
+                            by_shard.setdefault(name, []).append(value * (metric.factor * called.factor))
             yield from ((name, _counted(values)) for name, values in by_shard.items())
             return
         if metric.of_shard is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import LedgerSettings, MemoryLeaseTable, Retry
+from penstock import LedgerSettings, MemoryLeaseTable, MetricsOptions, Retry
+from penstock.events import ConsumerMetrics
 from penstock.testing import Fault
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
@@ -67,5 +69,87 @@ async def test_a_handler_that_gets_nowhere_shows_as_the_age_of_what_it_has(
         assert stuck.shards[0].oldest_unsettled_s == stuck.oldest_unsettled_s
         works.set()
         await until(lambda: len(got) >= len(wanted) and consumer.statistics().oldest_unsettled_s is None)
+        await consumer.close()
+        await running
+
+
+async def test_lag_grows_while_reads_fail_and_while_a_handler_hangs_and_an_event_tells_it(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    told: list[ConsumerMetrics] = []
+
+    def on_event(event: Any) -> None:
+        if isinstance(event, ConsumerMetrics):
+            told.append(event)
+
+    def lag_s() -> float:
+        return (told[-1].snapshot.lag_s or 0.0) if told else 0.0
+
+    consumer = consumer_of(local, MemoryLeaseTable(), on_event=on_event, metrics=MetricsOptions(interval_s=0.05))
+    async with consumer:
+        await until(lambda: consumer.statistics().millis_behind_latest == 0)
+        local.faults.add(Fault(how="server_error", operation="GetRecords"))
+        await until(lambda: lag_s() > AGE_S)
+        failed = consumer.metrics()
+        assert sum(failed.fetches_failed.values()) > 0
+        local.faults.clear()
+        put(kinesis, range(3))
+        (batch,) = await consumer.getmany()
+        await until(lambda: lag_s() > AGE_S and told[-1].snapshot.shards[0].oldest_unsettled_s is not None)
+        shard = told[-1].snapshot.shards[0]
+        assert shard.lag_s >= (shard.oldest_unsettled_s or 0.0)
+        assert shard.retention_used == pytest.approx(shard.lag_s / 86_400)
+        batch.ack()
+        await until(lambda: lag_s() < AGE_S and consumer.metrics().store_s.count > 0)
+        whole = consumer.metrics()
+        assert (whole.records_fetched, whole.records_delivered, whole.records_settled) == (3, 3, 3)
+    last = told[-1].snapshot.workers[consumer.worker_id]
+    assert (last.left, last.shards) == (True, ()), "a consumer that is closed says so"
+    summed = told[0].snapshot
+    for event in told[1:]:
+        summed += event.snapshot
+    assert (summed.records_settled, summed.records_delivered) == (3, 3)
+    assert summed.handler_s.count == 0, "no block and no handler had the batch"
+
+
+async def test_any_thread_may_ask_for_the_numbers(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, range(200))
+    async with consumer_of(local, MemoryLeaseTable()) as consumer:
+        stop = threading.Event()
+
+        def ask() -> int:
+            count = 0
+            while not stop.is_set():
+                consumer.metrics()
+                consumer.statistics()
+                count += 1
+            return count
+
+        asking = [asyncio.ensure_future(asyncio.to_thread(ask)) for _ in range(2)]
+        got = 0
+        async for record in consumer.records():
+            async with record:
+                got += 1
+            if got == 200:
+                break
+        stop.set()
+        assert all([await one > 0 for one in asking])
+        assert consumer.metrics().records_settled == 200
+
+
+async def test_a_handler_that_is_run_is_timed_and_its_failures_are_counted(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, range(4))
+    failures = iter([KeyError("secret")])
+
+    async def handler(record: Any) -> None:
+        for failure in failures:
+            raise failure
+
+    async with consumer_of(local, MemoryLeaseTable(), ledger=FOREVER) as consumer:
+        running = asyncio.create_task(consumer.run(handler, each_record=True))
+        await until(lambda: consumer.metrics().records_settled == 4)
+        found = consumer.metrics()
+        assert found.batches_failed == {"KeyError": 1}
+        assert found.handler_s.count == found.batches_delivered >= 2
         await consumer.close()
         await running

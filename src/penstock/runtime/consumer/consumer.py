@@ -82,6 +82,12 @@ class Consumer:
     _is_paused = False
     _loop: asyncio.AbstractEventLoop | None = None
     _watching: asyncio.Task[None] | None = None
+    _telling: asyncio.Task[None] | None = None
+    _counted: CountedTable | None = None
+    _own_table: LeaseTable | None = None
+    _worker: Worker | None = None
+    _running: asyncio.Task[None] | None = None
+    _closing: asyncio.Future[None] | None = None
 
     def __init__(
         self,
@@ -123,7 +129,6 @@ class Consumer:
         self._deserializer = deserializer
         self._on_event, self._log = on_event, log_events()
         self._metering = Metering(metrics or MetricsOptions(), on_event)
-        self._telling: asyncio.Task[None] | None = None
         self._rng = rng
         self._order: OrderPolicy | None = None
         self._home: Home = Here()
@@ -141,12 +146,7 @@ class Consumer:
         )
         self._streams: dict[str, OpenStream] = {}
         self._source_calls, self._table_calls, self._events = Counter[str](), Counter[str](), Counter[str]()
-        self._own_table: LeaseTable | None = None
-        self._counted: CountedTable | None = None
         self._leave_loop: Callable[[], Awaitable[None]] | None = None
-        self._worker: Worker | None = None
-        self._running: asyncio.Task[None] | None = None
-        self._closing: asyncio.Future[None] | None = None
 
     # --- life -----------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ LOOK_AGAIN_S = 0.5
 
 
 class CountedSource:
-    """A `penstock.ports.RecordSource`; ``calls`` counts by what the call is named there, ``meter`` how long reads took."""
+    """A `penstock.ports.RecordSource`; ``calls`` counts by the names of the calls, ``meter`` how long reads took."""
 
     def __init__(self, source: RecordSource, calls: Counter[str], meter: ConsumerMeter) -> None:
         self._source = source

@@ -68,7 +68,8 @@ class Batch(Generic[R]):
     """
 
     __slots__ = (
-        "_begun_s", "_delivery", "_ledger", "_lock", "_reader", "_values", "millis_behind_latest", "shard_id", "stream", "token",
+        "_begun_s", "_delivery", "_ledger", "_lock", "_reader", "_values", "millis_behind_latest", "shard_id", "stream",
+        "token",
     )  # fmt: skip
 
     def __init__(

@@ -87,6 +87,10 @@ class ShardReader:
     `next_batch` may be asked by several tasks at once. `run` fetches; it ends when the tenure does.
     """
 
+    counts: ShardCounts | None = None
+    """Counts what is fetched, handed out and stored; None: nothing does."""
+    _settled_before = 0  # in former ledgers
+
     def __init__(
         self,
         keeper: TenureKeeper,
@@ -120,9 +124,6 @@ class ShardReader:
         self.records_delivered = 0
         """Handed out so far; those that came again are counted again."""
         self.batches_delivered = 0
-        self.counts: ShardCounts | None = None
-        """Counts what is fetched, handed out and stored; None: nothing does."""
-        self._settled_before = 0  # in former ledgers
         self.asking = Asking()
         """Callers that take records of this shard."""
         self.breath = Breath()

@@ -1,0 +1,103 @@
+"""The tables of the page of numbers, made from `penstock.telemetry.names`.
+
+``python -m penstock.reference_telemetry docs/reference/telemetry.md`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.reference import renewed_with, struct_table, table
+from penstock.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
+from penstock.telemetry.names import AGE, LOSSES, TABLE, Of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.telemetry.names import Metric
+
+
+def names_table(of: Of) -> str:
+    """Each number of a consumer, or of a producer."""
+    rows = []
+    for metric in TABLE:
+        if metric.of is not of:
+            continue
+        attributes = [f"`{name}={value}`" for name, value in metric.attributes]
+        attributes += [f"`{metric.by}`"] if metric.by is not None else []
+        shown = metric.help + (f"; by shard as `{metric.shard_name}`" if metric.shard_name else "")
+        rows.append(
+            (
+                f"`{metric.penstock_name.partition('.')[2]}`",
+                f"`{metric.name}`",
+                ", ".join(attributes),
+                f"{metric.kind.value}, {metric.unit}",
+                f"`{metric.prometheus_name}`",
+                shown,
+            )
+        )
+    heads = ("field", "OpenTelemetry", "attributes of its own", "kind, unit", "Prometheus", "what it is")
+    return table(heads, rows)
+
+
+def cloudwatch_table(of: Of) -> str:
+    """The numbers that the KCL, or the KPL, has, by its names."""
+    rows = []
+    for metric in TABLE:
+        for called in metric.cloudwatch if metric.of is of else ():
+            dimensions = [f"Operation={called.operation}"] if called.operation else ["StreamName"]
+            dimensions += ["ShardId"] if called.by_shard else []
+            dimensions += ["WorkerIdentifier"] if called.by_worker else []
+            rows.append(
+                (
+                    f"`{called.name}`",
+                    ", ".join(dimensions),
+                    called.unit,
+                    called.level.value,
+                    _of_name(metric, called.zeros),
+                )
+            )
+    return table(("CloudWatch", "dimensions", "unit", "level", "field"), rows)
+
+
+def _of_name(metric: Metric, zeros: str) -> str:
+    field = f"`{metric.penstock_name.partition('.')[2]}`"
+    if not zeros:
+        return field
+    failures = " and ".join(f"`{name}`" for name in zeros.split())
+    return f"{field}: 1 for each success, 0 for each of {failures}"
+
+
+def exporter_table() -> str:
+    """What an exporter tells of itself."""
+    rows = [
+        (f"`{one.name}`", f"{one.kind.value}, {one.unit}", f"`{one.prometheus_name}`", one.help)
+        for one in (LOSSES, AGE)
+    ]
+    return table(("OpenTelemetry", "kind, unit", "Prometheus", "what it is"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "consumer": lambda: names_table(Of.CONSUMER),
+    "producer": lambda: names_table(Of.PRODUCER),
+    "exporter": exporter_table,
+    "KCL": lambda: cloudwatch_table(Of.CONSUMER),
+    "KPL": lambda: cloudwatch_table(Of.PRODUCER),
+    "snapshot": lambda: struct_table(ConsumerSnapshot, set()),
+    "shard snapshot": lambda: struct_table(ConsumerShardSnapshot, set()),
+    "worker levels": lambda: struct_table(WorkerLevels, set()),
+    "shard levels": lambda: struct_table(ShardLevels, set()),
+}
+
+
+def renewed(page: str) -> str:
+    """The text of a page with all its tables as the code has them now."""
+    return renewed_with(page, TABLES)
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        path = Path(argument)
+        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")

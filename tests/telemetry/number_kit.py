@@ -1,0 +1,46 @@
+"""Events with numbers, for what encodes them."""
+
+from __future__ import annotations
+
+from penstock import events
+from penstock.runtime.producer_metrics import ProducerMeter
+from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
+
+
+def consumer_event(*, shards: int = 2, stream: str = "orders", application: str = "billing") -> events.ConsumerMetrics:
+    """A consumer's busy 5 seconds."""
+    meter = ConsumerMeter(1000.0, per_shard=True)
+    held = []
+    for number in range(shards):
+        shard_id = f"shardId-{number:012}"
+        meter.fetched(10, 1000)
+        meter.read(stream, shard_id, 0.02)
+        meter.delivered(stream, shard_id, 10, 1000)
+        meter.handled(stream, shard_id, 0.25)
+        held.append(
+            ShardLevels(
+                stream=stream, shard_id=shard_id, millis_behind_latest=1000 + number, since_read_s=0.25,
+                oldest_unsettled_s=2.0, lag_s=2.0 + number, retention_used=0.25, records_held=3, bytes_held=300,
+                records_out=1,
+            )
+        )  # fmt: skip
+    meter.settled(17)
+    meter.wrote(0.004, stores=False, confirmed=True)
+    meter.wrote(0.004, stores=True, confirmed=False)
+    if shards:
+        meter.told(events.ReadFailed(stream, "shardId-000000000000", "InternalFailure", 0.1, "secret reason"))
+    levels = WorkerLevels(at_s=1005.0, shards=tuple(held), leases=shards + 1, leases_free=1, workers=2)
+    return events.ConsumerMetrics(stream, application, "worker-1", meter.interval(1005.0, "worker-1", levels))
+
+
+def producer_event(*, stream: str = "orders") -> events.ProducerMetrics:
+    """A producer's busy 5 seconds."""
+    meter = ProducerMeter(1000.0, per_shard=True)
+    meter.accepted(12)
+    meter.settled(8, 800, 0.5, 1, shard_id="shardId-000000000000")
+    meter.failed(2)
+    meter.expired(1)
+    meter.record_put(900, 8, aggregate=True, shard_id="shardId-000000000000")
+    meter.records_not_put(1, "InternalFailure")
+    meter.request(2, 10, 1000, 0.0625)
+    return events.ProducerMetrics(stream, meter.interval(1005.0))
