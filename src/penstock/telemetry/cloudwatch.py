@@ -96,7 +96,7 @@ def datums(told: Sequence[Told], choice: CloudWatchChoice) -> list[Datum]:
     for event in told[1:]:
         whole = whole + event.snapshot  # type: ignore[operator]
     period = _Period(told, whole, choice)
-    found = []
+    found: list[Datum] = []
     for metric in TABLE:
         if metric.of is not of:
             continue
@@ -183,7 +183,7 @@ class _Period:
             if called.zeros:
                 failed = getattr(shard, _ZEROS_OF_SHARD.get(called.zeros, ""), 0)
                 good = max(0, _size(value) - (failed if called.zeros_counted else 0))
-                yield name, Spread(good + failed, good, 0.0 if failed else 1.0, 1.0 if good else 0.0)
+                yield name, Spread(int(good + failed), good, 0.0 if failed else 1.0, 1.0 if good else 0.0)
             elif isinstance(value, Spread):
                 yield name, _scaled(value, called.factor)
             else:
