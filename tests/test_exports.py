@@ -159,6 +159,14 @@ PUBLIC = {
         "load_job",
         "run_file",
     ],
+    "penstock.telemetry": [
+        "CloudWatchChoice",
+        "CloudWatchExporter",
+        "EmfExporter",
+        "OtlpExporter",
+        "PrometheusExporter",
+        "together",
+    ],
     "penstock.testing": [
         "DeadlockError",
         "Fault",

@@ -163,3 +163,16 @@ class ForApplications(Protocol):
 
     def of(self, application: str) -> LeaseTable:
         """The part of one application: rows are its own, whatever keys others have."""
+
+
+class Poster(Protocol):
+    """What an exporter of numbers sends by. Used on one event loop."""
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """Send a body, once; header names are in lower case. Returns when it was taken.
+
+        Raises ServiceError, TransportError, CredentialsError, OptionError.
+        """
+
+    async def close(self) -> None:
+        """Close connections."""

@@ -11,13 +11,15 @@ from penstock.errors import OptionError
 from penstock.model import StreamName
 
 if TYPE_CHECKING:
-    from penstock.ports import LeaseTable, RecordSink, RecordSource
+    from penstock.ports import LeaseTable, Poster, RecordSink, RecordSource
 
 __all__ = [
     "Credentials",
     "LeaseTableOptions",
     "WireSettings",
     "lease_table_for",
+    "metric_data_poster",
+    "poster_for",
     "sink_for",
     "source_for",
     "stream_name",
@@ -60,6 +62,20 @@ def lease_table_for(
         options.wire or wire or WireSettings(),
         msgspec.structs.replace(options, answer_timeout_s=answer_timeout_s),
     )
+
+
+def poster_for(url: str, wire: WireSettings | None, *, sign_for: str | None) -> Poster:
+    """What posts to a URL, signed for a service of AWS or not at all. Raises OptionError."""
+    from penstock.aws.posting import UrlPoster
+
+    return UrlPoster(url, wire or WireSettings(), sign_for=sign_for)
+
+
+def metric_data_poster(wire: WireSettings | None) -> Poster:
+    """What makes calls of CloudWatch's PutMetricData."""
+    from penstock.aws.posting import MetricDataPoster
+
+    return MetricDataPoster(wire or WireSettings())
 
 
 def stream_name(stream: str) -> StreamName:

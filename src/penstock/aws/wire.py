@@ -15,10 +15,12 @@ import asyncio
 import random
 import time
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 from penstock.aws.calls import Request, Route, SignedCalls
 from penstock.aws.credentials import CredentialCache
-from penstock.aws.endpoints import DATA_OPERATIONS, resolve_endpoint, resolve_region
+from penstock.aws.endpoints import DATA_OPERATIONS, Endpoint, resolve_endpoint, resolve_region
+from penstock.aws.faults import service_error
 from penstock.aws.retry import NEVER, RetryPolicy
 from penstock.aws.sdk import Sdk, environment_credentials
 from penstock.aws.settings import Credentials, WireSettings
@@ -28,7 +30,7 @@ from penstock.core.service_clock import ServiceClock
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from types import TracebackType
 
 
@@ -143,6 +145,26 @@ class Wire:
                 yield chunk
         finally:
             await chunks.aclose()
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, sign_for: str | None) -> None:
+        """Post a body to a URL, once, signed for a service of AWS or not at all. Header names are in lower case.
+
+        Raises as `call` does, also for any status but 2xx.
+        """
+        parts = urlsplit(url)
+        if sign_for is None:
+            answer = await self._opened().transport.post(url, {"host": parts.netloc, **headers}, body, operation="POST")
+            if not 200 <= answer.status < 300:
+                raise service_error("POST", answer.status, answer.headers, answer.body)
+            return
+        if self._region is None:
+            self._region = await asyncio.to_thread(resolve_region, self.settings, self._sdk)
+        endpoint = Endpoint(url, parts.netloc, parts.path or "/", self._region, sign_for)
+        request = Request(
+            "POST", Route(endpoint, Signer(sign_for, self._region)), {"host": parts.netloc, **headers}, body
+        )
+        opened = self._opened()
+        await opened.calls.call(request, opened.credentials, NEVER)
 
     async def endpoint_url(self, service: str) -> str:
         """The URL that calls without an ARN go to."""

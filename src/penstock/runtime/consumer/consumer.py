@@ -648,14 +648,14 @@ class Consumer:
         if self._on_event is None:
             self._log(event)
             return
-        if self._metering.at_once is not None:
-            self._metering.at_once(event)
+        self._metering.told(event)
+        if (on_loop := self._metering.on_loop) is None:
             return
-        is_told = self._home.outside_soon(partial(self._hand_event, self._on_event, event))
+        is_told = self._home.outside_soon(partial(self._hand_event, on_loop, event))
         if self._home.is_blocked or not is_told:
             self._log(event)  # for the user's function would hear of it late
 
-    def _hand_event(self, on_event: Callable[[Any], None], event: Any) -> None:
+    def _hand_event(self, on_event: Callable[[Any], object], event: Any) -> None:
         try:
             on_event(event)
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.statistics import ConsumerStatistics
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
+
+log = logging.getLogger("penstock.telemetry")
 
 INTERVAL_S = 60.0
 """How often the numbers are told where neither the options nor the subscriber say."""
@@ -43,16 +46,28 @@ class MetricsOptions:
 
 
 class Metering(ShardListener):
-    """Counts for one consumer. ``at_once`` of the subscriber, where it has one, is called on any thread."""
+    """Counts for one consumer, and tells its subscriber what may be told on any thread: an exporter has `at_once`."""
 
     def __init__(self, options: MetricsOptions, on_event: Callable[[Any], None] | None) -> None:
         wanted = getattr(on_event, "metrics_interval_s", None)
         self.interval_s: float = options.interval_s or wanted or INTERVAL_S
         self.meter = ConsumerMeter(0.0, per_shard=options.per_shard or getattr(on_event, "metrics_per_shard", False))
-        self.at_once: Callable[[Any], None] | None = getattr(on_event, "at_once", None)
+        self._at_once: Callable[[Any], object] | None = getattr(on_event, "at_once", None)
+        self.on_loop: Callable[[Any], object] | None = (
+            on_event if self._at_once is None else getattr(on_event, "on_loop", None)
+        )
+        """What is called on the program's loop."""
         self._settled: dict[ShardReader, int] = {}
         self._epoch_s = 0.0
         self._begun = False
+
+    def told(self, event: Any) -> None:
+        """An event is told. The caller holds no lock."""
+        if self._at_once is not None:
+            try:
+                self._at_once(event)
+            except Exception as error:  # a subscriber never ends the work
+                log.error("on_event: at_once raised %s for a %s", type(error).__name__, type(event).__name__)
 
     def begin(self, service_now_s: float) -> None:
         """The consumer starts: what was told before it counts, too. From here on its times are the service's."""

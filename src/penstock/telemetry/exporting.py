@@ -1,0 +1,244 @@
+"""What all exporters share: events come in on any thread, and a thread of the exporter's own does the rest.
+
+An exporter is an ``on_event``. It takes the events that have numbers, and puts them into a queue: nothing that it does
+with them afterwards can slow the work, or end it. The queue is bounded: the oldest event is dropped where it is full,
+which is counted (`Exporter.dropped`), told by the number ``penstock.telemetry.dropped``, and logged once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from penstock.events import AnyEvent, ConsumerMetrics, ProducerMetrics
+from penstock.tasks import logged, thread
+from penstock.telemetry.names import AGE, LOSSES, SYSTEM, Point, points
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+Told: TypeAlias = "ConsumerMetrics | ProducerMetrics"
+log = logging.getLogger("penstock.telemetry")
+
+QUEUE_EVENTS_MAX = 1000
+"""So many events wait for an exporter's thread at most."""
+PARTS_MAX = 1000
+"""An exporter tells the numbers of so many consumers and producers at most (by stream and application)."""
+TICK_S = 0.25
+"""How often an exporter's thread looks into its queue."""
+CLOSE_S = 5.0
+"""How long `Exporter.close` waits for what is still to be sent."""
+
+
+class Totals:
+    """The sum of all events, for each stream and application. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[type, str, str], tuple[Told, float, float]] = {}
+
+    def add(self, event: Told, now_s: float) -> bool:
+        """Add an event. False: there is no room for one more stream or application."""
+        key = (type(event), event.stream, getattr(event, "application", ""))
+        known = self._parts.get(key)
+        if known is None:
+            if len(self._parts) >= PARTS_MAX:
+                return False
+            self._parts[key] = (_without_those_that_left(event), now_s - event.snapshot.period_s, now_s)
+            return True
+        before, since_s, _ = known
+        self._parts[key] = (_summed(before, event), since_s, now_s)
+        return True
+
+    def points(self, now_s: float, *, by_shard: bool, shards_max: int) -> Iterator[tuple[Point, float]]:
+        """All numbers, each with the time since when it counts."""
+        for event, since_s, told_s in self._parts.values():
+            found = points(event, by_shard=by_shard, shards_max=shards_max)
+            common: tuple[tuple[str, str], ...] = (SYSTEM,)
+            for point in found:
+                yield point, since_s
+                common = (
+                    common
+                    if len(common) > 1
+                    else tuple(
+                        pair for pair in point.attributes if not pair[0].startswith(("error.", "messaging.operation"))
+                    )
+                )
+            yield Point(AGE, common, max(0.0, now_s - told_s)), since_s
+
+
+def _summed(before: Told, event: Told) -> Told:
+    if isinstance(before, ConsumerMetrics) and isinstance(event, ConsumerMetrics):
+        snapshot = before.snapshot + event.snapshot
+        whole = ConsumerMetrics(event.stream, event.application, event.worker_id, snapshot)
+        return _without_those_that_left(whole)
+    assert isinstance(before, ProducerMetrics)
+    assert isinstance(event, ProducerMetrics)
+    return ProducerMetrics(event.stream, before.snapshot + event.snapshot)
+
+
+def _without_those_that_left(event: Told) -> Told:
+    """A worker that has ended has no levels any more. Else each consumer that ever was would be remembered."""
+    if isinstance(event, ConsumerMetrics) and any(one.left for one in event.snapshot.workers.values()):
+        workers = event.snapshot.workers
+        event.snapshot.workers = {name: one for name, one in workers.items() if not one.left}
+    return event
+
+
+class Exporter:
+    """The queue and the thread. A kind of exporter says what it does with the events (`took`) and when (`work`)."""
+
+    metrics_interval_s: float | None = None
+    """How often it wants a consumer to tell its numbers; None: as often as that does by itself."""
+    metrics_per_shard = False
+    """True: it wants them by shard, too."""
+
+    def __init__(self, name: str, *, queue_events_max: int = QUEUE_EVENTS_MAX) -> None:
+        self.name = name
+        self._queue: deque[Told] = deque()
+        self._queue_max = queue_events_max
+        self._dropped = 0
+        self._has_told = False
+        self._changing = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._process = 0
+        self._closed = threading.Event()
+
+    # --- for consumers and producers ----------------------------------------------------------------
+
+    def at_once(self, event: AnyEvent) -> None:
+        """Take note of an event, on any thread. It returns at once, and raises nothing."""
+        if not isinstance(event, ConsumerMetrics | ProducerMetrics) or self._closed.is_set():
+            return
+        self._queue.append(event)
+        if len(self._queue) > self._queue_max:
+            try:
+                self._queue.popleft()
+            except IndexError:  # the thread took all of them meanwhile
+                return
+            self._lost(1, "its queue is full")
+        if self._process != os.getpid():
+            self._start()
+
+    __call__ = at_once
+
+    # --- life -------------------------------------------------------------------------------------
+
+    @property
+    def dropped(self) -> int:
+        """How many events, or requests with their numbers, were dropped so far."""
+        return self._dropped
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Export what is there, for so long at most, and end the thread. May be called again."""
+        self._closed.set()
+        running = self._thread
+        if running is not None and self._process == os.getpid() and running is not threading.current_thread():
+            running.join(timeout_s)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        """Begin, once in each process: a fork takes no thread along."""
+        with self._changing:
+            if self._process == os.getpid():
+                return
+            self._process = os.getpid()
+            self._thread = thread(
+                self._run, f"penstock-{self.name}", logged(f"the exporter {self.name} has ended; the work goes on")
+            )
+
+    def _run(self) -> None:
+        asyncio.run(self.work())
+
+    # --- for each kind ------------------------------------------------------------------------------
+
+    async def work(self) -> None:
+        """What the thread does, until `closed`."""
+        while not self.closed:
+            await asyncio.sleep(TICK_S)
+            self.drain()
+        self.drain()
+
+    @property
+    def closed(self) -> bool:
+        """True once it is to end."""
+        return self._closed.is_set()
+
+    def took(self, event: Told) -> None:
+        """An event, on the thread."""
+        raise NotImplementedError
+
+    def drain(self) -> None:
+        """Take what is in the queue. What fails for one event is logged, and the next one is taken."""
+        while True:
+            try:
+                event = self._queue.popleft()
+            except IndexError:
+                return
+            try:
+                self.took(event)
+            except Exception as error:
+                self._lost(1, f"an event could not be taken: {type(error).__name__}")
+
+    def loss_point(self) -> tuple[Point, float]:
+        """How much was dropped, as a number."""
+        return Point(LOSSES, (SYSTEM, ("penstock.exporter", self.name)), self._dropped), time.time()
+
+    def _lost(self, count: int, why: str) -> None:
+        """Numbers are not taken; so many events or requests are dropped. Told once, and again after it worked."""
+        self._dropped += count
+        if not self._has_told:
+            self._has_told = True
+            log.warning(
+                "%s: numbers are not taken: %s (%d lost so far); the work goes on", self.name, why, self._dropped
+            )
+
+    def _works(self) -> None:
+        if self._has_told:
+            self._has_told = False
+            log.info("%s: numbers are taken again; %d were lost so far", self.name, self._dropped)
+
+
+class Together:
+    """Several subscribers as one: ``on_event=together(log_events(), PrometheusExporter())``."""
+
+    def __init__(self, subscribers: tuple[Callable[[AnyEvent], object], ...]) -> None:
+        self._exporters = [one for one in subscribers if hasattr(one, "at_once")]
+        self._others = [one for one in subscribers if not hasattr(one, "at_once")]
+        wanted = [interval for one in self._exporters if (interval := getattr(one, "metrics_interval_s", None))]
+        self.metrics_interval_s: float | None = min(wanted, default=None)
+        self.metrics_per_shard = any(getattr(one, "metrics_per_shard", False) for one in self._exporters)
+        self.on_loop: Callable[[AnyEvent], object] | None = self._hand if self._others else None
+
+    def at_once(self, event: AnyEvent) -> None:
+        """Tell those that may be told on any thread; ``on_loop`` tells the others."""
+        for one in self._exporters:
+            one.at_once(event)  # type: ignore[attr-defined]
+
+    def __call__(self, event: AnyEvent) -> None:
+        """Tell all."""
+        self.at_once(event)
+        self._hand(event)
+
+    def _hand(self, event: AnyEvent) -> None:
+        for one in self._others:
+            one(event)
+
+
+def together(*subscribers: Callable[[AnyEvent], object]) -> Together:
+    """One ``on_event`` of several. Exporters among them are told on whichever thread tells, so that they go on while
+    the program blocks its event loop; the others on that loop, in this order.
+    """
+    return Together(subscribers)

@@ -1,0 +1,86 @@
+"""Whether a process is alive and ready, by what its consumers told last. Pure: the time is an argument."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.telemetry.names import stream_label
+
+if TYPE_CHECKING:
+    from penstock.events import ConsumerMetrics
+    from penstock.telemetry.consumer_metrics import WorkerLevels
+
+SILENCE_MIN_S = 15.0
+"""A consumer that has told nothing for three intervals, and for so long at least, is not alive."""
+WORKERS_MAX = 1000
+PROBLEMS_SHOWN_MAX = 10
+
+
+class Verdict(NamedTuple):
+    """What a probe is told."""
+
+    good: bool
+    problems: tuple[str, ...]
+
+
+class _Known(NamedTuple):
+    stream: str
+    levels: WorkerLevels
+    told_s: float
+    interval_s: float
+
+
+class Health:
+    """What is known of the consumers of this process."""
+
+    def __init__(self, unready_after_s: float) -> None:
+        self._unready_after_s = unready_after_s
+        self._workers: dict[str, _Known] = {}
+        self._has_heard = False
+
+    def heard(self, event: ConsumerMetrics | None, now_s: float) -> None:
+        """A consumer has told its numbers; None: a producer has."""
+        self._has_heard = True
+        if event is None:
+            return
+        for worker, levels in event.snapshot.workers.items():
+            if levels.left:
+                self._workers.pop(worker, None)
+            elif worker in self._workers or len(self._workers) < WORKERS_MAX:
+                self._workers[worker] = _Known(stream_label(event.stream), levels, now_s, event.snapshot.period_s)
+
+    def live(self, now_s: float) -> Verdict:
+        """The loops turn: each consumer tells its numbers. Also true before the first one has started."""
+        return _verdict(
+            [
+                f"{one.stream}: nothing was told for {now_s - one.told_s:.0f} s: the consumer's loop does not turn"
+                for one in self._workers.values()
+                if now_s - one.told_s > max(SILENCE_MIN_S, 3 * one.interval_s)
+            ]
+        )
+
+    def ready(self, now_s: float) -> Verdict:
+        """The loops turn, leases are renewed, and reads have succeeded. A worker that holds no lease is ready."""
+        if not self._has_heard:
+            return Verdict(False, ("no consumer and no producer has told its numbers yet",))
+        problems = list(self.live(now_s).problems)
+        after_s = self._unready_after_s
+        for one in self._workers.values():
+            since_s = now_s - one.told_s
+            renewed_s = one.levels.renewed_ago_s
+            if one.levels.shards and (renewed_s is None or renewed_s + since_s > after_s):
+                shown = "not yet" if renewed_s is None else f"{renewed_s + since_s:.0f} s ago"
+                problems.append(f"{one.stream}: the leases were last renewed {shown}")
+            problems += [
+                f"{one.stream}, {shard.shard_id}: no read has succeeded for {shard.since_read_s + since_s:.0f} s"
+                for shard in one.levels.shards
+                if not shard.is_full and shard.since_read_s + since_s > after_s
+            ]
+        return _verdict(problems)
+
+
+def _verdict(problems: list[str]) -> Verdict:
+    shown = problems[:PROBLEMS_SHOWN_MAX]
+    if len(problems) > len(shown):
+        shown.append(f"and {len(problems) - len(shown)} more")
+    return Verdict(not problems, tuple(shown))

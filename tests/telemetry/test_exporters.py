@@ -1,0 +1,367 @@
+"""Exporters beside consumers: what they serve and send; and that nothing they meet slows the work, or ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import io
+import json
+import logging
+import socket
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock import OptionError, events
+from penstock.local.tls import make_certificate
+from penstock.telemetry import (
+    CloudWatchChoice,
+    CloudWatchExporter,
+    EmfExporter,
+    OtlpExporter,
+    PrometheusExporter,
+    together,
+)
+from penstock.telemetry.consumer_metrics import ConsumerMeter, WorkerLevels
+from penstock.telemetry.exporting import Exporter
+from penstock.telemetry.health import SILENCE_MIN_S, Health
+from tests.telemetry.number_kit import consumer_event, producer_event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def get(port: int, path: str = "/metrics", method: str = "GET") -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def until(condition: Any) -> None:
+    """Wait for what another thread does; the test's own deadline bounds it."""
+    wait = threading.Event()
+    while not condition():
+        wait.wait(0.01)
+
+
+def left_event() -> events.ConsumerMetrics:
+    snapshot = ConsumerMeter(1005.0).interval(1010.0, "worker-1", WorkerLevels(at_s=1010.0, left=True))
+    return events.ConsumerMetrics("orders", "billing", "worker-1", snapshot)
+
+
+# --- the endpoint ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def endpoint() -> Iterator[PrometheusExporter]:
+    with PrometheusExporter(0, by_shard=True) as exporter:
+        yield exporter
+
+
+def test_the_page_has_the_sum_of_all_events(endpoint: PrometheusExporter) -> None:
+    for _ in range(3):
+        endpoint(consumer_event())
+    endpoint(producer_event())
+    endpoint(events.KeysIgnored("orders"))
+    status, page = get(endpoint.port)
+    assert status == 200
+    labels = 'messaging_system="aws.kinesis",messaging_destination_name="orders"'
+    assert f'penstock_consumer_settled_total{{{labels},messaging_consumer_group_name="billing"}} 51\n' in page
+    assert f"messaging_client_sent_messages_total{{{labels}}} 8\n" in page
+    assert 'messaging_destination_partition_id="shardId-000000000001"' in page
+    assert "penstock_telemetry_dropped_total" in page
+    assert "penstock_telemetry_age_seconds" in page
+    endpoint(left_event())
+    assert "penstock_consumer_lag_seconds{" not in get(endpoint.port)[1], "a worker that has ended has no lag"
+    assert (
+        f'penstock_consumer_settled_total{{{labels},messaging_consumer_group_name="billing"}} 51\n'
+        in get(endpoint.port)[1]
+    )
+
+
+def test_health_is_told_with_reasons(endpoint: PrometheusExporter) -> None:
+    assert get(endpoint.port, "/health/live")[0] == 200
+    status, why = get(endpoint.port, "/health/ready")
+    assert (status, json.loads(why)["problems"]) == (503, ["no consumer and no producer has told its numbers yet"])
+    endpoint(producer_event())
+    assert get(endpoint.port, "/health/ready")[0] == 200
+    endpoint(consumer_event())
+    assert get(endpoint.port, "/health/ready")[0] == 503, "it holds leases, and has renewed none"
+
+
+def test_health_by_what_is_told() -> None:
+    health, event = Health(60.0), consumer_event()
+    health.heard(event, 100.0)
+    assert not health.ready(100.0).good
+    (levels,) = event.snapshot.workers.values()
+    renewed = WorkerLevels(at_s=1005.0, shards=levels.shards, renewed_ago_s=1.0)
+    event.snapshot.workers = {"w": renewed, "worker-1": WorkerLevels(at_s=1.0)}
+    health.heard(event, 100.0)
+    assert health.ready(100.0).good
+    assert health.live(100.0 + SILENCE_MIN_S).good
+    late = health.live(101.0 + SILENCE_MIN_S)
+    assert late.problems[0] == "orders: nothing was told for 16 s: the consumer's loop does not turn"
+    ready = health.ready(165.0)
+    assert "orders: the leases were last renewed 66 s ago" in ready.problems
+    assert "orders, shardId-000000000000: no read has succeeded for 65 s" in ready.problems
+    event.snapshot.workers = {name: WorkerLevels(at_s=2.0, left=True) for name in ("w", "worker-1")}
+    health.heard(event, 166.0)
+    assert health.live(1000.0).good, "what has ended is not missed"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"GET /secret HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET /metrics HTTP/9\r\n\r\n", b"400"),
+        (b"\x16\x03\x01 tls to a plain port\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nx: " + b"y" * 20_000 + b"\r\n\r\n", b"431"),
+        (b"HEAD /metrics?x=1 HTTP/1.1\r\n\r\n", b"200"),
+    ],
+    ids=["method", "path", "version", "garbage", "long", "head"],
+)
+def test_odd_requests_get_an_answer(endpoint: PrometheusExporter, sent: bytes, status: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", endpoint.port), timeout=30) as client:
+        client.sendall(sent)
+        answer = client.recv(1000)
+    assert answer.split()[1] == status
+
+
+def test_its_clients_are_bounded_and_one_that_hangs_holds_up_no_other() -> None:
+    with PrometheusExporter(0, clients_max=2) as exporter:
+        hanging = [socket.create_connection(("127.0.0.1", exporter.port), timeout=30) for _ in range(2)]
+        until(lambda: len(exporter._clients) == 2)
+        assert get(exporter.port)[0] == 503
+        hanging.pop().close()
+        until(lambda: len(exporter._clients) == 1)
+        assert get(exporter.port)[0] == 200
+        hanging.pop().close()
+
+
+def test_a_port_that_is_taken_is_an_error_at_once(endpoint: PrometheusExporter) -> None:
+    with pytest.raises(OptionError, match=r"cannot be listened on: .*; give another one, or port 0"):
+        PrometheusExporter(endpoint.port)
+    with pytest.raises(OptionError, match="certificate: nowhere cannot be loaded"):
+        PrometheusExporter(0, certificate="nowhere")
+    with pytest.raises(OptionError, match="give the certificate, too"):
+        PrometheusExporter(0, key="nowhere")
+    with pytest.raises(OptionError, match="port is 0 to 65535"):
+        PrometheusExporter(70_000)
+
+
+def test_it_speaks_tls(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path, "127.0.0.1")
+    with PrometheusExporter(0, certificate=str(certificate), key=str(key)) as exporter:
+        context = ssl.create_default_context(cafile=str(certificate))
+        connection = http.client.HTTPSConnection("127.0.0.1", exporter.port, timeout=30, context=context)
+        connection.request("GET", "/health/live")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+def test_a_closed_exporter_listens_no_more_and_takes_nothing(endpoint: PrometheusExporter) -> None:
+    endpoint.close()
+    endpoint.close()
+    endpoint(consumer_event())
+    with pytest.raises(OSError):
+        get(endpoint.port)
+
+
+# --- the queue ------------------------------------------------------------------------------------
+
+
+class Stuck(Exporter):
+    """Its thread never looks into the queue."""
+
+    async def work(self) -> None:
+        while not self.closed:
+            await asyncio.sleep(0.01)
+
+
+def test_a_full_queue_drops_the_oldest_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    with Stuck("stuck", queue_events_max=3) as exporter, caplog.at_level(logging.INFO, "penstock.telemetry"):
+        for _ in range(10):
+            exporter(consumer_event())
+        assert exporter.dropped == 7
+        assert [record.getMessage() for record in caplog.records] == [
+            "stuck: numbers are not taken: its queue is full (1 lost so far); the work goes on"
+        ]
+        assert exporter.loss_point()[0].value == 7
+
+
+def test_an_event_that_cannot_be_taken_loses_nothing_else() -> None:
+    class Odd(Exporter):
+        def took(self, event: Any) -> None:
+            if isinstance(event, events.ProducerMetrics):
+                raise KeyError("secret")
+            taken.append(event)
+
+    taken: list[Any] = []
+    with Odd("odd") as exporter:
+        exporter(producer_event())
+        exporter(consumer_event())
+        until(lambda: taken)
+        assert exporter.dropped == 1
+
+
+def test_several_subscribers_are_one() -> None:
+    heard: list[Any] = []
+    with PrometheusExporter(0) as exporter:
+        both = together(heard.append, exporter)
+        assert both.metrics_interval_s == 2.0
+        both.at_once(producer_event())
+        assert heard == []
+        both(consumer_event())
+        assert len(heard) == 1
+        page = get(exporter.port)[1]
+        assert "penstock_producer_pending" in page
+        assert "penstock_consumer_lag" in page
+    assert together(exporter).on_loop is None
+
+
+# --- what is sent ---------------------------------------------------------------------------------
+
+
+class Collector:
+    """An HTTP server that notes what it gets, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.hangs = threading.Event()
+        self.hangs.set()
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                collector.hangs.wait(30)
+                collector.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                self.send_response(collector.status)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def close(self) -> None:
+        self.hangs.set()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    made = Collector()
+    yield made
+    made.close()
+
+
+def test_otlp_goes_to_a_collector_and_to_one_that_comes_back(collector: Collector) -> None:
+    collector.status = 503
+    with OtlpExporter(f"{collector.url}/v1/metrics", every_s=0.05, headers={"x-token": "t"}) as exporter:
+        exporter(consumer_event())
+        until(lambda: collector.got)
+        collector.status = 200
+        exporter(consumer_event())
+        before = len(collector.got)
+        until(lambda: len(collector.got) > before)
+    headers, body = collector.got[-1]
+    assert headers["content-type"] == "application/x-protobuf"
+    assert headers["x-token"] == "t"
+    assert b"penstock.consumer.lag" in body
+    assert b"service.instance.id" in body
+    assert exporter.dropped == 0, "the next request has all that the refused ones had"
+
+
+def test_otlp_is_signed_for_cloudwatch(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    with OtlpExporter(f"{collector.url}/v1/metrics", every_s=0.05, sign_for="monitoring") as exporter:
+        exporter(consumer_event())
+        until(lambda: collector.got)
+    headers, _ = collector.got[0]
+    assert "/eu-west-1/monitoring/aws4_request" in headers["authorization"]
+
+
+def test_a_collector_that_hangs_or_is_not_there_slows_nothing(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    exporters = [
+        OtlpExporter(f"http://127.0.0.1:{port}/v1/metrics", every_s=0.02),
+        OtlpExporter("http://nowhere.invalid/v1/metrics", every_s=0.02),
+    ]
+    with caplog.at_level(logging.INFO, "penstock.telemetry"):
+        for exporter in exporters:
+            for _ in range(100):
+                exporter(consumer_event())
+        until(lambda: len(caplog.records) == 2)
+    for exporter in exporters:
+        exporter.close()
+    assert len([one for one in caplog.records if "numbers are not taken" in one.getMessage()]) == 2
+
+
+def test_cloudwatch_gets_what_waited_when_it_is_back(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_CLOUDWATCH", collector.url)
+    collector.status = 503
+    with CloudWatchExporter(every_s=0.05) as exporter:
+        exporter(consumer_event())
+        until(lambda: collector.got)
+        assert exporter._waiting
+        collector.status = 200
+        exporter(producer_event())
+        until(lambda: len(exporter._waiting) == 0 and not exporter._told)
+    taken = [json.loads(body) for _, body in collector.got]
+    assert {one["Namespace"] for one in taken} == {"billing", "KinesisProducerLibrary"}
+    assert collector.got[0][0]["x-amz-target"] == "GraniteServiceVersion20100801.PutMetricData"
+    assert collector.got[0][1] == collector.got[1][1], "the same, with the time that it is of"
+    assert exporter.dropped == 0
+
+
+def test_what_cloudwatch_never_takes_does_not_hold_up_the_rest(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_CLOUDWATCH", collector.url)
+    collector.status = 400
+    with CloudWatchExporter(every_s=0.05) as exporter:
+        exporter(consumer_event())
+        until(lambda: exporter.dropped)
+        assert not exporter._waiting
+
+
+def test_emf_lines_go_to_a_text() -> None:
+    text = io.StringIO()
+    with EmfExporter(CloudWatchChoice(namespace="mine"), every_s=60.0, to=text) as exporter:
+        exporter(consumer_event())
+        exporter(consumer_event())
+    lines = [json.loads(line) for line in text.getvalue().splitlines()]
+    assert {line["_aws"]["CloudWatchMetrics"][0]["Namespace"] for line in lines} == {"mine"}
+    assert sum(line.get("RecordsProcessed", 0) for line in lines) == 40.0
+    with pytest.raises(OptionError, match="every_s must be more than 0"):
+        EmfExporter(every_s=0)
