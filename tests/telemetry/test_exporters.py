@@ -64,7 +64,7 @@ def left_event() -> events.ConsumerMetrics:
 
 @pytest.fixture
 def endpoint() -> Iterator[PrometheusExporter]:
-    with PrometheusExporter(0, by_shard=True) as exporter:
+    with PrometheusExporter(0, shards_max=10) as exporter:
         yield exporter
 
 

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from penstock import reference_telemetry
 from penstock.core.histogram import Histogram
 from penstock.runtime.producer_metrics import ProducerSnapshot, ShardSnapshot
 from penstock.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
@@ -22,6 +21,7 @@ from penstock.telemetry.names import (
     prometheus_label,
     stream_label,
 )
+from scripts import reference_telemetry
 from tests.docs.doc_pages import DOCS
 from tests.telemetry.number_kit import consumer_event, producer_event
 
@@ -39,7 +39,7 @@ NOT_NUMBERS = {
 
 def test_the_page_of_numbers_is_made_of_the_table() -> None:
     page = (DOCS / "reference" / "telemetry.md").read_text(encoding="utf-8")
-    assert reference_telemetry.renewed(page) == page, "run python -m penstock.reference_telemetry with the page"
+    assert reference_telemetry.renewed(page) == page, "run python -m scripts.reference_telemetry with the page"
 
 
 def test_every_number_of_a_snapshot_has_a_name() -> None:

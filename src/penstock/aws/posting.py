@@ -44,7 +44,8 @@ class MetricDataPoster:
         self._wire = Wire(_soon(settings), retry=NEVER)
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
-        """See `penstock.ports.Poster`; there are no headers to add."""
+        """See `penstock.ports.Poster`."""
+        assert not headers, "the call has its own"
         await self._wire.call("cloudwatch", "PutMetricData", body)
 
     async def close(self) -> None:

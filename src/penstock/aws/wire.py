@@ -17,10 +17,10 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from penstock.aws.answers import service_error
 from penstock.aws.calls import Request, Route, SignedCalls
 from penstock.aws.credentials import CredentialCache
 from penstock.aws.endpoints import DATA_OPERATIONS, Endpoint, resolve_endpoint, resolve_region
-from penstock.aws.faults import service_error
 from penstock.aws.retry import NEVER, RetryPolicy
 from penstock.aws.sdk import Sdk, environment_credentials
 from penstock.aws.settings import Credentials, WireSettings

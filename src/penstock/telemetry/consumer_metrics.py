@@ -16,7 +16,7 @@ from penstock import events
 from penstock.core.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 SHARDS_MAX = 10_000
 """More shards than this are not told apart in ``per_shard`` (shards that were left stay in it)."""
@@ -374,9 +374,19 @@ class ConsumerMeter:
 
     def told(self, event: events.AnyEvent) -> None:
         """Count by an event, if it is of a kind that counts."""
-        count = _BY_EVENT.get(type(event))
-        if count is not None:
-            count(self, event)
+        kind = type(event)
+        if (adds := _ADDS.get(kind)) is not None:
+            field, amount = adds
+            more = 1 if amount is None else getattr(event, amount)
+            setattr(self._now, field, getattr(self._now, field) + more)
+        elif (adds_by := _ADDS_BY.get(kind)) is not None:
+            self._count(adds_by[0], getattr(event, adds_by[1]))
+        elif isinstance(event, events.BatchFailed):
+            self._failed(event)
+        elif isinstance(event, events.ReadRefused | events.ReadFailed):
+            self._not_read(event)
+        elif isinstance(event, events.CheckpointTrimmed) and not event.surely_nothing_lost:
+            self._now.gaps += 1
 
     def _failed(self, event: events.BatchFailed) -> None:
         self._now.records_failed += event.records
@@ -483,46 +493,22 @@ def _payload_bytes(record: Any) -> int:
     return len(getattr(record, "data", b"")) if size is None else size
 
 
-def _adds(field: str, amount: str | None = None) -> Callable[[ConsumerMeter, Any], None]:
-    """A function that adds an event to a count: 1, or what the event has in ``amount``."""
-
-    def add(meter: ConsumerMeter, event: Any) -> None:
-        more = 1 if amount is None else getattr(event, amount)
-        setattr(meter._now, field, getattr(meter._now, field) + more)
-
-    return add
-
-
-def _adds_by(field: str, key: str) -> Callable[[ConsumerMeter, Any], None]:
-    def add(meter: ConsumerMeter, event: Any) -> None:
-        meter._count(field, getattr(event, key))
-
-    return add
-
-
-_BY_EVENT: dict[type, Callable[[ConsumerMeter, Any], None]] = {
-    events.BatchFailed: ConsumerMeter._failed,
-    events.ReadRefused: ConsumerMeter._not_read,
-    events.ReadFailed: ConsumerMeter._not_read,
-    events.RecordsSkipped: _adds("records_skipped", "records"),
-    events.RecordDeadLettered: _adds("records_dead_lettered"),
-    events.DeadLetterFailed: _adds("dead_letters_failed"),
-    events.DuplicatesLeftOut: _adds("records_duplicate", "records"),
-    events.RecordsStalled: _adds("records_stalled", "records"),
-    events.LeaseTableFailed: _adds_by("tables_failed", "error_code"),
-    events.ShardBegun: _adds_by("shards_begun", "origin"),
-    events.ShardLeft: _adds("shards_left"),
-    events.ShardGivenUp: _adds("shards_given_up"),
-    events.TaskFailed: _adds("tasks_failed"),
+_ADDS: dict[type, tuple[str, str | None]] = {
+    events.RecordsSkipped: ("records_skipped", "records"),
+    events.RecordDeadLettered: ("records_dead_lettered", None),
+    events.DeadLetterFailed: ("dead_letters_failed", None),
+    events.DuplicatesLeftOut: ("records_duplicate", "records"),
+    events.RecordsStalled: ("records_stalled", "records"),
+    events.ShardLeft: ("shards_left", None),
+    events.ShardGivenUp: ("shards_given_up", None),
+    events.TaskFailed: ("tasks_failed", None),
 }
-
-
-def _gap(meter: ConsumerMeter, event: events.CheckpointTrimmed) -> None:
-    if not event.surely_nothing_lost:
-        meter._now.gaps += 1
-
-
-_BY_EVENT[events.CheckpointTrimmed] = _gap
+"""To which count an event adds, and how much: 1, or what that field of it says."""
+_ADDS_BY: dict[type, tuple[str, str]] = {
+    events.LeaseTableFailed: ("tables_failed", "error_code"),
+    events.ShardBegun: ("shards_begun", "origin"),
+}
+"""To which counts by a key an event adds, and the field that has the key."""
 
 
 def _latest(one: dict[str, WorkerLevels], other: dict[str, WorkerLevels]) -> dict[str, WorkerLevels]:

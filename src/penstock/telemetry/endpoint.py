@@ -56,16 +56,15 @@ class PrometheusExporter(Exporter):
         port: int = 9464,
         *,
         bind: str = "127.0.0.1",
-        by_shard: bool = False,
-        shards_max: int = 200,
+        shards_max: int = 0,
         unready_after_s: float = 60.0,
         clients_max: int = 16,
         certificate: str | None = None,
         key: str | None = None,
     ) -> None:
         """``port`` 0 takes a free one, which the attribute `port` tells. ``bind`` is the address to listen on: by
-        default only this machine is answered. ``by_shard``: levels of each shard too, up to ``shards_max``; the rest is
-        one. With the files of a ``certificate`` and its ``key`` (PEM) it speaks TLS. Raises OptionError for a port that
+        default only this machine is answered. ``shards_max``: the levels of so many shards one by one, too; the rest is one.
+        With the files of a ``certificate`` and its ``key`` (PEM) it speaks TLS. Raises OptionError for a port that
         is taken, and files that cannot be read.
         """
         super().__init__("prometheus")
@@ -74,7 +73,6 @@ class PrometheusExporter(Exporter):
                 "port is 0 to 65535, clients_max at least 1, shards_max at least 0, unready_after_s more than 0; not "
                 f"{port}, {clients_max}, {shards_max}, {unready_after_s}"
             )
-        self._by_shard = by_shard
         self._shards_max = shards_max
         self._clients_max = clients_max
         self._clients: set[asyncio.Task[None]] = set()
@@ -115,7 +113,7 @@ class PrometheusExporter(Exporter):
         match path.partition("?")[0]:
             case "/metrics":
                 found = [point for point, _ in self._totals.points(
-                    time.time(), by_shard=self._by_shard, shards_max=self._shards_max
+                    time.time(), by_shard=self._shards_max > 0, shards_max=self._shards_max
                 )]  # fmt: skip
                 return Answer("200 OK", prometheus.CONTENT_TYPE, prometheus.encode([*found, self.loss_point()[0]]))
             case "/health/live":

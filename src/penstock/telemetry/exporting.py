@@ -225,7 +225,7 @@ class Together:
     def at_once(self, event: AnyEvent) -> None:
         """Tell those that may be told on any thread; ``on_loop`` tells the others."""
         for one in self._exporters:
-            one.at_once(event)  # type: ignore[attr-defined]
+            one.at_once(event)
 
     def __call__(self, event: AnyEvent) -> None:
         """Tell all."""

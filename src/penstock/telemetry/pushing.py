@@ -106,20 +106,19 @@ class OtlpExporter(Pusher):
         sign_for: str | None = None,
         headers: Mapping[str, str] | None = None,
         resource: Mapping[str, str] | None = None,
-        by_shard: bool = False,
-        shards_max: int = 200,
+        shards_max: int = 0,
         wire: WireSettings | None = None,
     ) -> None:
         """``sign_for``: the service's name, for a signature of AWS (version 4); None: none. ``headers`` go along, as a
         collector's token. ``resource`` adds to ``service.name`` (penstock) and ``service.instance.id`` (host and
-        process). ``wire``: credentials, region, proxies, timeouts.
+        process). ``shards_max``: the levels of so many shards one by one, too; the rest is one. ``wire``: credentials,
+        region, proxies, timeouts.
         """
         super().__init__("otlp", every_s=every_s)
         self._url = url
         self._sign_for = sign_for
         self._headers = {"content-type": otlp.CONTENT_TYPE, **(headers or {})}
         self._resource = dict(resource or {})
-        self._by_shard = by_shard
         self._shards_max = shards_max
         self._wire = wire
         self._totals = Totals()
@@ -133,7 +132,7 @@ class OtlpExporter(Pusher):
     async def push(self) -> None:
         """See `Pusher`."""
         now_s = time.time()
-        found = list(self._totals.points(now_s, by_shard=self._by_shard, shards_max=self._shards_max))
+        found = list(self._totals.points(now_s, by_shard=self._shards_max > 0, shards_max=self._shards_max))
         if not found:
             return
         if self._poster is None:

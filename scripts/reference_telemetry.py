@@ -1,6 +1,6 @@
 """The tables of the page of numbers, made from `penstock.telemetry.names`.
 
-``python -m penstock.reference_telemetry docs/reference/telemetry.md`` writes them anew.
+``python -m scripts.reference_telemetry docs/reference/telemetry.md`` writes them anew.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.reference import renewed_with, struct_table, table
+from scripts.reference import renewed_with, struct_table, table
+
 from penstock.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
 from penstock.telemetry.names import AGE, LOSSES, TABLE, Of
 
