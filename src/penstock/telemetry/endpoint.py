@@ -63,9 +63,9 @@ class PrometheusExporter(Exporter):
         key: str | None = None,
     ) -> None:
         """``port`` 0 takes a free one, which the attribute `port` tells. ``bind`` is the address to listen on: by
-        default only this machine is answered. ``shards_max``: the levels of so many shards one by one, too; the rest is one.
-        With the files of a ``certificate`` and its ``key`` (PEM) it speaks TLS. Raises OptionError for a port that
-        is taken, and files that cannot be read.
+        default only this machine is answered. ``shards_max``: the levels of so many shards one by one, too; the rest
+        is one. With the files of a ``certificate`` and its ``key`` (PEM) it speaks TLS. Raises OptionError for a port
+        that is taken, and files that cannot be read.
         """
         super().__init__("prometheus")
         if not 0 <= port <= 65_535 or clients_max < 1 or shards_max < 0 or not unready_after_s > 0:

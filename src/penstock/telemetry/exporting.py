@@ -178,7 +178,6 @@ class Exporter:
 
     def took(self, event: Told) -> None:
         """An event, on the thread."""
-        raise NotImplementedError
 
     def drain(self) -> None:
         """Take what is in the queue. What fails for one event is logged, and the next one is taken."""

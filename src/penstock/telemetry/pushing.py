@@ -72,7 +72,6 @@ class Pusher(Exporter):
 
     async def push(self) -> None:
         """Send what is there. Raises what came of it."""
-        raise NotImplementedError
 
     def failed(self, error: Exception) -> None:
         """It could not be sent."""
