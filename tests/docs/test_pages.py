@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from scripts.diagrams import DIAGRAMS
 
 from penstock.pipeline.job import load_job
 from penstock.pipeline.job.model import Job
@@ -23,7 +24,7 @@ from tests.docs.doc_pages import DOCS, PAGES, ROOT, Block, all_blocks, blocks, p
 if TYPE_CHECKING:
     from pathlib import Path
 
-LANGUAGES = {"", "console", "dockerfile", "ini", "json", "python", "text", "toml", "yaml"}
+LANGUAGES = {"", "console", "dockerfile", "ini", "json", "mermaid", "python", "text", "toml", "yaml"}
 INSTRUCTIONS = {"FROM", "RUN", "COPY", "ENV", "WORKDIR", "USER", "ENTRYPOINT"}
 ENVIRONMENT = {"LAKE": "lake"}
 """What the job files on the pages take from the environment."""
@@ -43,6 +44,13 @@ def bash_takes(text: str) -> None:
 def test_every_fence_is_closed_and_of_a_language_that_is_checked(page: Path) -> None:
     assert page.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks(page))
     assert {block.language for block in blocks(page)} <= LANGUAGES
+
+
+@each("mermaid")
+def test_diagrams_are_drawn_by_the_script(block: Block) -> None:
+    assert block.text.removesuffix("\n") in {
+        drawn().split("\n", 1)[1].removesuffix("\n```\n") for drawn in DIAGRAMS.values()
+    }
 
 
 @each("console")
