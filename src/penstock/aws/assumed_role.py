@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from penstock.aws.answers import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, UNREADABLE, error_class
-from penstock.aws.calls import Request, Route
+from penstock.aws.calls import Request, Route, SignedCalls
 from penstock.aws.retry import RetryPolicy
 from penstock.aws.settings import Credentials
 from penstock.errors import CredentialsError, PenstockError, ServiceError, TransportError
@@ -17,7 +17,6 @@ from penstock.shown import one_line
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from penstock.aws.calls import SignedCalls
     from penstock.aws.credentials import CredentialCache
     from penstock.aws.settings import WireSettings
 
@@ -82,6 +81,14 @@ def parse_credentials(body: bytes) -> Credentials:
         )
     except UNREADABLE as error:
         raise TransportError("AssumeRole: the answer is not STS's XML with credentials") from error
+
+
+class StsCalls(SignedCalls):
+    """Calls to STS, whose error answers are XML."""
+
+    def error_of(self, operation: str, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
+        """See `SignedCalls.error_of`."""
+        return sts_error(operation, status, headers, body)
 
 
 def sts_error(operation: str, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:

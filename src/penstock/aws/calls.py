@@ -71,14 +71,12 @@ class SignedCalls:
         rng: random.Random | None = None,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        fault: Callable[[str, int, Mapping[str, str], bytes], ServiceError] = service_error,
     ) -> None:
         self.clock = clock
         self._transport = transport
         self._rng = rng or random.Random()
         self._now = now
         self._sleep = sleep
-        self._fault = fault
         self._date: tuple[str | None, int] = (None, 0)
 
     async def call(self, request: Request, credentials: CredentialCache, retry: RetryPolicy) -> Answer:
@@ -164,8 +162,12 @@ class SignedCalls:
             raise self._error(request, answer)
         return answer
 
+    def error_of(self, operation: str, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
+        """What an error answer says, as one of our errors."""
+        return service_error(operation, status, headers, body)
+
     def _error(self, request: Request, answer: Answer) -> ServiceError:
-        error = self._fault(request.operation, answer.status, answer.headers, answer.body)
+        error = self.error_of(request.operation, answer.status, answer.headers, answer.body)
         error.where = request.route.endpoint.signing_region
         return error
 

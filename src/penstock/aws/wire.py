@@ -229,11 +229,9 @@ class Wire:
         base = CredentialCache(self._load_credentials, now=self._now)
         if settings.role_arn is None:
             return _Parts(transport, calls, (base,))
-        from penstock.aws.assumed_role import AssumedRole, sts_error
+        from penstock.aws.assumed_role import AssumedRole, StsCalls
 
-        sts_calls = SignedCalls(
-            transport, ServiceClock(), rng=self._rng, now=self._now, sleep=self._sleep, fault=sts_error
-        )
+        sts_calls = StsCalls(transport, ServiceClock(), rng=self._rng, now=self._now, sleep=self._sleep)
         role = AssumedRole(settings, sts_calls, base, lambda: self._find_route("sts", None, ""))
         return _Parts(transport, calls, (CredentialCache(role.load, now=self._now), base))
 

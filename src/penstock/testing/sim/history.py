@@ -6,6 +6,7 @@ handed out, each settlement as it is said. None of the processes knows as much.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -13,17 +14,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.events import CheckpointTrimmed
-from penstock.model import Position
+from penstock.model import Position, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.runtime.worker.settings import WorkerSettings
 
 # --- a shard --------------------------------------------------------------------------------------
 # A shard of a simulation: its records, and how far they are.
 
+STREAM = "orders"
+"""The name of the first stream."""
 BAD = b"!"
 """Data that ends so makes each handler fail."""
 
@@ -145,17 +149,41 @@ class Broken(NamedTuple):
         return f"{self.at_s:.3f} s: {self.rule}: {self.what}"
 
 
-class Promises(NamedTuple):
-    """What the consumers' options say of the records."""
+class Promises:
+    """What the consumers' options say of the records: also options that are not the plan's. What their functions make
+    of a record follows from it alone.
+    """
 
-    window_s: float = 0.0
-    """Records are duplicates whose key came so shortly before; 0: none are."""
-    window_waits: bool = True
-    """No duplicate is ever handed out."""
-    key_of: Callable[[Put], bytes | str | None] | None = None
-    """What makes them duplicates; None: their data."""
-    parts_of: Callable[[Put], int] | None = None
-    """How many parts a record is split into; None: it is not."""
+    def __init__(self, settings: WorkerSettings) -> None:
+        choice = settings.deduplicate
+        self.window_s = 0.0 if choice is None else choice.window_s
+        """Records are duplicates whose key came so shortly before; 0: none are."""
+        self.window_waits = choice is None or choice.wait
+        """No duplicate is ever handed out."""
+        self.splits = settings.split is not None
+        """Records are handed out in parts."""
+        self._settings = settings
+
+    def key_of(self, put: Put) -> bytes | str | None:
+        """What makes a record a duplicate."""
+        choice = self._settings.deduplicate
+        return put.data if choice is None else choice.key(_record(put))
+
+    def parts_of(self, put: Put) -> int:
+        """How many parts a record is split into."""
+        split = self._settings.split
+        return 1 if split is None else sum(1 for _ in split(_record(put)))
+
+
+def _record(put: Put) -> Record:
+    return Record(
+        stream=STREAM,
+        shard_id="",
+        partition_key=put.key,
+        data=put.data,
+        sequence_number=0,
+        approximate_arrival_timestamp=dt.datetime.fromtimestamp(0, dt.UTC),
+    )
 
 
 class History:
@@ -219,17 +247,15 @@ class History:
             story.positions.append(position)
             story.puts[position], story.arrived[position] = record, at_s
             story.lanes.setdefault(record.key, []).append(position)
-            count = 1
-            if self.promises.parts_of is not None:
-                count = self.promises.parts_of(record)
+            count = self.promises.parts_of(record)
+            if self.promises.splits:
                 story.parts_left[position] = set(range(count))
             if self._is_repeat(story.stream, record, at_s) or not count:
                 story.leave_out(position)
 
     def _is_repeat(self, stream: str, record: Put, at_s: float) -> bool:
         promises = self.promises
-        key = record.data if promises.key_of is None else promises.key_of(record)
-        if not promises.window_s or key is None:
+        if not promises.window_s or (key := promises.key_of(record)) is None:
             return False
         before_s = self._came_s.get((stream, key))
         self._came_s[stream, key] = at_s

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from penstock.testing.sim.network import Link
     from penstock.testing.sim.plan import FaultPlan
 
-STREAM = "orders"
 EPOCH_S = 1_700_000_000.0
 """What wall clocks show at virtual time 0."""
 CALL_TIMEOUT_S = 8.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import gc
 import random
 from dataclasses import dataclass, replace
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.checkpoints import Every, Prompt, Riding
 from penstock.core.shard.duplicates import Deduplicate
-from penstock.model import Record, StartAt
+from penstock.model import StartAt
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds.fan_out import FanOutTimes
 from penstock.runtime.worker.settings import WorkerSettings
-from penstock.testing.sim.history import BAD, Broken, History, Promises
-from penstock.testing.sim.kinesis import STREAM, ServiceTime, SimulatedStream
+from penstock.testing.sim.history import BAD, STREAM, Broken, History, Promises
+from penstock.testing.sim.kinesis import ServiceTime, SimulatedStream
 from penstock.testing.sim.loop import VirtualTime
 from penstock.testing.sim.plan import (
     Crash,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
     from penstock.core.shard.checkpoints import Cadence
     from penstock.runtime.consumer.consumer import Consumer
-    from penstock.testing.sim.history import Put
     from penstock.testing.sim.plan import Fault
 
 CADENCES: dict[str, Cadence] = {"riding": Riding(), "prompt": Prompt(), "every": Every(seconds=1.0)}
@@ -103,7 +101,7 @@ class Simulator:
         self.plan = plan
         self.time = VirtualTime()
         self.settings = _settings(plan) if settings is None else settings
-        self.history = History(lambda: self.time.now_s, _promises(self.settings))
+        self.history = History(lambda: self.time.now_s, Promises(self.settings))
         self.service_time = ServiceTime(self.time)
         self.streams = [self._stream(number) for number in range(plan.streams)]
         self.table = SimulatedTable(self.time, self.history)
@@ -389,26 +387,6 @@ def _kept(letter: object) -> None:
 def _parts_of(data: bytes) -> int:
     """None to three, as the record has it."""
     return int(data.removesuffix(BAD)) % 4
-
-
-def _promises(settings: WorkerSettings) -> Promises:
-    """Also of settings that are not the plan's: what their functions make of a record follows from it alone."""
-    choice, split = settings.deduplicate, settings.split
-    parts_of = None if split is None else lambda put: sum(1 for _ in split(_record(put)))
-    if choice is None:
-        return Promises(parts_of=parts_of)
-    return Promises(choice.window_s, choice.wait, lambda put: choice.key(_record(put)), parts_of)
-
-
-def _record(put: Put) -> Record:
-    return Record(
-        stream=STREAM,
-        shard_id="",
-        partition_key=put.key,
-        data=put.data,
-        sequence_number=0,
-        approximate_arrival_timestamp=dt.datetime.fromtimestamp(0, dt.UTC),
-    )
 
 
 def simulate(seed: int) -> Report:
