@@ -33,8 +33,7 @@ from bench.wire import set_environment
 from penstock.local.embedded import LocalKinesis
 from penstock.pipeline import decode_json
 from penstock.pipeline.job import running
-from penstock.pipeline.job.batches import Batches
-from penstock.pipeline.job.one_pass import Watched
+from penstock.pipeline.job.batches import Batches, Watched
 from penstock.pipeline.job.session import least_work
 from penstock.pipeline.parquet_folder import BatchFolder
 

@@ -8,8 +8,7 @@ import botocore.client
 import botocore.session
 import pytest
 
-from penstock.aws.endpoints import arn_region, resolve_endpoint
-from penstock.aws.sdk import Sdk
+from penstock.aws.sdk import Sdk, arn_region, resolve_endpoint
 from penstock.aws.settings import WireSettings
 from penstock.errors import OptionError
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.endpoints import resolve_endpoint, resolve_region
-from penstock.aws.sdk import Sdk
+from penstock.aws.sdk import Sdk, resolve_endpoint, resolve_region
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.wire import Wire
 from penstock.errors import CredentialsError, OptionError

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.endpoints import resolve_region
-from penstock.aws.sdk import Sdk, environment_credentials
+from penstock.aws.sdk import Sdk, environment_credentials, resolve_region
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.wire import NEVER, Wire
 from penstock.errors import CredentialsError, OptionError, PenstockError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.aggregation.fields import SHAPES, entry_bytes, ref_bytes
+from penstock.core.aggregation.format import SHAPES, entry_bytes, ref_bytes
 from penstock.core.aggregation.writer import Aggregator
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.aws.kinesis import PutEntry
-from penstock.pipeline.job.one_pass import Told, Watched
+from penstock.pipeline.job.batches import Told, Watched
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipeline" / "job"))
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from penstock.aws.credentials import CredentialCache
-    from penstock.aws.endpoints import Endpoint
     from penstock.aws.retry import RetryPolicy
+    from penstock.aws.sdk import Endpoint
     from penstock.aws.settings import Credentials
     from penstock.aws.signing import Signer
     from penstock.core.service_clock import ServiceClock

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.aws import cbor
 from penstock.aws.answers import CLOCK_SKEW, STALE_CREDENTIALS, UNREADABLE, decoded, reading
-from penstock.aws.endpoints import arn_region
+from penstock.aws.sdk import arn_region
 from penstock.core.sequence import version_of
 from penstock.errors import (
     InvalidRecordError,

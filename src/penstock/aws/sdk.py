@@ -13,13 +13,16 @@ import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
-from penstock.aws.settings import Credentials
+from penstock.aws.settings import Credentials, region_fault, url_fault
 from penstock.errors import CredentialsError, OptionError, PenstockError
 from penstock.shown import one_line, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from penstock.aws.settings import WireSettings
 
 log = logging.getLogger("penstock.aws")
 
@@ -234,3 +237,92 @@ def environment_credentials(profile: str | None) -> Credentials | None:
         return None
     token = environ.get("AWS_SECURITY_TOKEN") or environ.get("AWS_SESSION_TOKEN")
     return Credentials(key_id, secret, token or None)
+
+
+# --- where a call goes ----------------------------------------------------------------------------
+# Where a call goes and for which region and service it is signed: the SDK's rules.
+#
+# Order: the URL in the settings; AWS_ENDPOINT_URL_<SERVICE>; AWS_ENDPOINT_URL; the profile's services section
+# and ``endpoint_url`` (the last four unless AWS_IGNORE_CONFIGURED_ENDPOINT_URLS); the service's endpoint
+# rules, which know partitions, FIPS, dual stack and Kinesis's endpoints by account. See "Service-specific
+# endpoints" in the AWS SDKs and Tools reference guide.
+
+DATA_OPERATIONS = frozenset({"GetRecords", "GetShardIterator", "PutRecord", "PutRecords", "SubscribeToShard"})
+"""Kinesis's data plane, which has endpoints of its own for streams named by ARN; all else is its control
+plane.
+"""
+
+
+class Endpoint(NamedTuple):
+    """A resolved endpoint. ``path`` begins with a slash; ``host`` is the Host header as HTTP clients send
+    it.
+    """
+
+    url: str
+    host: str
+    path: str
+    signing_region: str
+    signing_name: str
+
+
+def arn_region(arn: str) -> str | None:
+    """The region in an ARN: ``arn:aws:kinesis:eu-west-1:123456789012:stream/x`` → ``eu-west-1``."""
+    parts = arn.split(":", 5)
+    return parts[3] or None if len(parts) == 6 and parts[0] == "arn" else None
+
+
+def resolve_region(settings: WireSettings, sdk: Sdk) -> str:
+    """The region of the settings, or the SDK's. May block."""
+    region = settings.region or sdk.region()
+    if not region:
+        raise OptionError(
+            "no AWS region: give the region option, set AWS_REGION or AWS_DEFAULT_REGION, or a region in the "
+            f"profile{f' {settings.profile!r}' if settings.profile else ''} (~/.aws/config)"
+        )
+    if fault := region_fault(region):
+        raise OptionError(fault)
+    return region
+
+
+def resolve_endpoint(
+    settings: WireSettings,
+    sdk: Sdk,
+    service: str,
+    region: str,
+    *,
+    operation: str = "",
+    stream_arn: str | None = None,
+) -> Endpoint:
+    """Find the endpoint of one service (botocore's name of it). May block: files are read."""
+    given = settings.sts_endpoint_url if service == "sts" else settings.endpoint_url
+    if given is not None:
+        return _endpoint(given, region, service)
+    configured = sdk.configured_endpoint(service)
+    use_fips = sdk.use_fips() if settings.use_fips is None else settings.use_fips
+    parameters: dict[str, object] = {
+        "Region": region,
+        "UseFIPS": use_fips,
+        "UseDualStack": sdk.use_dualstack(),
+    }
+    if configured is not None:
+        parameters["Endpoint"] = configured
+    if service == "kinesis" and stream_arn is not None:
+        parameters |= {
+            "StreamARN": stream_arn,
+            "OperationType": "data" if operation in DATA_OPERATIONS else "control",
+        }
+    rule = sdk.endpoint_rule(service, parameters)
+    return _endpoint(rule.url, rule.signing_region or region, rule.signing_name or service)
+
+
+def _endpoint(url: str, signing_region: str, signing_name: str) -> Endpoint:
+    if fault := url_fault(url):
+        raise OptionError(f"the endpoint URL {fault}")
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    port = parts.port
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    if port is not None and port != {"http": 80, "https": 443}[parts.scheme]:
+        host = f"{host}:{port}"
+    path = parts.path or "/"
+    return Endpoint(f"{parts.scheme}://{host}{path}", host, path, signing_region, signing_name)

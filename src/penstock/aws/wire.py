@@ -22,7 +22,7 @@ from penstock.aws.calls import Request, Route, SignedCalls
 from penstock.aws.credentials import CredentialCache
 from penstock.aws.endpoints import DATA_OPERATIONS, Endpoint, resolve_endpoint, resolve_region
 from penstock.aws.retry import NEVER, RetryPolicy
-from penstock.aws.sdk import Sdk, environment_credentials
+from penstock.aws.sdk import DATA_OPERATIONS, Sdk, environment_credentials, resolve_endpoint, resolve_region
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.signing import Signer
 from penstock.aws.transport import HttpTransport

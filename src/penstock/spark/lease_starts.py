@@ -8,7 +8,7 @@ from penstock.core.leases.row import told
 from penstock.core.sequence import just_before
 from penstock.errors import InvalidArgumentError, OptionError
 from penstock.spark.leases import noted, since, without_lease
-from penstock.spark.loss import Loss
+from penstock.spark.lookahead import Loss
 from penstock.spark.offsets import Kind, ShardPosition
 from penstock.spark.probing import ShardProbe, together
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.row import LeaseRow, StreamMark
     from penstock.core.lineage import Lineage
     from penstock.model import StartAt
-    from penstock.spark.loss import LossPolicy
+    from penstock.spark.lookahead import LossPolicy
     from penstock.spark.probing import Probes
 
 

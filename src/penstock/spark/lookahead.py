@@ -1,4 +1,4 @@
-"""What the driver knows of the unread part of one shard's log, and where a batch may end in it.
+"""What the driver knows of the unread part of one shard's log, where a batch may end in it, and what was lost.
 
 Any record that was seen is a good bound, whatever its arrival time says: all that lies before it in the log belongs
 to the range. So nothing here assumes that arrival times grow along the log.
@@ -7,9 +7,13 @@ to the range. So nothing here assumes that arrival times grow along the log.
 from __future__ import annotations
 
 import enum
+import logging
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.errors import DataLossError
+from penstock.model import StreamName
+from penstock.spark.offsets import Kind, ShardPosition
 from penstock.spark.ranges import EndKind
 
 
@@ -115,3 +119,79 @@ class Lookahead:
         times = [seen.arrival_ms for seen in self.records]
         span_ms = max(max(times) - min(times), 1)
         return sum(s.rows for s in self.records) / span_ms, sum(s.size for s in self.records) / span_ms
+
+
+# --- what was lost --------------------------------------------------------------------------------
+# Deciding, before anything is read, whether records between a stored position and the next record were lost.
+#
+# AWS does not say so: an iterator at a trimmed sequence number answers with empty pages for ever, one at a trimmed
+# time starts at the oldest record. So a position near or past the retention is opened by its time, and the first
+# record that comes is compared with the one that should.
+
+log = logging.getLogger("penstock.spark")
+
+RISK_MARGIN_MS = 10 * 60 * 1000
+"""Positions younger than the retention by less than this are opened by time: trimming is not exact."""
+
+
+class Loss(NamedTuple):
+    """Records that were lost, or may have been."""
+
+    shard_id: str | None
+    certain: bool
+    what: str
+
+
+class LossPolicy:
+    """What becomes of losses: an error (``failOnDataLoss=true``), or a warning each and their number."""
+
+    def __init__(self, stream: StreamName, *, fail: bool) -> None:
+        self._stream = stream
+        self._fail = fail
+        self.count = 0
+        """Losses that were passed over, those in the offset that the query began with among them."""
+
+    def report(self, loss: Loss) -> None:
+        """Raises DataLossError, or warns and counts."""
+        where = f"stream {self._stream}" + (f", shard {loss.shard_id}" if loss.shard_id else "")
+        surely = "records were lost" if loss.certain else "records may have been lost"
+        message = f"{where}: {surely}: {loss.what}"
+        if self._fail:
+            raise DataLossError(
+                f"{message}. To go on with what is left, set failOnDataLoss to false for one start; to begin anew, use "
+                "a new checkpoint directory; a longer retention of the stream gives the query more time"
+            )
+        self.count += 1
+        log.warning("%s; going on with what is left (failOnDataLoss is false)", message)
+
+
+def at_risk(position: ShardPosition, horizon_ms: int) -> bool:
+    """True when the position's record may be trimmed: it is to be opened by its time."""
+    return position.kind in (Kind.NEXT, Kind.AFTER) and position.witness_ms < horizon_ms + RISK_MARGIN_MS
+
+
+def loss_at(shard_id: str, position: ShardPosition, look: Lookahead, horizon_ms: int, *, by_time: bool) -> Loss | None:
+    """What was lost between a stored position and the records that were found behind it.
+
+    With ``by_time``, ``look`` begins at the position's time, and for ``AFTER`` with its very record if that is there.
+    A witness of 0 says that the query wants whatever is left. ``horizon_ms`` is the oldest arrival time that the
+    stream's retention still covers.
+    """
+    first = look.first.sequence_number if look.first else None
+    if position.kind is Kind.NEXT:
+        if first == position.sequence_number:
+            return None
+        found = f"the next record there is {first}" if first is not None else "nothing is left behind it"
+        if look.crossing:
+            found = "a long silence follows it"
+        return Loss(shard_id, True, f"{position.sequence_number} is the next to read, but it is trimmed; {found}")
+    if position.kind is Kind.AFTER:
+        if not by_time or first == position.sequence_number:
+            return None
+        what = f"all up to {position.sequence_number} is read, which is trimmed, and what followed it may be too"
+        return Loss(shard_id, False, what)
+    if position.kind in (Kind.SINCE, Kind.BEGINNING) and 0 < position.witness_ms < horizon_ms:
+        hours = (horizon_ms - position.witness_ms) / 3_600_000
+        what = f"the shard was last looked at {hours:.1f} h before the oldest time that the retention covers"
+        return Loss(shard_id, False, what)
+    return None

@@ -32,8 +32,7 @@ from penstock.spark.cut import (
     latest_sure_cut,
     total_share,
 )
-from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
-from penstock.spark.loss import LossPolicy
+from penstock.spark.lookahead import Beyond, Bound, Lookahead, LossPolicy, Seen
 from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
 from penstock.spark.probing import (
     CROSSING_PAGES_MAX,

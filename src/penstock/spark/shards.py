@@ -15,8 +15,7 @@ from penstock.errors import NotFoundError, OptionError, PenstockError, StalledEr
 from penstock.model import Shard, StartAt, StreamName
 from penstock.spark.cut import Pace
 from penstock.spark.lease_starts import LeaseStarts
-from penstock.spark.lookahead import Beyond, Lookahead
-from penstock.spark.loss import RISK_MARGIN_MS, Loss, LossPolicy, at_risk, loss_at
+from penstock.spark.lookahead import RISK_MARGIN_MS, Beyond, Lookahead, Loss, LossPolicy, at_risk, loss_at
 from penstock.spark.offsets import SILENCE_MARGIN_MS, Kind, ShardPosition, StreamOffset
 from penstock.spark.probing import Probes, ShardProbe, together
 from penstock.spark.ranges import ShardRange

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode
-from penstock.pipeline.job.one_pass import LETTER_BYTES_MAX, Watched
+from penstock.pipeline.job.batches import LETTER_BYTES_MAX, Watched
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, no_file_longer_than, order
 
 if TYPE_CHECKING:

@@ -9,8 +9,10 @@ from itertools import count, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.aggregation.fields import (
+from penstock.core.aggregation.format import (
     COLUMN_INDEX_MAX,
+    FRAME_BYTES,
+    MAGIC,
     SHAPES,
     first_refused,
     hash_key_entry,
@@ -21,7 +23,6 @@ from penstock.core.aggregation.fields import (
     ref_bytes,
     user_records,
 )
-from penstock.core.aggregation.format import FRAME_BYTES, MAGIC
 from penstock.core.aggregation.reader import DEFAULT_LIMITS, open_aggregate
 from penstock.core.hashkeys import hash_key
 from penstock.errors import AggregateError

@@ -1,4 +1,4 @@
-"""One batch: read once, parted, transformed, and written to every sink. What ``foreachBatch`` calls.
+"""One batch of a job: read once, parted, transformed, and written to every sink. What ``foreachBatch`` calls.
 
 Where all good rows go to one folder as they are, the batch is written in one pass: its good rows are staged beside the
 folder, what the write showed of the dead letters is written, and then the staged files are put in place. Else the batch
@@ -7,17 +7,19 @@ is kept while it is counted, and written to one place after the other. Either wa
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError
-from penstock.pipeline.batches import read_once
-from penstock.pipeline.decode import REASON, JsonFaults, split
+from penstock.pipeline.batches import POSITION, read_once
+from penstock.pipeline.decode import REASON, VALUE, JsonFaults, split
 from penstock.pipeline.job import steps
 from penstock.pipeline.job.account import SecondPass
-from penstock.pipeline.job.one_pass import Watching, partitions_of
 from penstock.pipeline.job.outcome import (
     ExitCode,
     StepError,
@@ -31,16 +33,183 @@ from penstock.pipeline.job.outcome import (
 from penstock.pipeline.job.session import told_not_stored, told_unread
 from penstock.pipeline.job.writing import FolderTarget, dead_letter_target, target_of
 from penstock.pipeline.parquet_folder import FILES_MAX
-from penstock.pipeline.spark_calls import Selection
+from penstock.pipeline.spark_calls import Py4JError, Selection, java_column, java_seq
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
 
     from penstock.pipeline.job.files import JobFile
     from penstock.pipeline.job.running import Stopping
+
+# --- one pass -------------------------------------------------------------------------------------
+# What one write of a batch's good rows shows of the others: how many there are, and the dead letters themselves.
+#
+# A batch that is written to one folder needs no cache: its good rows are staged, and Spark's observed metrics bring
+# what was set apart to the driver, in the same pass. They go to their own place then, and the staged files after them.
+#
+# What comes that way is bounded: so many letters, none of them long. Where there are more, `Told.came` is false and
+# the batch is read once more, in the way that keeps all its rows.
+
+LETTERS_MAX = 10_000
+"""Dead letters of a batch that come to the driver with the write."""
+PARTITIONS_IF_UNKNOWN = 1_000
+LETTER_BYTES_MAX = 4_096
+"""Data of one of them."""
+TOLD_S = 30.0
+"""Spark tells what was observed behind the write, by a thread of its own; it may lose it where that has much to do."""
+_LOOK_S = 0.002
+
+_NTH, _COUNTED_BITS = "_penstock_nth", 33
+_COUNTS, _LETTERS = ("rows", "dead", "first", "left"), "letters"
+"""What is observed, in this order."""
+_OBSERVATION = "org.apache.spark.sql.Observation"
+
+
+class Told(NamedTuple):
+    """What was observed of a batch."""
+
+    rows: int
+    dead: int
+    """Rows that are dead letters."""
+    letters: DataFrame | None
+    """Those, without ``value``; None where there are none, and where they did not come."""
+    came: bool
+    """False where they are too many or too long to come to the driver."""
+    first_is_empty: bool
+    """True where the batch's first partition has no good row: Spark makes a file of it all the same."""
+
+
+class Watching:
+    """Makes the batches of one query tell of their dead letters. What it asks of Spark's JVM is asked once."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        """The columns of a letter."""
+        self._letter: Any = None
+        """Its schema, as the JVM has it."""
+        self._asked: dict[int, _Asked] = {}
+        """By the letters of one partition at most."""
+
+    def of(self, batch: DataFrame, partitions: int | None) -> Watched:
+        """The batch, watched. ``partitions``: into how many it is divided, if that is known."""
+        spark: Any = batch.sparkSession
+        if not self.names:
+            kept = [field for field in batch.schema.fields if field.name != VALUE]
+            self._letter = spark._jsparkSession.parseDataType(StructType(kept).json())
+            self.names = [field.name for field in kept]
+        each = max(1, LETTERS_MAX // max(1, partitions or PARTITIONS_IF_UNKNOWN))
+        if each not in self._asked:
+            nth, observed = self._observed(each)
+            numbered = java_seq(spark, [java_column(fn.col("*")), java_column(nth)])
+            first, *others = (java_column(column) for column in observed)
+            kind = getattr(spark._jvm, _OBSERVATION)
+            self._asked = {
+                each: _Asked(self._letter, kind, numbered, first, java_seq(spark, others), _tells_rows(spark))
+            }
+        return Watched(batch, self._asked[each])
+
+    def _observed(self, each: int) -> tuple[Column, list[Column]]:
+        dead = fn.col(REASON).isNotNull()
+        short = fn.coalesce(fn.octet_length("data"), fn.lit(0)) <= LETTER_BYTES_MAX
+        # This counts the rows of a partition that it is asked for, and it is asked for dead letters only.
+        nth = fn.when(dead & short, fn.monotonically_increasing_id().bitwiseAND(fn.lit((1 << _COUNTED_BITS) - 1)))
+        taken = dead & fn.coalesce(fn.col(_NTH) < each, fn.lit(False))
+        letter = fn.struct(*[fn.col(name) for name in self.names])
+        first = fn.col(REASON).isNull() & (fn.spark_partition_id() == 0)
+        observed = [
+            fn.count(fn.lit(1)),
+            fn.count(REASON),
+            fn.count(fn.when(first, 1)),
+            fn.count(fn.when(dead & ~taken, 1)),
+            fn.collect_list(fn.when(taken, letter)),
+        ]
+        named = [column.alias(name) for column, name in zip(observed, (*_COUNTS, _LETTERS), strict=True)]
+        return nth.alias(_NTH), named
+
+
+class _Asked(NamedTuple):
+    """What a batch is asked, as the JVM has it."""
+
+    letter: Any
+    """The schema of a letter."""
+    kind: Any
+    """Spark's class of an observation."""
+    numbered: Any
+    """All columns, and the one that counts dead letters."""
+    first: Any
+    others: Any
+    """What is observed."""
+    is_row: bool
+    """True where what was observed is told as a row."""
+
+
+class Watched:
+    """A batch whose dead letters are told by the first action on ``rows``, which has its rows and a column more."""
+
+    def __init__(self, batch: DataFrame, asked: _Asked) -> None:
+        self._spark: Any = batch.sparkSession
+        self._letter = asked.letter
+        self._is_row = asked.is_row
+        self._observation: Any = asked.kind()
+        java: Any = batch._jdf
+        observed = java.select(asked.numbered).observe(self._observation, asked.first, asked.others)
+        self.rows = DataFrame(observed, batch.sparkSession)
+
+    def told(self, *, once: bool) -> Told | None:
+        """What the action showed; None where Spark does not tell it. ``once``: each row was surely observed once, as
+        in an action's last stage; any other stage may run again, and tells its rows twice.
+        """
+        future = self._observation.future()
+        deadline_s = time.monotonic() + TOLD_S
+        while not future.isCompleted():
+            if time.monotonic() > deadline_s:
+                return None
+            time.sleep(_LOOK_S)
+        told = future.value().get().get()  # a row; before Spark 4.1 a map of the same
+        if self._is_row and not told.length():
+            # The step that observes was taken out of the plan while it ran. The folder sees to it that it stays
+            # (``with_what_is_observed``); what else may take it out is not known.
+            return None
+        rows, dead, first, left = _counts_of_row(told) if self._is_row else _counts_of_map(told)
+        letters = None
+        if dead and not left:
+            found = told.getList(len(_COUNTS)) if self._is_row else _letters_of_map(self._spark, told)
+            letters = DataFrame(self._spark._jsparkSession.createDataFrame(found, self._letter), self._spark)
+            if not once:
+                letters = letters.dropDuplicates(list(POSITION))
+        return Told(rows, dead, letters, came=not left, first_is_empty=first == 0)
+
+
+def _tells_rows(spark: SparkSession) -> bool:
+    return tuple(int(number) for number in spark.version.split(".")[:2]) >= (4, 1)
+
+
+def _counts_of_row(row: Any) -> list[int]:
+    return [int(row.getLong(number)) for number in range(len(_COUNTS))]
+
+
+def _counts_of_map(told: Any) -> list[int]:
+    return [int(told.apply(name)) for name in _COUNTS]
+
+
+def _letters_of_map(spark: Any, told: Any) -> Any:
+    rows = getattr(getattr(spark._jvm, "org.apache.spark.sql.Row$"), "MODULE$")
+    return rows.fromSeq(told.get(_LETTERS).toList()).getList(0)  # a row makes a Java list of what Scala holds
+
+
+def partitions_of(batch: DataFrame) -> int | None:
+    """Into how many partitions the batch of a query is divided; None where Spark does not say."""
+    try:
+        plan: Any = batch._jdf.logicalPlan()
+        return int(plan.rdd().getNumPartitions())
+    except (Py4JError, AttributeError, TypeError, PenstockError):
+        return None
+
+
+# --- a batch --------------------------------------------------------------------------------------
 
 
 class StoppedError(PenstockError):
