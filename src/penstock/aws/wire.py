@@ -20,9 +20,8 @@ from urllib.parse import urlsplit
 from penstock.aws.answers import service_error
 from penstock.aws.calls import Request, Route, SignedCalls
 from penstock.aws.credentials import CredentialCache
-from penstock.aws.endpoints import DATA_OPERATIONS, Endpoint, resolve_endpoint, resolve_region
 from penstock.aws.retry import NEVER, RetryPolicy
-from penstock.aws.sdk import DATA_OPERATIONS, Sdk, environment_credentials, resolve_endpoint, resolve_region
+from penstock.aws.sdk import DATA_OPERATIONS, Endpoint, Sdk, environment_credentials, resolve_endpoint, resolve_region
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.signing import Signer
 from penstock.aws.transport import HttpTransport
