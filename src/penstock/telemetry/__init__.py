@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from penstock.telemetry.cloudwatch import CloudWatchChoice
     from penstock.telemetry.endpoint import PrometheusExporter
     from penstock.telemetry.exporting import together
+    from penstock.telemetry.libraries import OpenTelemetryExporter, PrometheusCollector
     from penstock.telemetry.pushing import CloudWatchExporter, EmfExporter, OtlpExporter
 
 __all__ = [
     "CloudWatchChoice",
     "CloudWatchExporter",
     "EmfExporter",
+    "OpenTelemetryExporter",
     "OtlpExporter",
+    "PrometheusCollector",
     "PrometheusExporter",
     "together",
 ]
@@ -27,7 +30,9 @@ _HOMES = {
     "CloudWatchChoice": "cloudwatch",
     "CloudWatchExporter": "pushing",
     "EmfExporter": "pushing",
+    "OpenTelemetryExporter": "libraries",
     "OtlpExporter": "pushing",
+    "PrometheusCollector": "libraries",
     "PrometheusExporter": "endpoint",
     "together": "exporting",
 }

@@ -120,11 +120,11 @@ def _text(field: int, text: str) -> bytes:
 
 
 def _number(field: int, value: int) -> bytes:
-    return _tag(field, _VARINT) + _varint(value)
+    return _tag(field, _VARINT) + _varint(value) if value else b""  # 0 is what a field is that is left out
 
 
 def _fixed(field: int, value: int) -> bytes:
-    return _tag(field, _FIXED64) + struct.pack("<Q", value)
+    return _tag(field, _FIXED64) + struct.pack("<Q", value) if value else b""
 
 
 def _double(field: int, value: float) -> bytes:

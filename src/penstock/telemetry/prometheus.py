@@ -43,7 +43,7 @@ def _sample(lines: list[str], name: str, unit: str, point: Point) -> None:
     labels = ",".join([f'{prometheus_label(key)}="{_escaped(value)}"' for key, value in point.attributes])
     value = point.value
     if isinstance(value, Histogram):
-        low, high = BOUNDS.get(unit, _COUNT_BOUNDS)
+        low, high = bounds_of(unit)
         before = f"{labels}," if labels else ""
         for exponent, count in zip(range(low, high + 1), cut(value, low, high), strict=True):
             lines.append(f'{name}_bucket{{{before}le="{2.0**exponent!r}"}} {count}')
@@ -52,6 +52,11 @@ def _sample(lines: list[str], name: str, unit: str, point: Point) -> None:
         lines.append(f"{name}_count{{{labels}}} {value.count}")
     elif not isinstance(value, Spread):
         lines.append(f"{name}{{{labels}}} {_number(value)}")
+
+
+def bounds_of(unit: str) -> tuple[int, int]:
+    """The exponents of the lowest and of the highest bound of a classic histogram of this unit."""
+    return BOUNDS.get(unit, _COUNT_BOUNDS)
 
 
 def cut(histogram: Histogram, low: int, high: int) -> Sequence[int]:
