@@ -19,64 +19,75 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a `Producer`. Raises OptionError with all faults."""
 
     aggregation: bool = False
-    """Pack user records into KPL aggregates, by predicted shard: far fewer and larger Kinesis records, so less cost and
-    more throughput. Readers must open them (the KCL, the KPL's readers, Penstock do). Switches itself off where the
-    stream ignores partition keys, or its shards can't be listed.
+    """Pack user records into KPL aggregates, by predicted shard. The stream then gets far fewer and larger Kinesis
+    records, which cost less and allow more throughput. Readers must open them (the KCL, the KPL's readers and Penstock
+    do). The producer switches this off by itself where the stream ignores partition keys, or where it can't list the
+    shards.
     """
     aggregate_bytes_max: int = AGGREGATE_BYTES_MAX
-    """An aggregate is no larger, but for a single user record that is. The KPL's AggregationMaxSize."""
+    """An aggregate is no larger than this, unless a single user record is. This is the KPL's AggregationMaxSize."""
     ordered_by_key: bool = False
-    """Keep the order of each partition key, also when records are refused: with aggregation a shard has one aggregate
-    on its way, without it a key one record. Costs throughput where one shard or key is hot. Without it throughput
-    comes first, and records of a key may be written out of order after a refusal.
+    """Keep the order of each partition key, also when the service refuses records. With aggregation each shard has one
+    aggregate in flight; without it each key has one record in flight. This costs throughput where one shard or key is
+    hot. False: throughput comes first, and records of a key may be written out of order after a refusal.
     """
 
     buffer_bytes_max: int = 16 * MIB
-    """What records may take that have no outcome yet: data, partition key and 256 bytes each for its book-keeping, and
-    1,024 bytes for each chunk of them.
+    """The most memory for records that have no outcome yet: each counts with its data, its partition key and 256 bytes
+    of book-keeping, and each chunk of them with 1,024 bytes.
     """
     raise_when_full: bool = False
     """True: ``put`` and ``put_many`` raise BufferFullError when there is no room. False: they wait for it."""
     record_bytes_max: int = REQUEST_BYTES_MAX
-    """A record with more data and key is refused at once. The stream's own limit (MaxRecordSizeInKiB) may be lower."""
+    """The producer refuses a record with more data and key at once. The stream's own limit (MaxRecordSizeInKiB) may be
+    lower.
+    """
 
     linger_s: float = 0.005
-    """A request that others could still join goes at most so often. The first record after a pause goes at once, and
-    no record waits longer than this for company. More gives larger requests and aggregates; 0 never waits.
+    """How long a record waits for others that can share its request, and the least time between two requests that
+    others could still join. The first record after a pause does not wait. More time gives larger requests and
+    aggregates; with 0 no record waits.
     """
     request_records_max: int = REQUEST_RECORDS_MAX
-    """Kinesis records in a PutRecords request."""
+    """The most Kinesis records in a PutRecords request."""
     request_bytes_max: int = REQUEST_BYTES_MAX
-    """Data and partition keys in a request. If an endpoint refuses that much, it is lowered to 5 MiB by itself."""
+    """The most data and partition keys in a request. If an endpoint refuses that much, the producer lowers it to 5 MiB
+    by itself.
+    """
     request_timeout_s: float = 10.0
-    """A request that has no answer after this is given up; whether it was done is unknown then."""
+    """The producer gives up a request that has no answer after this time; it is then unknown whether the service has
+    done it.
+    """
     requests_in_flight_max: int = 24
-    """Requests that wait for their answer at the same time."""
+    """The most requests that wait for their answer at the same time."""
     in_flight_bytes_max: int = 8 * MIB
-    """No further request is begun while those on their way have this much payload."""
+    """The producer begins no further request while those in flight have this much payload."""
 
     record_time_to_live_s: float = 30.0
-    """A record that is not written by then fails with RecordExpiredError: waiting, refused or never sent. One that is
-    on its way then is told when its answer comes, or ``request_timeout_s`` has passed.
+    """A record that is not written by then fails with RecordExpiredError, whether it waited, was refused or was never
+    sent. A record that is in flight at that time gets its outcome when its answer comes, or when ``request_timeout_s``
+    has passed.
     """
     retry_base_s: float = 0.1
-    """The wait before the first repetition is random, up to this; each further bound is twice the one before."""
+    """The pause before the first retry is random, up to this bound; each further bound is twice the one before."""
     retry_cap_s: float = 5.0
-    """No such bound is higher."""
+    """The highest of these bounds."""
 
     pacing: bool = True
-    """Keep to each shard's limits, and to less where other writers share it, learnt from refusals."""
+    """Keep to each shard's limits. Where other writers share a shard, keep to less, which the producer learns from
+    refusals.
+    """
     shard_records_per_s: float = 1_000
-    """What a shard takes (AWS: Kinesis quotas)."""
+    """How many records a shard takes in a second (AWS: Kinesis quotas)."""
     shard_bytes_per_s: float = MIB
-    """What a shard takes, data and partition keys."""
+    """How much a shard takes in a second, data and partition keys together."""
     shard_map_refresh_s: float = 60.0
-    """How often the shards are listed, beside whenever an answer shows that they changed."""
+    """How often the producer lists the shards. It also does so whenever an answer shows that they changed."""
 
     metrics_interval_s: float = 60.0
-    """How often a ProducerMetrics event tells what happened since the last one."""
+    """How often a ProducerMetrics event reports what happened since the last one."""
     metrics_per_shard: bool = False
-    """Count by shard, too."""
+    """Count for each shard, too."""
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in self.__struct_fields__}

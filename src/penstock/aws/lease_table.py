@@ -39,7 +39,7 @@ OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
 
 WORKERS_SUFFIX = "-Workers"
 POLL_INTERVAL_S = 0.25
-"""Between looks at a table that is being made."""
+"""The time between two looks at a table that is being made."""
 
 _BUSY = ("ResourceInUseException", "LimitExceededException", "ValidationException")
 """UpdateTable answers so to a worker when another one makes the index at the same time, or while the table changes."""

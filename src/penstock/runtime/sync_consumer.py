@@ -34,7 +34,7 @@ R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - an item
 
 HANDLERS_MAX = 32
-"""Threads for handlers, unless more are asked for."""
+"""The most threads for handlers, unless more are asked for."""
 
 
 class SyncConsumer:

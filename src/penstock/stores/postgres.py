@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX = 4
 READ_ATTEMPTS_MAX = 5
 READ_PAUSE_S = 0.1
-"""Before the first repetition; doubles with each."""
+"""The pause before the first retry; it doubles with each."""
 CLOSE_TIMEOUT_S = 2.0
 
 _PASSING = ("08", "40", "53", "55", "57", "58", "25006")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.core.feeding.user_records import ShardView
 
 TRIM_MARGIN_S = 60.0
-"""A record is not counted on any more so long before the retention lets go of it."""
+"""The reader stops counting on a record this long before the retention lets go of it."""
 
 FEEDING = Policy()
 """A consumer's: an iterator goes on behind the last record, and what is trimmed is looked for from the oldest on."""

@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import RawRecord
 
 BARREN_PAGES_MAX = 4
-"""So many pages in a row that brought nothing, and what should have come is not there."""
+"""After this many pages in a row that brought nothing, a record that should have come is not there."""
 FALL_MIN_MS = 1_000
-"""MillisBehindLatest that falls by less says nothing far from the tip: it is measured at different moments."""
+"""A MillisBehindLatest that falls by less than this says nothing far from the tip: it is measured at different moments.
+"""
 NEAR_TIP_MS = 60_000
-"""An iterator that is no further behind is not at a trimmed number: a retention is a day or more."""
+"""An iterator that is no further behind than this is not at a trimmed number: a retention is a day or more."""
 SERVICE_CLOCK_S = 2.0
 """How far the service's time, as its answers tell it, may be ahead of what it is."""
 

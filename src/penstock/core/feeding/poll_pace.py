@@ -18,21 +18,27 @@ if TYPE_CHECKING:
     from random import Random
 
 READ_BYTES_PER_S = 2 * 2**20
-"""Of a shard, for all its readers (AWS API reference, GetRecords)."""
+"""What a shard gives in a second, to all its readers together (AWS API reference, GetRecords)."""
 RECORDS_MAX = 10_000
-"""Of one GetRecords (AWS API reference)."""
+"""The most records of one GetRecords (AWS API reference)."""
 IDLE_JITTER = 0.1
-"""Of the interval at a silent tip: else a thousand shards that begin together are polled in one moment for ever."""
+"""The part of the interval at a silent tip that is random: otherwise a thousand shards that begin together would be
+polled in one moment for ever.
+"""
 IDLE_MOMENTS = 20
-"""So many moments in that interval at which silent shards are polled, some together: waking up costs as much as a poll.
+"""The consumer polls silent shards at this many moments in that interval, some of them together: waking up costs as
+much as a poll.
 """
 LATE_PART = 1 / 8
-"""Of the interval: a call that was sent late by less does not put off the next one. Five calls still take a second."""
+"""A call that was sent late by less than this part of the interval does not put off the next one: there are still five
+calls in a second.
+"""
 DECREASE = 0.75
-"""A refusal leaves so much of the rate."""
+"""After a refusal a reader goes on at this part of its rate."""
 INCREASE_PER_CALL = 0.012
-"""Of the rate wanted, after each answer, times the root of the share that it has: near a small share probing costs more
-of it. A minute or three lead back from the least to all.
+"""After each answer a reader's rate grows by this part of the rate wanted, times the root of the share that it has:
+near a small share probing costs more of it. The way from the smallest rate back to the whole takes one to three
+minutes.
 """
 
 
@@ -41,15 +47,17 @@ class PollTimes:
     """How often to call. Some of the shard's five calls are left to others: a worker that warms up, a console."""
 
     interval_s: float = 0.24
-    """The time between two calls while records come: they are handed out within a quarter of a second."""
+    """The time between two calls while records come: records are delivered within a quarter of a second."""
     idle_interval_s: float = 1.0
-    """The time between two calls at the tip of a shard that is silent; it is reached after some empty answers."""
+    """The time between two calls at the tip of a silent shard; the consumer reaches it after some empty answers."""
     idle_growth: float = 1.5
-    """The interval is multiplied by this with each empty answer at the tip."""
+    """The factor by which each empty answer at the tip lengthens the interval."""
     backoff_max_s: float = 10.0
     """The longest pause after refusals or failures."""
     calls_per_s_min: float = 0.4
-    """A reader whose calls are refused sends fewer, to this rate: none is ever pushed aside altogether."""
+    """A reader whose calls are refused sends fewer, but never fewer than this: no reader is ever pushed aside
+    altogether.
+    """
     records_max: int = RECORDS_MAX
     """How many records one call asks for: AWS takes 1 to 10,000. Ask for fewer where the memory of a page matters more
     than the price of calls.

@@ -90,10 +90,10 @@ APPLICATION = "application"
 PROCESS = "process"
 
 WRITES_PER_FAILOVER = 5
-"""A worker's row is written at least as often within the failover time."""
+"""The least number of times that a worker writes its row within the failover time."""
 
 FORGET_AFTER_FAILOVERS = 60
-"""Rows of workers that did not end well are removed when they have not moved for as many failover times."""
+"""The row of a worker that did not end well is removed when it has not moved for this many failover times."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 

@@ -46,15 +46,19 @@ class LeaseTimes:
     """Seconds. An owner obeys its own F; a worker that waits for an owner's silence obeys the larger of both."""
 
     failover_s: float = FAILOVER_S
-    """A lease whose counter has not moved for longer may be taken."""
+    """Another worker may take a lease whose counter has not moved for longer than this."""
     renew_interval_s: float = FAILOVER_S / 2
     """The time from one confirmed write of an owner to the next."""
     margin_s: float = FAILOVER_S / 20
-    """An owner stops delivering as much earlier: for clocks that do not run alike, and a delivery under way."""
+    """An owner stops delivering this much earlier. The margin covers clocks that do not run alike, and a delivery that
+    is under way.
+    """
     retry_s: float = FAILOVER_S / 40
-    """The time after which a write whose outcome is unknown is repeated."""
+    """The time after which an owner repeats a write whose outcome is unknown."""
     unconfirmed_max_s: float = FAILOVER_S * 2
-    """A tenure without a confirmed write for as long is over, even if no other worker is known to have the lease."""
+    """An owner gives up a lease of which no write was confirmed for this long, even if no other worker is known to have
+    it.
+    """
 
     def __post_init__(self) -> None:
         faults = [name for name in self.__slots__ if getattr(self, name) < 0]

@@ -46,7 +46,7 @@ class Closing(NamedTuple):
 
 
 POSITIONS_TOLD_MAX = 20
-"""An event names so many records."""
+"""The most records that an event names."""
 
 ADVICE = (
     "They come again. Where a program has forgotten them: settle every record, or call settle_through(record), which "
@@ -178,7 +178,9 @@ class Starving:
 
 
 HABIT_TIMES = 4
-"""So often in a row, from the start of a tenure on: tasks that end in any order do so by chance, but not at once."""
+"""A program shows a habit when it does something this often in a row, from the start of a tenure on: tasks that end in
+any order do so by chance, but not at once.
+"""
 
 
 class OnlyTheLast:

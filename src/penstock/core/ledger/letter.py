@@ -16,7 +16,7 @@ VERSION = 1
 ERROR_CHARACTERS_MAX = 4000
 """More of an error's message is cut off: it may hold the whole record, or a page of HTML."""
 DIGITS_MAX = 128
-"""Of a number. AWS's API reference allows a sequence number so many."""
+"""The most digits of a number. AWS's API reference allows a sequence number this many."""
 
 
 class NotALetterError(ValueError):

@@ -26,15 +26,17 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Nothing more of the shard is handed out, and the program that asks for its records gets a ShardStoppedError."""
+    """The consumer delivers nothing more of the shard, and the program that asks for its records gets a
+    ShardStoppedError.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveUp:
-    """The shard is given up, for another worker to try."""
+    """The worker gives the shard up, for another worker to try."""
 
     cool_down_s: float = 60.0
-    """This worker leaves the shard alone for so long."""
+    """This worker leaves the shard alone for this long."""
 
     def __post_init__(self) -> None:
         _check({"cool_down_s": self.cool_down_s}, above_zero=False)
@@ -48,17 +50,19 @@ LastResort: TypeAlias = DeadLetters | Skip | Stop | GiveUp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """What an exception of a handler leads to."""
+    """What the consumer does when a handler raises."""
 
     batch_tries_max: int = 2
-    """A batch of several records that failed so often is halved, and each half that fails is halved at once, until
-    the record that fails is alone.
+    """A batch of several records that failed this often is halved. Each half that fails is halved at once, until the
+    record that fails is alone.
     """
     halve: bool = True
-    """False: a batch that failed is not halved. It is tried again as a whole, and all its records meet ``then``."""
+    """False: the consumer does not halve a batch that failed. It retries the batch as a whole, and all its records meet
+    ``then``.
+    """
     tries_max: int | None = 3
-    """A record that failed so often while it was alone (or a batch that is not halved) meets ``then``. Tries in a
-    larger batch, or behind a record that failed, do not count. None: it is tried for ever.
+    """A record that failed this often while it was alone (or a batch that is not halved) meets ``then``. Tries in a
+    larger batch, or behind a record that failed, do not count. None: the consumer retries it for ever.
     """
     base_s: float = 0.2
     cap_s: float = 30.0
@@ -66,11 +70,13 @@ class Retry:
     then: LastResort = field(default_factory=DeadLetters)
     """What becomes of a record whose tries are used up."""
     transient: tuple[type[BaseException], ...] = ()
-    """Errors that no record is to blame for (a database that is down): the batch is tried again as it is, for ever."""
+    """Errors that no record causes (a database that is down): the consumer retries the batch as it is, for ever."""
     give_up_after_s: float | None = None
-    """The shard is given up when for so long no record was settled and all failures were transient. None: never."""
+    """The worker gives the shard up when no record was settled for this long and all failures were transient. None:
+    never.
+    """
     cool_down_s: float = 60.0
-    """For how long this worker leaves a shard alone that it gave up."""
+    """How long this worker leaves a shard alone that it gave up."""
 
     def __post_init__(self) -> None:
         given = {"then": self.then, "transient": self.transient}
@@ -89,12 +95,14 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Only an event tells it, each time that the deadline passes."""
+    """An event reports the records, each time that the deadline passes; nothing else happens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redeliver:
-    """Hand the records out again, as if their handler had died; its late settlements count all the same."""
+    """The consumer delivers the records again, as if their handler had died; late settlements of the handler count all
+    the same.
+    """
 
     times_max: int = 1
     then: Warn | LastResort = field(default_factory=Warn)
@@ -111,20 +119,22 @@ StallPolicy: TypeAlias = Warn | Redeliver | LastResort
 
 @dataclass(frozen=True, slots=True)
 class InOrder:
-    """Nothing new is handed out while an earlier record waits to be handed out again."""
+    """The consumer delivers nothing new while an earlier record waits to be delivered again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOrder:
-    """Records that are to be handed out again come when they are due; others are not held up."""
+    """Records that are to be delivered again come when they are due, and hold up no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByKey:
-    """Each delivery is of one partition key, and of a key there is one at a time: order per key, keys side by side."""
+    """Each delivery is of one partition key, and each key has one delivery at a time: each key keeps its order, and
+    keys run side by side.
+    """
 
     slots_max: int = 16
-    """How many deliveries are out at the same time."""
+    """How many deliveries of a shard are in flight at the same time."""
 
     def __post_init__(self) -> None:
         _check({"slots_max": self.slots_max})
@@ -138,35 +148,41 @@ OrderPolicy: TypeAlias = InOrder | AnyOrder | ByKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSettings:
-    """How one shard's records are handed out and settled. Raises OptionError for what can't be."""
+    """How one shard's records are delivered and settled. Raises OptionError for what can't be."""
 
     order: OrderPolicy | None = None
-    """What may be handed out while something earlier waits for its next try: InOrder(), AnyOrder(), ByKey(). None: the
-    same as InOrder(), but not as a promise: a stream that ignores partition keys is read all the same.
+    """What may be delivered while an earlier record waits for its next try: InOrder(), AnyOrder(), ByKey(). None: the
+    same as InOrder(), but not as a promise, so the consumer also reads a stream that ignores partition keys.
     """
     retry: Retry = field(default_factory=Retry)
-    """What an exception of a handler leads to."""
+    """What the consumer does when a handler raises."""
     settle_deadline_s: float = 300.0
-    """A record that is not settled so long after it was handed out first is reported, and ``stalled`` acts."""
+    """The consumer reports a record that is not settled this long after it was first delivered, and ``stalled`` acts.
+    """
     stalled: StallPolicy = field(default_factory=Warn)
-    """What is done about records that are not settled within ``settle_deadline_s``."""
+    """What the consumer does about records that are not settled within ``settle_deadline_s``."""
     records_max: int = 100_000
-    """Nothing more is fetched while so many records are not settled, handed out or not."""
+    """The consumer fetches no more of a shard while this many of its records are not settled, delivered or not."""
     bytes_max: int = 64 * MIB
-    """Nothing more is fetched while the records that one shard keeps take so much memory: their data, and what Python
-    needs for each of them (some 300 bytes). `WorkerSettings.buffer_bytes_max` is the bound of all shards together.
+    """The consumer fetches no more of a shard while the records that it holds of it take this much memory: their data,
+    and what Python needs for each of them (some 300 bytes). `WorkerSettings.buffer_bytes_max` is the bound of all
+    shards together.
     """
     repeat_records_max: int = 1_000_000
-    """Nothing more is fetched while so many records lie behind the oldest unsettled one: a crash would repeat them."""
+    """The consumer fetches no more of a shard while this many records lie behind its oldest unsettled one: a crash
+    would repeat them.
+    """
     full_after_s: float = 5.0
-    """An event tells it when the program asks for records and gets none for so long, because those that it has not
-    settled are at a bound.
+    """An event reports it when the program asks for records and gets none for this long, because the records that it
+    has not settled are at a bound.
     """
     latest_wins: bool = False
-    """The newest settlement counts for all records before it; those that were not settled are reported as skipped."""
+    """True: the newest settlement counts for all records before it; those that were not settled are reported as
+    skipped.
+    """
     letter_backoff_s: float = 0.5
-    """A dead letter that could not be written is written again after a random pause, up to a bound that doubles from
-    this.
+    """The consumer writes a dead letter that could not be written again after a random pause, up to a bound that
+    doubles from this.
     """
     letter_backoff_max_s: float = 60.0
     """The longest of these pauses."""

@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Riding:
-    """Checkpoints go with the renewals only, and at each planned end of a tenure."""
+    """Checkpoints are written only with the renewals of the leases, and when the worker lets a shard go as planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Every:
-    """Checkpoints also go when so many records were settled since the last one, or when so many seconds have passed
-    since it and any record was settled.
+    """Checkpoints are also written when so many records were settled since the last one, or when so many seconds have
+    passed since it and any record was settled.
     """
 
     records: int | None = None

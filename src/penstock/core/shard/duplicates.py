@@ -55,21 +55,23 @@ class Deduplicate:
     """
 
     key: Callable[[Any], bytes | str | None] = field(repr=False)
-    """A record's key; None: it is never a duplicate. It must follow from the record alone. Where it raises, the record
-    is handed out, and an event says so.
+    """A function that returns a record's key; None: the record is never a duplicate. The key must follow from the
+    record alone. Where the function raises, the record is delivered, and an event says so.
     """
     window_s: float = 300.0
-    """A record is a duplicate when the last one with its key arrived at most so many seconds before it."""
+    """A record is a duplicate when the last one with its key arrived at most this many seconds before it."""
     wait: bool = False
-    """When a shard comes from a worker that died, or whose deadline came first, its window is read again. True: nothing
-    is handed out before; False: at once, and duplicates may be among what comes until then.
+    """When a shard comes from a worker that died, or that did not finish its drain in time, the new owner reads the
+    window again. True: it delivers nothing before that is done. False: it delivers at once, and duplicates may be among
+    these records.
     """
     keys_max: int = 1_000_000
-    """How many keys of one shard are remembered. At a bound the oldest keys are forgotten, and an event says so."""
+    """The most keys that are remembered for one shard. At a bound the oldest keys are forgotten, and an event says so.
+    """
     bytes_max: int = 256 * 1024 * 1024
     """The memory that the keys of one shard may take, with their book-keeping."""
     skew_s: float = 10.0
-    """Arrival times may go back by so much from one record to the next."""
+    """By how much arrival times may go back from one record to the next."""
 
     def __post_init__(self) -> None:
         if min(self.window_s, self.keys_max, self.bytes_max) <= 0 or self.skew_s < 0:

@@ -66,13 +66,13 @@ if TYPE_CHECKING:
     from penstock.model import Position
 
 ALARM_S_MIN = 0.01
-"""What is due by time is looked after at most so often."""
+"""The least time between two looks at what is due."""
 DRAIN_TOLD_AFTER_S = 1.0
-"""What a drain waits for is told when it has taken so long."""
+"""An event reports what a drain waits for when the drain has taken this long."""
 GAPS_LOOK_S = 0.1
-"""A drain that waits for callers to take the rest looks so often whether they are still there."""
+"""How often a drain that waits for callers to take the rest looks whether these are still there."""
 LETTERS_AT_ONCE_MAX = 16
-"""So many dead letters of a shard are written side by side: a failing dependency can make thousands."""
+"""The most dead letters of a shard that are written side by side: a failing dependency can make thousands."""
 
 
 class Stage(StrEnum):

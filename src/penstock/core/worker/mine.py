@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from penstock.core.leases.row import LeaseRow
 
 READS_MAX = 32
-"""So many awaited leases are always read one by one."""
+"""A worker reads up to this many awaited leases one by one."""
 LEASES_PER_READ_MAX = 8
-"""More are read one by one while they are fewer than one in so many of all leases: a consistent read of one costs as
-much as a dozen small leases in a scan, which reads the whole table.
+"""A worker also reads more of them one by one, while they are fewer than one in this many of all leases: a consistent
+read of one lease costs as much as a dozen small leases in a scan, which reads the whole table.
 """
 
 

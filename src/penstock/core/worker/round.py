@@ -36,13 +36,15 @@ if TYPE_CHECKING:
     from penstock.core.leases.row import LeaseRow
 
 STOPS_AT_ONCE = 64
-"""So many leases are on their way to other workers at the same time."""
+"""The most leases that a worker hands over to other workers at the same time."""
 STOPPING_TURNS_MAX = 16
-"""More, where this worker would have to let go of its leases in more turns than so many."""
+"""A worker hands over more at the same time, where it would otherwise need more turns than this to let go of its
+leases.
+"""
 STOP_COUNTS_S = 0.25
-"""A lease that has been on its way for longer counts no more: what it waits for is not the table."""
+"""A handoff that has lasted longer counts no more against that limit: it does not wait for the table."""
 MEASURES_PER_FAILOVER = 4
-"""How often the owner's throughput goes into the leases."""
+"""How often in a failover time the owner writes its throughput into the leases."""
 
 
 class Work(StrEnum):

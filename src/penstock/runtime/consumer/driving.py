@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OneByOne:
-    """One call at a time for each shard, in its order; shards side by side."""
+    """One call at a time for each shard, in its order; the calls of different shards run side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unordered:
-    """Calls side by side for each shard, in no order; a record that fails holds up no other."""
+    """Several calls side by side for each shard, in no order; a record that fails holds up no other."""
 
     slots_max: int = 16
-    """How many calls are under way for a shard at the same time."""
+    """How many calls run for a shard at the same time."""
 
     def __post_init__(self) -> None:
         if self.slots_max < 1:

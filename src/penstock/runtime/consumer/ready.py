@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.shard_reader import ShardReader
 
 FAILURES_MAX = 100
-"""Errors of shards that wait to be raised; more are not kept."""
+"""The most errors of shards that wait to be raised; further ones are not kept."""
 
 
 class Ready(ShardListener):

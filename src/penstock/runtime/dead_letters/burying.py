@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from penstock.runtime.dead_letters.destinations import LetterSink
 
 TIMEOUT_S = 60.0
-"""A letter that is not written by then is written anew: a destination that hangs must not hold a shard up unnoticed."""
+"""A dead letter that is not written by then is written again: a destination that hangs must not hold a shard up
+unnoticed.
+"""
 
 
 class LetterWriter:

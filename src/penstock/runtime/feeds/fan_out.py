@@ -45,24 +45,28 @@ class FanOutTimes:
     """When a subscription is renewed, given up, and tried again."""
 
     renew_after_s: float = 280.0
-    """The age at which a subscription is renewed. AWS ends one after 300 s."""
+    """The age at which the consumer renews a subscription. AWS ends one after 300 s."""
     renew_jitter_s: float = 60.0
-    """A subscription is renewed up to so much earlier, so that a thousand shards are not renewed in one moment."""
+    """The consumer renews a subscription up to this much earlier, so that a thousand shards are not renewed in one
+    moment.
+    """
     again_after_s: float = 5.0
     """The time between two subscriptions to a shard: AWS refuses one within five seconds after one that succeeded."""
     silence_max_s: float = 15.0
-    """A connection without an event for so long counts as dead: a shard without records sends one each five seconds."""
+    """A connection without an event for this long counts as dead: a shard without records sends an event each five
+    seconds.
+    """
     failures_max: int = 3
-    """After so many failures in a row the shard is polled."""
+    """After this many failures in a row the consumer polls the shard."""
     return_after_s: float = 60.0
-    """The shard is then polled for so long, and up to double that, before the next try to subscribe."""
+    """How long it then polls the shard before the next try to subscribe; the time is random, up to double that."""
     backoff_s: float = 0.1
-    """The pause after a failure before that. Pauses are random, up to a bound that doubles from this."""
+    """The pause after each earlier failure. Pauses are random, up to a bound that doubles from this."""
     backoff_max_s: float = 5.0
     """The longest of these pauses."""
     bridge_interval_s: float = 0.21
-    """The time between two polls while a subscription is waited for: where consumers subscribe, few others use the
-    shard's calls. `PollTimes` counts where that is shorter.
+    """The time between two polls while the shard waits for its subscription: where consumers subscribe, few others use
+    the shard's calls. If the interval of `PollTimes` is shorter, that one applies.
     """
 
     def __post_init__(self) -> None:

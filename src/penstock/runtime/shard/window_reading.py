@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 HashRange: TypeAlias = tuple[int | None, int | None]
 LISTING_RETRY_S = 1.0
-"""Before the shards are listed again, when that failed for what may pass."""
+"""The pause before the shards are listed again, when that failed for a reason that may pass."""
 OLDEST = Policy(expects=True)
 """The oldest record of a shard is looked for, or how far it is silent from its beginning on: either comes, or nothing
 is known.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.ports import SharedWithKcl
 
 RETRY_INTERVAL_S = 1.0
-"""Before a metrics row is shown again that was not confirmed."""
+"""The pause before a worker writes a metrics row again that was not confirmed."""
 
 
 class KclWatch:

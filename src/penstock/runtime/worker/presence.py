@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from penstock.ports import LeaseTable
 
 TOLD_PER_WRITE_INTERVAL = 8
-"""Each lease hears of confirmed writes so often at most, though a worker that has much to show writes more often."""
+"""The most times in that interval that a lease hears of confirmed writes, though a worker that has much to show writes
+more often.
+"""
 
 
 class Presence:

@@ -66,42 +66,46 @@ class WorkerSettings:
     """Every bound and interval of a worker. Raises OptionError for what can't be."""
 
     failover_s: float = FAILOVER_S
-    """A worker that has not been heard of for so long is dead, and its shards are taken over (KCL: the same)."""
+    """A worker that has shown no sign of life for this long counts as dead, and other workers take its shards over
+    (KCL: the same).
+    """
     renew_interval_s: float | None = None
     """The time from one confirmed write of a lease to the next. None: half of ``failover_s``."""
     margin_s: float | None = None
-    """A worker stops delivering so long before others may take its shards: for clocks that do not run alike, and a
-    delivery under way. None: a twentieth of ``failover_s``.
+    """A worker stops delivering this long before other workers may take its shards. The margin covers clocks that do
+    not run alike, and a delivery that is under way. None: a twentieth of ``failover_s``.
     """
     retry_s: float | None = None
-    """The time after which a call to the lease table is repeated that failed, or whose outcome is unknown. None: a
-    fortieth of ``failover_s``.
+    """The time after which the worker repeats a call to the lease table that failed, or whose outcome is unknown. None:
+    a fortieth of ``failover_s``.
     """
     unconfirmed_max_s: float | None = None
-    """The worker gives up a lease of which no write was confirmed for so long. None: twice ``failover_s``."""
+    """The worker gives up a lease of which no write was confirmed for this long. None: twice ``failover_s``."""
     start_at: StartAt = StartAt.LATEST
-    """Where shards begin that no worker has read; children of shards that were read begin at their start. It may also
-    be a text, ``"TRIM_HORIZON"``, or an aware datetime.
+    """Where the consumer begins in shards that no worker of the application has read. It reads the children of shards
+    that were read from their start. The value may also be a text, ``"TRIM_HORIZON"``, or an aware datetime.
     """
     other_stream_begins_anew: bool = False
-    """What follows where the leases are of another stream: of one that the application read before, or of one that was
-    deleted and made anew under its name. False: the consumer ends with an OptionError. True: once none of their owners
-    lives, they are begun anew, where ``start_at`` says.
+    """What the consumer does when the leases belong to another stream: to one that the application read before, or to
+    one that was deleted and made anew under its name. False: it ends with an OptionError. True: once no owner of these
+    leases lives, it begins them anew, where ``start_at`` says.
     """
     strategy: Strategy | Callable[[Sequence[LeaseView], Sequence[WorkerView]], Mapping[str, str]] = EQUAL_COUNTS
-    """Which worker should read which shard: EqualCounts(), ByThroughput(), Fixed(), or a function of the leases that
-    may be read now and the workers that are present, which returns workers' ids by lease key; the same for all workers.
+    """Which worker should read which shard: EqualCounts(), ByThroughput(), Fixed(), or a function. The function gets
+    the leases that may be read now and the workers that are present, and returns workers' ids by lease key. It has to
+    be the same for all workers.
     """
     leases_max: int | None = None
-    """How many shards this worker reads at most."""
+    """The most shards that this worker reads."""
     warm_deadline_s: float = 3.0
-    """How long an owner waits for the receiver of a shard to warm up."""
+    """How long an owner that hands a shard over waits until the next owner has read ahead of it."""
     drain_deadline_s: float = 10.0
-    """How long an owner waits for what is out to be settled, before it hands a shard over all the same. It also waits
-    for a program that has begun what it can only take later: the parts of a record, keys that are behind others.
+    """How long an owner waits for records in flight to be settled, before it hands a shard over all the same. It also
+    waits for a program that has begun something of which it can take the rest only later: the parts of a record, or
+    keys that wait behind others.
     """
     warm_bytes_max: int = 16 * MIB
-    """How much the receiver of a shard reads ahead."""
+    """How much a worker reads ahead of a shard that another worker is about to hand over to it."""
     buffer_bytes_max: int = BUFFER_BYTES_MAX
     """The memory that fetched records of all shards together may take until they are settled: their data, and what
     Python needs for each of them. One half is divided evenly among the shards, so that a shard whose handler hangs
@@ -111,13 +115,13 @@ class WorkerSettings:
     look_interval_s: float = 0.5
     """How often the worker looks at the other workers' rows."""
     wait_interval_s: float = 0.05
-    """How often it looks at them while a shard is being handed over."""
+    """How often the worker looks at the other workers' rows while a shard is being handed over."""
     scan_interval_s: float | None = None
-    """How often all leases are read, where nothing shows sooner that they have changed. None: twice in ``failover_s``;
-    five times beside KCL workers, whose leases alone tell that they live.
+    """How often the worker reads all leases when nothing shows sooner that they have changed. None: twice in
+    ``failover_s``; five times beside KCL workers, because only their leases show that they live.
     """
     close_grace_s: float = 5.0
-    """How long a close goes on beyond the drain's deadline, for the writes that give the leases away."""
+    """How long a close may go on after the drain's deadline, for the writes that give the leases away."""
     kcl_report_interval_s: float = 30.0
     """How often this worker shows itself to the leader of a KCL 3.x fleet (its ``workerMetricsReporterFreqInMillis``):
     the leader assigns no lease to a worker that it has not seen for twice as long.
@@ -125,73 +129,80 @@ class WorkerSettings:
     kcl_look_interval_s: float = 60.0
     """How often the worker looks at the tables that a KCL 3.x fleet has beside the leases."""
     kcl_steal_wait_s: float | None = None
-    """How long the worker waits before it delivers a shard that it has stolen from a KCL 2.x worker that lives: that
-    worker reads on until its next renewal fails. One shard is stolen at a time. None: a third of ``failover_s``, in
-    which the KCL renews, and ``margin_s``. 0: no wait. Both workers may still have the records that the KCL worker had
-    handed to its processor by then, and more where its renewal comes late.
+    """How long the worker waits before it delivers records of a shard that it has stolen from a KCL 2.x worker that
+    lives, because that worker reads on until its next renewal fails. The worker steals one shard at a time. None: a
+    third of ``failover_s``, in which the KCL renews, and ``margin_s``. 0: no wait. Both workers may still have the
+    records that the KCL worker had handed to its processor by then, and more where its renewal comes late.
     """
     upkeep_interval_s: float = 60.0
-    """How often one of the workers deletes leases that have served, and looks for holes. A hole is repaired when it was
-    there three times in a row. Upkeep that failed is tried again after ``failover_s``, if that is sooner.
+    """How often one of the workers deletes leases that are no longer needed, and looks for holes in the hash range. It
+    repairs a hole that was there three times in a row. It retries upkeep that failed after ``failover_s``, if that is
+    sooner.
     """
     ledger: LedgerSettings = NOTHING_GIVEN_UP
-    """By default what fails is tried again until it succeeds, the bad record of a batch alone: nothing is given up as
-    long as no option says where dead letters go. Where ``dead_letters`` says so, the default is `LedgerSettings()`.
+    """How the consumer delivers and settles records. By default it retries what fails until it succeeds, at last the
+    bad record of a batch alone: it gives nothing up as long as no option says where dead letters go. Where
+    ``dead_letters`` says so, the default is `LedgerSettings()`.
     """
     dead_letters: DeadLetterChoice | None = None
-    """Where records go that are given up. Each counts as settled once it is written there. None: no policy of
-    ``ledger`` may make dead letters.
+    """Where the consumer writes dead letters: records that it gives up. Such a record counts as settled once its dead
+    letter is written. None: no policy of ``ledger`` may make dead letters.
     """
     dead_letter_timeout_s: float = 60.0
     """A dead letter that is not written within this time counts as failed, and is written again later."""
     dead_letters_at_once_max: int = 16
-    """How many dead letters of a shard are written side by side: a failing dependency can make thousands."""
+    """How many dead letters of a shard the consumer writes side by side: a failing dependency can make thousands."""
     deduplicate: Deduplicate | None = None
-    """With it, records whose key came shortly before are left out. None: no record is."""
+    """If set, the consumer leaves out records whose key came shortly before. None: it leaves out no record."""
     split: Callable[[Record], Iterable[Any]] | None = field(default=None, repr=False)
-    """A function from a record to its parts, which are handed out in its place, each as a `Part`. The record is settled
-    when all of its parts are. The parts must follow from the record alone, so that a replay gives the same. A record
-    for which the function raises becomes a dead letter. The parts are the values: no deserializer is called.
+    """A function from a record to its parts. The consumer delivers these in place of the record, each as a `Part`, and
+    the record is settled when all of its parts are. The parts must follow from the record alone, so that a replay gives
+    the same. A record for which the function raises becomes a dead letter. The parts are the values: no deserializer is
+    called.
     """
     parts_max: int = PARTS_MAX
     """A record with more parts than this becomes a dead letter."""
     cadence: Cadence = field(default_factory=Riding)
-    """When checkpoints are written: with the lease's renewals, each half of ``failover_s``, and at each planned end of
-    a tenure (Riding()); also each so many records or seconds (Every()); also after each settled batch (Prompt()).
+    """When the consumer writes checkpoints. Riding(): with the renewals of the leases, each half of ``failover_s``, and
+    whenever it lets a shard go as planned. Every(): also each so many records or seconds. Prompt(): also after each
+    settled batch.
     """
     on_pending: OnPending | None = None
-    """A function that is called when a shard begins whose former owner has prepared a checkpoint and did not commit it.
-    It says what becomes of that checkpoint. None: it is abandoned, as the KCL does.
+    """A function that the consumer calls when it begins a shard whose former owner has prepared a checkpoint and did
+    not commit it. The function says what becomes of that checkpoint. None: the consumer abandons it, as the KCL does.
     """
     checkpoint_when_told: bool = False
-    """True: what is settled is checkpointed no further than `ShardReader.checkpoint_to` says, and a shard is stored as
-    ended when that says so.
+    """True: the consumer checkpoints settled records no further than `ShardReader.checkpoint_to` says, and stores a
+    shard as ended when that says so.
     """
     polling: PollTimes = field(default_factory=PollTimes)
-    """How often shards are asked for records."""
+    """How often the consumer asks shards for records."""
     fan_out: FanOutTimes | None = None
-    """With it, shards are read by enhanced fan-out, and polled where that does not work. None: they are polled."""
+    """If set, the consumer reads shards by enhanced fan-out, and polls them where that does not work. None: it polls
+    them.
+    """
     fan_out_consumer: str | None = None
     """The name under which the consumer is registered with the stream. None: the application's name."""
     subscriptions_per_s: float = 10.0
-    """How many subscriptions a process starts in a second at most."""
+    """The most subscriptions that a process starts in a second."""
     outside: OutsidePolicy = OutsidePolicy.DELIVER
     """What becomes of an aggregate with user records of another shard's hash range (its producer had an old map of the
     shards): DELIVER, DROP (the KCL's rule) or RAISE.
     """
     accept_ignored_keys: bool = False
-    """A stream that ignores partition keys (record distribution AUTO) is refused where an order was chosen: InOrder(),
-    ByKey(), OneByOne(). True: it is read all the same, each shard in its own order; `KeysIgnored` tells of it.
+    """False: the consumer refuses a stream that ignores partition keys (record distribution AUTO) where an order was
+    chosen: InOrder(), ByKey(), OneByOne(). True: it reads the stream all the same, each shard in its own order, and
+    reports it with the event `KeysIgnored`.
     """
     batch_records_max: int = 10_000
-    """How many records a batch has at most. A larger batch that failed comes again as it was."""
+    """The most records that a batch has. A batch that was larger and failed comes again as it was."""
     unreadable: UnreadablePolicy = field(default_factory=Stop)
     """What becomes of a record that the consumer's deserializer cannot read."""
 
     own_thread: bool = True
     """True: leases, checkpoints and reading go on in a thread of their own while the program's code blocks its event
-    loop, unless the stream or the lease table is of the program's own making. ``split``, ``strategy``, ``on_pending``
-    and the key of ``deduplicate`` are called there. False: all on the program's loop.
+    loop. The thread also calls ``split``, ``strategy``, ``on_pending`` and the key of ``deduplicate``. False, or with a
+    stream or a lease table of the program's own making: everything runs on the program's loop.
     """
 
     def __post_init__(self) -> None:

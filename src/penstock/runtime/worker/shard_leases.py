@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 
 LOOKS_PER_FAILOVER = 10
-"""At leases of another stream that have owners, before they are begun anew."""
+"""How often in a failover time a worker looks at leases of another stream that have owners, before it begins them anew.
+"""
 
 
 class AtEnd(NamedTuple):

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 SCANS_PER_FAILOVER = 2
 SCANS_PER_FAILOVER_BESIDE_KCL = 5
-"""By default; the second where only leases' counters tell which workers live, or a leader may have assigned some."""
+"""How often in a failover time a worker reads all leases by default. The second figure holds where only leases'
+counters show which workers live, or where a leader may have assigned some.
+"""
 MOVING_FAILOVERS = 2 / 3
 """A counter that has not been seen to move for longer is that of a worker that may be gone: KCL workers renew a lease
 three times in a failover time, and their leader assigns it anew when that is over.
