@@ -632,7 +632,7 @@ class _Written(NamedTuple):
 async def producer_walk() -> list[str]:
     """The files that one warm record enters in a producer."""
     from penstock.model import HASH_KEY_MAX, OutRecord, Shard
-    from penstock.runtime.producer import Producer
+    from penstock.runtime.producer.producer import Producer
 
     walk = Walk(ROOT / "src" / PACKAGE)
 

@@ -19,8 +19,8 @@ import msgspec
 
 from penstock import events
 from penstock.options import MIB, ProducerOptions
-from penstock.runtime import producer_metrics
-from penstock.runtime.producer_metrics import ProducerSnapshot, ShardSnapshot
+from penstock.runtime.producer import metrics as producer_metrics
+from penstock.runtime.producer.metrics import ProducerSnapshot, ShardSnapshot
 from penstock.telemetry.log import LINES
 
 if TYPE_CHECKING:

@@ -71,17 +71,16 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.sync_shard import SyncShard
     from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
     from penstock.runtime.feeds.fan_out import FanOutTimes
-    from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
-    from penstock.runtime.producer import Producer
-    from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts, Unwritten
+    from penstock.runtime.producer.metrics import ProducerSnapshot
+    from penstock.runtime.producer.producer import Producer
+    from penstock.runtime.producer.sync_producer import SyncProducer
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.origin import Origin
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.runtime.shard.two_phase import FoundPending, PendingCheckpoint
     from penstock.runtime.shard.values import HandOut, Unreadable
     from penstock.runtime.sync_consumer import SyncConsumer
-    from penstock.runtime.sync_producer import SyncProducer
-    from penstock.runtime.unwritten import Unwritten
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.stores.memory import MemoryLeaseTable
     from penstock.stores.postgres import PostgresLeaseTable
@@ -206,11 +205,10 @@ _HOMES = (
     "penstock.model",
     "penstock.options",
     "penstock.wiring",
-    "penstock.runtime.producer_metrics",
-    "penstock.runtime.unwritten",
-    "penstock.runtime.handles",
-    "penstock.runtime.producer",
-    "penstock.runtime.sync_producer",
+    "penstock.runtime.producer.metrics",
+    "penstock.runtime.producer.handles",
+    "penstock.runtime.producer.producer",
+    "penstock.runtime.producer.sync_producer",
     "penstock.core.ledger.settings",
     "penstock.core.shard.checkpoints",
     "penstock.core.shard.duplicates",

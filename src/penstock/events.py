@@ -16,7 +16,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from penstock.model import Position
-    from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
 
 

@@ -26,7 +26,7 @@ from penstock.cli.producing import (
 from penstock.cli.put import RATE_OVER_S, Rate
 from penstock.errors import RecordExpiredError, RecordRefusedError
 from penstock.model import OutRecord
-from penstock.runtime.producer_metrics import ProducerMeter
+from penstock.runtime.producer.metrics import ProducerMeter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.cli.load import DURATION_S, Schedule, live_line
 from penstock.errors import OptionError
-from penstock.runtime.producer_metrics import ProducerMeter
+from penstock.runtime.producer.metrics import ProducerMeter
 from penstock.testing import Fault
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import pytest
 from penstock import OutRecord, Producer, ProducerOptions, PutError, SyncProducer, errors
 from penstock.core.aggregation import DEFAULT_LIMITS, Aggregator, open_aggregate
 from penstock.core.histogram import RELATIVE_ERROR_MAX
-from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
+from penstock.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
 from penstock.testing import Fault, LocalKinesis
 from scripts import reference
 

@@ -39,7 +39,8 @@ def test_a_bare_python_imports_what_is_sent(tmp_path: Path) -> None:
     assert [name for name in sent if name.startswith("msgspec/_core") and not name.endswith((".py", ".pyi"))]
     python = bare_python(tmp_path / "python")
     program = (
-        "import penstock.core, penstock.aws.wire, penstock.runtime.sync_producer, pyarrow, numpy, pandas, botocore"
+        "import penstock.core, penstock.aws.wire, penstock.runtime.producer.sync_producer, "
+        "pyarrow, numpy, pandas, botocore"
     )
     for folder, code in ((packages.folder, 0), (tmp_path, 1)):
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder)}

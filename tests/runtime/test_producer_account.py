@@ -14,7 +14,7 @@ from penstock import events
 from penstock.errors import FlushTimeoutError, RecordExpiredError, RecordRefusedError
 from penstock.events import PaceChanged, ProducerMetrics, PutRecordsDone, RecordsRefused
 from penstock.model import HASH_KEY_MAX, OutRecord
-from penstock.runtime.producer import Producer
+from penstock.runtime.producer.producer import Producer
 from penstock.testing import Fault
 from tests.runtime.producing import STREAM, Heard, numbered, quick, read_all, split, until, wire_of
 

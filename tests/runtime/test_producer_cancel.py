@@ -10,7 +10,7 @@ import pytest
 from penstock.core.batching.chunk import CHUNK_OVERHEAD_BYTES
 from penstock.errors import FlushTimeoutError, ProducerClosedError, PutError, RecordWithdrawnError
 from penstock.model import OutRecord, PutResult
-from penstock.runtime.producer import Producer
+from penstock.runtime.producer.producer import Producer
 from penstock.testing import Fault
 from tests.runtime.producing import STREAM, Heard, call, numbered, quick, read_all, until, wire_of
 from tests.runtime.stepping import cancelled_at_every_await
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from penstock.local import LocalKinesis
-    from penstock.runtime.handles import PutHandle
+    from penstock.runtime.producer.handles import PutHandle
 
     Case = tuple[Coroutine[Any, Any, Any], Callable[[], Awaitable[None]]]
 

@@ -11,7 +11,7 @@ from penstock.errors import AccessDeniedError, CredentialsError, RecordExpiredEr
 from penstock.events import PutRecordsDone, UnknownOutcome
 from penstock.local import LocalKinesis
 from penstock.model import OutRecord
-from penstock.runtime.producer import Producer
+from penstock.runtime.producer.producer import Producer
 from penstock.testing import Fault
 from tests.runtime.producing import STREAM, Heard, numbered, quick, read_all, until, wire_of
 

@@ -14,8 +14,8 @@ from penstock.errors import RecordExpiredError
 from penstock.events import PutRecordsDone, RecordsExpired, UnknownOutcome
 from penstock.local import LocalKinesis
 from penstock.model import OutRecord, PutResult
-from penstock.runtime.producer import Producer
-from penstock.runtime.sync_producer import SyncProducer
+from penstock.runtime.producer.producer import Producer
+from penstock.runtime.producer.sync_producer import SyncProducer
 from penstock.testing import Fault
 from tests.runtime.producing import (
     STREAM,

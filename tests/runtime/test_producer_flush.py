@@ -12,9 +12,9 @@ from penstock.core.batching.settling import RUN_WORK, STEP_RECORDS
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
 from penstock.errors import FlushTimeoutError, RecordWithdrawnError
 from penstock.model import OutRecord, PutResult
-from penstock.runtime.producer import Producer
-from penstock.runtime.sync_producer import SyncProducer
-from penstock.runtime.unwritten import Unwritten
+from penstock.runtime.producer.handles import Unwritten
+from penstock.runtime.producer.producer import Producer
+from penstock.runtime.producer.sync_producer import SyncProducer
 from penstock.testing import Fault
 from tests.interrupting import MemorySink
 from tests.runtime.producing import STREAM, numbered, quick, read_all, read_sync, until, until_sync, wire_of

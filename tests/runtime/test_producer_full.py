@@ -15,8 +15,8 @@ import pytest
 from penstock.errors import BufferFullError, FlushTimeoutError, OptionError, ProducerClosedError
 from penstock.model import OutRecord
 from penstock.options import ProducerOptions
-from penstock.runtime.producer import Producer
-from penstock.runtime.sync_producer import SyncProducer
+from penstock.runtime.producer.producer import Producer
+from penstock.runtime.producer.sync_producer import SyncProducer
 from penstock.testing import Fault
 from tests.runtime.producing import STREAM, numbered, quick, read_all, read_sync, until, until_sync, wire_of
 

@@ -16,7 +16,7 @@ from penstock.aws.wire import Wire
 from penstock.errors import BufferFullError, FlushTimeoutError, PutError, ServiceError
 from penstock.events import AggregatesRepeated
 from penstock.model import OutRecord, PutResult, StreamName
-from penstock.runtime.producer import Producer
+from penstock.runtime.producer.producer import Producer
 from penstock.testing import Fault
 from tests.runtime.producing import STREAM, Heard, place_of, places, quick, read_all, wire_of
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from penstock.local import LocalKinesis
-    from penstock.runtime.handles import PutHandle, Puts
+    from penstock.runtime.producer.handles import PutHandle, Puts
 
 STEPS = 120
 KEYS = [f"key-{number}" for number in range(12)]

@@ -20,9 +20,9 @@ import pytest
 from penstock.errors import BufferFullError
 from penstock.model import OutRecord, PutResult
 from penstock.options import ProducerOptions
-from penstock.runtime.handles import PutHandle
-from penstock.runtime.producer import Producer
-from penstock.runtime.sync_producer import SyncProducer
+from penstock.runtime.producer.handles import PutHandle
+from penstock.runtime.producer.producer import Producer
+from penstock.runtime.producer.sync_producer import SyncProducer
 from tests.interrupting import ROOT, THREADS, InterruptedAt, InterruptedByTestError, MemorySink
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ async def test_a_withdrawal_of_many_that_is_interrupted_at_any_moment(options: d
 @pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_a_first_listing_that_is_interrupted_at_any_moment(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no fault of the records: all that were taken are written."""
-    monkeypatch.setattr("penstock.runtime.shard_follower.REFRESH_MIN_S", 0.001)
+    monkeypatch.setattr("penstock.runtime.producer.shard_follower.REFRESH_MIN_S", 0.001)
     at, reached = 0, "-"
     while reached:
         sink, handles = MemorySink(), list[Any]()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.model import HASH_KEY_MAX, OutRecord
-from penstock.runtime.producer import Producer
-from penstock.runtime.sync_producer import SyncProducer
+from penstock.runtime.producer.producer import Producer
+from penstock.runtime.producer.sync_producer import SyncProducer
 from penstock.testing import Fault
 from tests.runtime.producing import STREAM, Content, merge, quick, read_all, read_sync, split, until, wire_of
 

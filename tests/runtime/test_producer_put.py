@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import InvalidRecordError, ProducerClosedError
 from penstock.model import HASH_KEY_MAX, OutRecord, PutResult
-from penstock.runtime.producer import Producer
+from penstock.runtime.producer.producer import Producer
 from penstock.testing import Fault
 from tests.runtime.producing import MIDDLE, STREAM, Heard, numbered, place_of, places, quick, read_all, until, wire_of
 
@@ -52,7 +52,7 @@ async def test_a_single_put_does_not_wait_for_company(local: LocalKinesis, aggre
 
 async def test_others_run_while_many_records_are_taken_in(local: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of 200,000 in one turn held the event loop for half a second."""
-    monkeypatch.setattr("penstock.runtime.send_loop.TAKEN_IN_RECORDS_MAX", 2_000)
+    monkeypatch.setattr("penstock.runtime.producer.core.TAKEN_IN_RECORDS_MAX", 2_000)
     async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
         handles = [producer.put_nowait(record) for record in numbered(range(8_000))]
         queue = producer._sends.intake.queue

@@ -9,7 +9,7 @@ import pytest
 from penstock.events import AggregatesRepeated, ShardMapChanged
 from penstock.local import LocalKinesis
 from penstock.model import HASH_KEY_MAX, OutRecord
-from penstock.runtime.producer import Producer
+from penstock.runtime.producer.producer import Producer
 from penstock.testing import Fault
 from tests.runtime.producing import (
     STREAM,

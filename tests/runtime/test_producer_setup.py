@@ -27,9 +27,9 @@ from penstock.errors import (
 from penstock.events import AggregationOff, ShardMapChanged, ShardMapFailed
 from penstock.local import LocalKinesis
 from penstock.model import HASH_KEY_MAX, OutRecord, Shard
-from penstock.runtime.producer import Producer
-from penstock.runtime.shard_follower import ShardFollower
-from penstock.runtime.sync_producer import SyncProducer
+from penstock.runtime.producer.producer import Producer
+from penstock.runtime.producer.shard_follower import ShardFollower
+from penstock.runtime.producer.sync_producer import SyncProducer
 from penstock.testing import Fault
 from tests.runtime.producing import STREAM, WAIT_S, Heard, call, numbered, quick, read_all, until, wire_of
 

@@ -11,7 +11,7 @@ from penstock.errors import InvalidArgumentError, InvalidRecordError, RecordRefu
 from penstock.events import PutRecordsDone, RecordsFailed
 from penstock.local import LocalKinesis
 from penstock.model import OutRecord, PutResult, Shard, StreamName
-from penstock.runtime.producer import Producer
+from penstock.runtime.producer.producer import Producer
 from tests.runtime.producing import STREAM, Heard, call, numbered, quick, read_all, wire_of
 
 if TYPE_CHECKING:

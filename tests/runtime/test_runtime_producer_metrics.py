@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.histogram import Histogram
-from penstock.runtime import producer_metrics
-from penstock.runtime.producer_metrics import OTHER_SHARDS, ProducerMeter, ProducerSnapshot, ShardSnapshot
+from penstock.runtime.producer import metrics as producer_metrics
+from penstock.runtime.producer.metrics import OTHER_SHARDS, ProducerMeter, ProducerSnapshot, ShardSnapshot
 
 counts = st.integers(1, 500)
 times = st.floats(0, 30)

@@ -24,8 +24,8 @@ from penstock.errors import (
 )
 from penstock.events import ProducerMetrics, PutRecordsDone
 from penstock.model import HASH_KEY_MAX, OutRecord, PutResult
-from penstock.runtime.intake import CHUNK_RECORDS_MAX
-from penstock.runtime.sync_producer import SyncProducer
+from penstock.runtime.producer.intake import CHUNK_RECORDS_MAX
+from penstock.runtime.producer.sync_producer import SyncProducer
 from penstock.testing import Fault
 from tests.interrupting import MemorySink
 from tests.runtime.producing import STREAM, Heard, numbered, place_of, places, quick, read_sync, until_sync, wire_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.local import LocalKinesis
-    from penstock.runtime.handles import SyncPuts
+    from penstock.runtime.producer.handles import SyncPuts
     from tests.put_entries import Answer, Entry
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])

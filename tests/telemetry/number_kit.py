@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock import events
-from penstock.runtime.producer_metrics import ProducerMeter
+from penstock.runtime.producer.metrics import ProducerMeter
 from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
 
 

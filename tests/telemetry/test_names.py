@@ -7,7 +7,7 @@ import re
 import pytest
 
 from penstock.core.histogram import Histogram
-from penstock.runtime.producer_metrics import ProducerSnapshot, ShardSnapshot
+from penstock.runtime.producer.metrics import ProducerSnapshot, ShardSnapshot
 from penstock.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
 from penstock.telemetry.names import (
     APPLICATION,

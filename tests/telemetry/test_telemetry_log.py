@@ -9,7 +9,7 @@ import pytest
 from penstock import events
 from penstock.events import AnyEvent, PutRecordsDone, RecordsExpired, RecordsRefused
 from penstock.model import Position
-from penstock.runtime.producer_metrics import ProducerMeter
+from penstock.runtime.producer.metrics import ProducerMeter
 from penstock.telemetry.log import KINDS_MAX, LINES, log_events
 from tests.telemetry.number_kit import consumer_event
 

@@ -123,7 +123,7 @@ async def _replay(
     file: Path | None, stream: str | None, to: str | None, call: str | None, left: Path | None, wire: WireSettings
 ) -> Replayed:
     from penstock.runtime.dead_letters.replaying import ToCallable, ToStream, replay
-    from penstock.runtime.producer import Producer
+    from penstock.runtime.producer.producer import Producer
 
     async with contextlib.AsyncExitStack() as stack:
         letters = await stack.enter_async_context(_letters(file, stream, wire))

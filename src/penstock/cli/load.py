@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from penstock.cli.producing import Batch
-    from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.producer.metrics import ProducerSnapshot
 
 # --- what is put ----------------------------------------------------------------------------------
 # What the load generator puts: records of chosen sizes and keys, which a reader can check.

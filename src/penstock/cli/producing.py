@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from penstock.events import Event
     from penstock.model import OutRecord
     from penstock.options import ProducerOptions
-    from penstock.runtime.handles import Puts
-    from penstock.runtime.producer import Producer
-    from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.producer.handles import Puts
+    from penstock.runtime.producer.metrics import ProducerSnapshot
+    from penstock.runtime.producer.producer import Producer
 
 # --- an account -----------------------------------------------------------------------------------
 # What became of the records of one command: counts, and the numbers of those that were not written.
@@ -356,7 +356,7 @@ class Run:
         watch: Callable[[Producer[Any]], contextlib.AbstractAsyncContextManager[None]] | None = None,
     ) -> ProducerSnapshot:
         """Put all batches; what was done since the start. Raises PenstockError when the stream cannot be reached."""
-        from penstock.runtime.producer import Producer
+        from penstock.runtime.producer.producer import Producer
 
         producer: Producer[Any] = Producer(self.stream, wire=self._wire, options=self._options, on_event=self._on_event)
         with self.stopping.listening():

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 
     from penstock.cli.producing import Batch
-    from penstock.runtime.producer import Producer
-    from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.producer.metrics import ProducerSnapshot
+    from penstock.runtime.producer.producer import Producer
 
 # --- lines ----------------------------------------------------------------------------------------
 # Lines of a file or a pipe, as records to put: read as they come, in bounded memory.

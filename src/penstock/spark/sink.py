@@ -26,7 +26,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from penstock.errors import InvalidRecordError, NotFoundError, PenstockError, ProducerClosedError, StalledError
 from penstock.model import OutRecord
 from penstock.options import ProducerOptions
-from penstock.runtime.sync_producer import SyncProducer
+from penstock.runtime.producer.sync_producer import SyncProducer
 from penstock.spark.options import BY_POSITION, NO_STAMPS
 from penstock.spark.stamps import key_labels, position_labels, sealed
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.aws.settings import WireSettings
-    from penstock.runtime.handles import SyncPuts
-    from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.producer.handles import SyncPuts
+    from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.spark.options import SinkColumns, SinkOptions
 
 # --- labels that a task has had -------------------------------------------------------------------

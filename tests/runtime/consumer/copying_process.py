@@ -22,7 +22,7 @@ from penstock.core.feeding.poll_pace import PollTimes
 from penstock.model import OutRecord, StartAt
 from penstock.options import ProducerOptions
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.producer import Producer
+from penstock.runtime.producer.producer import Producer
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.sqlite import SqliteLeaseTable
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.core.ledger.letter import Letter
     from penstock.ports import RecordSink
-    from penstock.runtime.producer import Producer
+    from penstock.runtime.producer.producer import Producer
     from penstock.wiring import WireSettings
 
 
@@ -92,7 +92,7 @@ class StreamLetters:
     """Writes to a stream, through a producer."""
 
     def __init__(self, choice: DeadLettersToStream, wire: WireSettings | None) -> None:
-        from penstock.runtime.producer import Producer
+        from penstock.runtime.producer.producer import Producer
 
         own = choice.wire or (wire if isinstance(choice.stream, str) else None)
         self._producer: Producer[Any] = Producer(choice.stream, wire=own)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import ReadPage
     from penstock.model import Record
     from penstock.ports import RecordSource
-    from penstock.runtime.producer import Producer
+    from penstock.runtime.producer.producer import Producer
 
 TRIES_MAX = 8
 """Of a call that is refused or fails: a shard that others read too refuses now and then."""

@@ -12,11 +12,9 @@ from penstock.core.batching.routes import KEY_BYTES_MAX
 from penstock.errors import BufferFullError, FlushTimeoutError, OptionError, ProducerClosedError
 from penstock.model import OutRecord, PutResult
 from penstock.options import ProducerOptions
-from penstock.runtime.checking import RecordCheck
-from penstock.runtime.handles import PutHandle, Puts, SyncPutHandle
-from penstock.runtime.intake import CHUNK_RECORDS_MAX
-from penstock.runtime.room import Claim
-from penstock.runtime.send_loop import SendLoop
+from penstock.runtime.producer.core import SendLoop
+from penstock.runtime.producer.handles import PutHandle, Puts, SyncPutHandle
+from penstock.runtime.producer.intake import CHUNK_RECORDS_MAX, Claim, RecordCheck
 
 if TYPE_CHECKING:
     import threading
@@ -26,9 +24,8 @@ if TYPE_CHECKING:
     from penstock.core.batching import Chunk
     from penstock.events import Event
     from penstock.ports import RecordSink
-    from penstock.runtime.checking import Checked, Portion
-    from penstock.runtime.producer_metrics import ProducerSnapshot
-    from penstock.runtime.room import AnyFuture
+    from penstock.runtime.producer.intake import AnyFuture, Checked, Portion
+    from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.wiring import WireSettings
 
 T = TypeVar("T")

@@ -9,12 +9,12 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
-from penstock.runtime.handles import SyncPutHandle, SyncPuts
-from penstock.runtime.inherited import watch
 from penstock.runtime.loop_thread import LoopThread
-from penstock.runtime.producer import Producer
+from penstock.runtime.producer.handles import SyncPutHandle, SyncPuts
+from penstock.runtime.producer.inherited import watch
+from penstock.runtime.producer.intake import Claim
+from penstock.runtime.producer.producer import Producer
 from penstock.runtime.reply import Reply
-from penstock.runtime.room import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.model import OutRecord, PutResult
     from penstock.options import ProducerOptions
     from penstock.ports import RecordSink
-    from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.wiring import WireSettings
 
 T = TypeVar("T")

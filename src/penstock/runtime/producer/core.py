@@ -30,12 +30,11 @@ from penstock.errors import (
 )
 from penstock.events import AggregationOff, PaceChanged, ProducerMetrics, PutRecordsDone
 from penstock.model import OutRecord
-from penstock.runtime.inherited import watch
-from penstock.runtime.intake import Intake
-from penstock.runtime.producer_metrics import ProducerMeter
-from penstock.runtime.producer_watch import ProducerWatch
-from penstock.runtime.shard_follower import ShardFollower
-from penstock.runtime.unwritten import Unwritten
+from penstock.runtime.producer.handles import Unwritten
+from penstock.runtime.producer.inherited import watch
+from penstock.runtime.producer.intake import Intake
+from penstock.runtime.producer.metrics import ProducerMeter, ProducerWatch
+from penstock.runtime.producer.shard_follower import ShardFollower
 from penstock.tasks import spawn
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.model import Shard
     from penstock.options import ProducerOptions
     from penstock.ports import RecordSink
-    from penstock.runtime.producer_metrics import ProducerSnapshot
+    from penstock.runtime.producer.metrics import ProducerSnapshot
 
 log = logging.getLogger("penstock.producer")
 

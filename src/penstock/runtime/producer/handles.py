@@ -1,4 +1,4 @@
-"""What a caller holds of records that were put: the way to their outcomes."""
+"""What a caller holds of records that were put: the way to their outcomes, and what a flush tells that has none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from penstock.core.batching import NotWritten
 from penstock.core.batching.chunk import ALL, Chunk
 from penstock.errors import PutError
-from penstock.model import PutResult
+from penstock.model import OutRecord, PutResult
 from penstock.runtime.reply import Reply
 
 if TYPE_CHECKING:
@@ -177,3 +177,15 @@ def wait_settled(chunk: Chunk, index: int, timeout_s: float | None) -> None:
 def _check_process(chunk: Chunk) -> None:
     if chunk.owner is not None:
         chunk.owner.check_process()
+
+
+class Unwritten(msgspec.Struct, frozen=True):
+    """A record that has no outcome yet. It is still being put."""
+
+    record: OutRecord
+    sent: bool
+    """True if a request has carried it, so that it may be written already."""
+
+    def __repr__(self) -> str:
+        size = len(self.record.data)
+        return f"Unwritten({size} bytes, {'sent, no answer yet' if self.sent else 'never sent'})"
