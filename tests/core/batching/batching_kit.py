@@ -8,9 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.batching import Batcher, BatchLimits, Chunk, NotWritten
-from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
-from penstock.core.batching.lane import Lane
-from penstock.core.batching.runs import Run
+from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES, Run
+from penstock.core.batching.lanes import Lane
 from penstock.core.hashkeys import even_ranges, hash_key
 from penstock.core.sequence import shard_id_of
 from penstock.errors import PutError
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.core.adaptive import AdaptiveRate
     from penstock.core.batching import Request, Watch
-    from penstock.core.batching.requests import Load
+    from penstock.core.batching.lanes import Load
 
 THROTTLED = "ProvisionedThroughputExceededException"
 INTERNAL = "InternalFailure"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.aggregation import Aggregator, open_aggregate
-from penstock.core.batching.lane import note_taken, remember
+from penstock.core.batching.lanes import note_taken, remember
 from tests.core.batching.batching_kit import datas_of, make_lane, make_run, some
 
 if TYPE_CHECKING:
-    from penstock.core.batching.lane import Lane
-    from penstock.core.batching.runs import Run
+    from penstock.core.batching.chunk import Run
+    from penstock.core.batching.lanes import Lane
 
 
 def lane_with(*runs: Run) -> Lane:

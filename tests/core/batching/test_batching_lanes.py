@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.batching.lane import Lane
-from penstock.core.batching.lanes import Lanes, holds_all
-from penstock.core.batching.runs import Run
+from penstock.core.batching.chunk import Run
+from penstock.core.batching.lanes import Lane, Lanes, holds_all
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
 from tests.core.batching.batching_kit import halves_of, keys_of, make_chunk, make_lane, make_shard, make_shards, some
 from tests.put_entries import Entry
@@ -16,7 +15,7 @@ from tests.put_entries import Entry
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.core.batching.requests import Load
+    from penstock.core.batching.lanes import Load
     from penstock.model import Shard
 
 

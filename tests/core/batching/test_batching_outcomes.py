@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.batching import NotWritten
-from penstock.core.batching.outcomes import outcomes_of
+from penstock.core.batching.chunk import outcomes_of
 from penstock.errors import RecordExpiredError
 from penstock.model import PutResult
 from tests.core.batching.batching_kit import make_chunk, result_of

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.batching.requests import Request
+from penstock.core.batching.lanes import Request
 from tests.core.batching.batching_kit import make_lane, make_run, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.batching.requests import Load
+    from penstock.core.batching.lanes import Load
 
 
 def make_load() -> Load:

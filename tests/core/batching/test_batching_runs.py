@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.aggregation import Aggregator
-from penstock.core.batching.runs import Run, chosen
+from penstock.core.batching.chunk import Run, chosen
 from tests.core.batching.batching_kit import make_run
 
 if TYPE_CHECKING:

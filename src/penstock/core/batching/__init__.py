@@ -6,10 +6,8 @@ chance are arguments, so that the simulator can run it, and the producer and the
 """
 
 from penstock.core.batching.batcher import Batcher, BatchLimits
-from penstock.core.batching.chunk import Chunk
-from penstock.core.batching.outcomes import EntryResult, NotWritten, Outcome
-from penstock.core.batching.requests import Failure, Load, Request
-from penstock.core.batching.runs import Run
+from penstock.core.batching.chunk import Chunk, EntryResult, NotWritten, Outcome, Run
+from penstock.core.batching.lanes import Failure, Load, Request
 from penstock.core.batching.watch import Watch
 
 __all__ = [

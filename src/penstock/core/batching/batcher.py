@@ -6,9 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.aggregation import AGGREGATE_BYTES_MAX, Aggregator
-from penstock.core.batching.lane import Lane
-from penstock.core.batching.lanes import Lanes
-from penstock.core.batching.requests import Failure, Load, Request
+from penstock.core.batching.lanes import Failure, Lane, Lanes, Load, Request
 from penstock.core.batching.settling import Settling
 from penstock.core.batching.watch import Watch
 from penstock.core.pacing import full_jitter_s
@@ -18,10 +16,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from penstock.core.adaptive import AdaptiveRate
-    from penstock.core.batching.chunk import Chunk
-    from penstock.core.batching.lane import MakeEntry
-    from penstock.core.batching.outcomes import EntryResult
-    from penstock.core.batching.runs import Run
+    from penstock.core.batching.chunk import Chunk, EntryResult, Run
+    from penstock.core.batching.lanes import MakeEntry
     from penstock.model import Shard
 
 REQUEST_RECORDS_MAX = 500

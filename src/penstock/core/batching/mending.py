@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.batching.outcomes import NotWritten
-from penstock.core.batching.runs import Run
+from penstock.core.batching.chunk import NotWritten, Run
 from penstock.errors import RecordWithdrawnError
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.core.batching.batcher import Batcher
     from penstock.core.batching.chunk import Chunk
-    from penstock.core.batching.requests import Request
+    from penstock.core.batching.lanes import Request
 
 INTERRUPTED = "a record was lost sight of when the producer was interrupted"
 

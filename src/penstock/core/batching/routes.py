@@ -12,7 +12,7 @@ from penstock.errors import InvalidRecordError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.batching.lane import Lane
+    from penstock.core.batching.lanes import Lane
     from penstock.core.hashkeys import ShardMap
 
 KEYS_REMEMBERED_MAX = 65_536

@@ -5,22 +5,16 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.batching.lane import remember
-from penstock.core.batching.lanes import holds_all
-from penstock.core.batching.outcomes import NotWritten
-from penstock.core.batching.requests import chosen_runs
+from penstock.core.batching.chunk import NotWritten
+from penstock.core.batching.lanes import chosen_runs, holds_all, remember
 from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 from penstock.model import PutResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.core.batching.chunk import Chunk
-    from penstock.core.batching.lane import Lane
-    from penstock.core.batching.lanes import Lanes
-    from penstock.core.batching.outcomes import EntryResult, Fate
-    from penstock.core.batching.requests import Load, Request
-    from penstock.core.batching.runs import Run
+    from penstock.core.batching.chunk import Chunk, EntryResult, Fate, Run
+    from penstock.core.batching.lanes import Lane, Lanes, Load, Request
     from penstock.core.batching.watch import Watch
 
 THROTTLED = "ProvisionedThroughputExceededException"

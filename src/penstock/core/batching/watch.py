@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.core.batching.runs import Run
+    from penstock.core.batching.chunk import Run
 
 
 class Watch:
