@@ -267,7 +267,7 @@ async def test_others_run_while_many_records_are_given_up(alone: bool, options: 
         steps = 2 * count * (1 + RUN_WORK if alone else 1) // STEP_RECORDS
         assert len(turns) >= steps // 2
     assert len(told(passed.value.unwritten)) == count
-    outcomes = [handle.chunk.outcomes[handle.index] for handle in handles]
+    outcomes = [handle._chunk.outcomes[handle._index] for handle in handles]
     assert {outcome.kind for outcome in outcomes} == {RecordWithdrawnError}
     counts = producer.metrics()
     assert (counts.user_records_failed, counts.user_records_pending, counts.buffer_bytes) == (count, 0, 0)
@@ -292,10 +292,10 @@ async def test_what_is_told_as_never_sent_was_not_sent_when_it_is_told() -> None
 async def test_a_close_that_is_disturbed_while_it_gives_up_many_records(again: str) -> None:
     producer, handles = await held(30_000, alone=False)
     closing = asyncio.create_task(producer.close(0))
-    while not producer._sends._ended:
+    while not producer._core._ended:
         await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert not producer._sends._finished
+    assert not producer._core._finished
     if again == "cancelled":
         closing.cancel()
     elif again == "closed again":

@@ -53,11 +53,10 @@ def nothing_is_left_to_the_next_test() -> Iterator[None]:
 class Watched:
     """A producer, and every chunk that it took: what a caller was not told of counts as well."""
 
-    def __init__(self, producer: Producer[OutRecord]) -> None:
-        self.producer = producer
-        self.sends = producer._sends
+    def __init__(self, producer: Producer[OutRecord] | SyncProducer[OutRecord]) -> None:
+        self.core = producer._core
         self.chunks: dict[int, Chunk] = {}
-        take_in = self.sends._take_in
+        take_in = self.core._take_in
 
         def noting(records_max: float = math.inf) -> bool:
             self.note()
@@ -65,18 +64,18 @@ class Watched:
             self.note()
             return has_more
 
-        self.sends._take_in = noting  # type: ignore[method-assign]
+        self.core._take_in = noting  # type: ignore[method-assign]
 
     def note(self) -> None:
-        for chunk in [*list(self.sends.intake.queue), *list(self.sends._live.values())]:
+        for chunk in [*list(self.core.intake.queue), *list(self.core.batcher.settling.live.values())]:
             self.chunks[id(chunk)] = chunk
 
     def check(self, sink: MemorySink, where: str) -> None:
-        room = self.sends.intake.room
+        room = self.core.intake.room
         assert (room.free, room.claimed, len(room.waiting)) == (room.bytes_max, 0, 0), where
-        assert not self.sends.intake.queue, where
-        assert not self.sends.intake.open.pairs, where
-        assert not self.sends._live, where
+        assert not self.core.intake.queue, where
+        assert not self.core.intake.open.pairs, where
+        assert not self.core.batcher.settling.live, where
         for chunk in self.chunks.values():
             outcomes = chunk.outcomes
             assert len(outcomes) == chunk.records, where
@@ -93,7 +92,7 @@ def outcomes_of(handles: list[Any], sink: MemorySink, where: str) -> None:
     """All are told, and what is told as written is."""
     for number, handle in handles:
         assert handle.done(), where
-        outcome = handle.chunk.outcomes[handle.index]
+        outcome = handle._chunk.outcomes[handle._index]
         written = sink.written[b"%d" % number]
         assert written if isinstance(outcome, PutResult) else outcome.may_be_written or not written, where
 
@@ -106,7 +105,7 @@ class Threads:
         if small:
             options |= {"record_bytes_max": 1_024, "buffer_bytes_max": 4_096}
         self.producer = SyncProducer[OutRecord](self.sink, options=ProducerOptions(**OPTIONS, **options))
-        self.watched = Watched(self.producer._producer)
+        self.watched = Watched(self.producer)
         self.handles: list[Any] = []
 
     def work(self) -> None:
@@ -297,7 +296,7 @@ async def test_a_withdrawal_of_many_that_is_interrupted_at_any_moment(options: d
 @pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_a_first_listing_that_is_interrupted_at_any_moment(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no fault of the records: all that were taken are written."""
-    monkeypatch.setattr("penstock.runtime.producer.shard_follower.REFRESH_MIN_S", 0.001)
+    monkeypatch.setattr("penstock.runtime.producer.listing.REFRESH_MIN_S", 0.001)
     at, reached = 0, "-"
     while reached:
         sink, handles = MemorySink(), list[Any]()
@@ -319,7 +318,7 @@ def test_a_first_listing_that_is_interrupted_at_any_moment(step: int, monkeypatc
         if "close" not in reached and "_end" not in reached and "_leave" not in reached:
             for number, handle in handles:
                 assert handle.done(), reached
-                assert isinstance(handle.chunk.outcomes[handle.index], PutResult), reached
+                assert isinstance(handle._chunk.outcomes[handle._index], PutResult), reached
                 assert sink.written[b"%d" % number], reached
         at += step
     assert at > 300
@@ -462,7 +461,7 @@ async def test_a_program_that_cancels_all_tasks(aggregation: bool) -> None:
     await producer.start()
     puts = await producer.put_many([(f"key-{number}", b"%d" % number) for number in range(2_000)])
     await asyncio.sleep(0)
-    assert producer._sends._sending
+    assert producer._core._sending
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     await producer.close()

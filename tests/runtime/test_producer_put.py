@@ -55,7 +55,7 @@ async def test_others_run_while_many_records_are_taken_in(local: LocalKinesis, m
     monkeypatch.setattr("penstock.runtime.producer.core.TAKEN_IN_RECORDS_MAX", 2_000)
     async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
         handles = [producer.put_nowait(record) for record in numbered(range(8_000))]
-        queue = producer._sends.intake.queue
+        queue = producer._core.intake.queue
         seen = [len(queue)]
         while queue:
             await asyncio.sleep(0)

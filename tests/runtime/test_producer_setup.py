@@ -24,11 +24,11 @@ from penstock.errors import (
     RecordRefusedError,
     TransportError,
 )
-from penstock.events import AggregationOff, ShardMapChanged, ShardMapFailed
+from penstock.events import AggregationOff, Event, ShardMapChanged, ShardMapFailed
 from penstock.local import LocalKinesis
 from penstock.model import HASH_KEY_MAX, OutRecord, Shard
+from penstock.runtime.producer.listing import ShardListing
 from penstock.runtime.producer.producer import Producer
-from penstock.runtime.producer.shard_follower import ShardFollower
 from penstock.runtime.producer.sync_producer import SyncProducer
 from penstock.testing import Fault
 from tests.runtime.producing import STREAM, WAIT_S, Heard, call, numbered, quick, read_all, until, wire_of
@@ -92,19 +92,19 @@ async def test_following_the_shards_is_begun_again_when_it_fails_in_its_own_step
 ) -> None:
     """Once may be a signal handler that raised; when it fails again, a caller that waits for the shards is told."""
     heard, calls = Heard(), list[int]()
-    list_shards = ShardFollower._list
+    list_shards = ShardListing._list
 
-    async def fails_first(follower: ShardFollower) -> None:
+    async def fails_first(listing: ShardListing) -> list[Event]:
         calls.append(1)
         if len(calls) <= times:
             raise ZeroDivisionError("a bug")
-        await list_shards(follower)
+        return await list_shards(listing)
 
-    async def fails_too(follower: ShardFollower, error: Exception) -> None:
+    def fails_too(listing: ShardListing, error: Exception) -> None:
         raise error
 
-    monkeypatch.setattr(ShardFollower, "_list", fails_first)
-    monkeypatch.setattr(ShardFollower, "_failed", fails_too)
+    monkeypatch.setattr(ShardListing, "_list", fails_first)
+    monkeypatch.setattr(ShardListing, "_failed", fails_too)
     async with asyncio.timeout(WAIT_S):
         producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(), on_event=heard.append)
         if times == 2:

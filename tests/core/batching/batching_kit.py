@@ -17,10 +17,9 @@ from penstock.model import PutResult, Shard
 from tests.put_entries import Answer, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from penstock.core.adaptive import AdaptiveRate
-    from penstock.core.batching import Request, Watch
+    from penstock.core.batching import Request
     from penstock.core.batching.lanes import Load
 
 THROTTLED = "ProvisionedThroughputExceededException"
@@ -97,21 +96,10 @@ class Kit:
     def __init__(
         self,
         shards: Sequence[Shard] | None,
-        *,
-        make_pace: Callable[[Shard], AdaptiveRate | None] = lambda shard: None,
-        watch: Watch | None = None,
         **limits: Any,
     ) -> None:
-        self.freed_bytes = 0
         self.chunks: list[Chunk] = []
-        self.batcher = Batcher(
-            BatchLimits(**limits),
-            make_entry=Entry,
-            make_pace=make_pace,
-            on_room=self._on_room,
-            rng=Random(1),
-            watch=watch,
-        )
+        self.batcher = Batcher(BatchLimits(**limits), make_entry=Entry, rng=Random(1))
         self._numbers = count(1)
         self.batcher.set_shards(shards, 0.0)
 
@@ -150,8 +138,9 @@ class Kit:
     def is_stale(self) -> bool:
         return self.batcher.stale
 
-    def _on_room(self, freed_bytes: int) -> None:
-        self.freed_bytes += freed_bytes
+    @property
+    def freed_bytes(self) -> int:
+        return self.batcher.settling.freed_bytes
 
 
 def outcome(chunk: Chunk, index: int = 0) -> PutResult | PutError | None:

@@ -42,7 +42,7 @@ def results_of(ran: Producing) -> dict[bytes, PutResult | PutError]:
 
 
 def check_accounts(ran: Producing, results: dict[bytes, PutResult | PutError]) -> None:
-    """What was held is free again, nothing waits any more, and the watch heard of each record once."""
+    """What was held is free again, nothing waits any more, and each record was told once."""
     assert ran.freed_bytes == sum(chunk.held_bytes for chunk in ran.chunks)
     assert all(chunk.unsettled == 0 for chunk in ran.chunks)
     assert set(ran.settled_at_s) == set(ran.chunks)

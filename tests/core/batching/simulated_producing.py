@@ -14,17 +14,18 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.adaptive import AdaptiveRate
-from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, Watch
+from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, NotWritten, facts
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
+from penstock.core.batching.lanes import PaceLimits
+from penstock.model import PutResult
 from tests.core.batching.simulated_stream import POISON, SimulatedStream
 from tests.put_entries import Answer, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.core.batching import Request, Run
-    from penstock.model import Shard
+    from penstock.core.batching import Request
+    from penstock.core.batching.facts import Fact
 
 EXPIRY_CHECK_S = 0.1
 REFRESH_S = 0.2
@@ -115,21 +116,14 @@ class OnceChunk(Chunk):
 
     __slots__ = ()
 
-    def settle(self, indices: Any, outcome: Any) -> int:
-        self._check(indices)
-        return super().settle(indices, outcome)
-
-    def settle_each(self, indices: Any, results: Any) -> int:
-        self._check(indices)
-        assert len(indices) == len(results)
-        return super().settle_each(indices, results)
-
-    def _check(self, indices: Any) -> None:
+    def settle(self, indices: Any, fate: Any) -> int:
         assert len(set(indices)) == len(indices)
         assert all(self.outcomes[index] is None for index in indices), "a second outcome"
+        assert isinstance(fate, (PutResult, NotWritten)) or len(indices) == len(fate)
+        return super().settle(indices, fate)
 
 
-class Tally(Watch):
+class Tally:
     """Counts user records by what became of them."""
 
     def __init__(self) -> None:
@@ -138,21 +132,15 @@ class Tally(Watch):
         self.written_bytes = 0
         self.other = 0
 
-    def written(self, shard_id: str, records: int, user_records: int, record_bytes: int, data_bytes: int) -> None:
-        self.written_records += user_records
-        self.written_bytes += data_bytes
-
-    def settled(self, run: Run, shard_id: str, records: int, attempts: int, doubtful: bool, now_s: float) -> None:
-        self.settled_records += records
-
-    def expired(self, run: Run, shard_id: str | None, now_s: float) -> None:
-        self.other += len(run)
-
-    def failed(self, run: Run, shard_id: str | None, error_code: str, now_s: float) -> None:
-        self.other += len(run)
-
-    def withdrawn(self, records: int) -> None:
-        self.other += records
+    def note(self, fact: Fact) -> None:
+        match fact:
+            case facts.Landed():
+                self.written_records += fact.user_records
+                self.written_bytes += fact.data_bytes
+            case facts.Written():
+                self.settled_records += fact.user_records
+            case facts.Expired() | facts.Failed() | facts.Withdrawn():
+                self.other += fact.user_records
 
 
 class Record(NamedTuple):
@@ -205,12 +193,10 @@ class Producing:
                 aggregate_bytes_max=history.aggregate_bytes_max,
                 retry_base_s=0.05,
                 retry_cap_s=1.0,
+                pace=PaceLimits(records_per_s=100, bytes_per_s=8_000) if history.paced else None,
             ),
             make_entry=Entry,
-            make_pace=self._make_pace,
-            on_room=self._on_room,
             rng=Random(history.seed + 1),
-            watch=self.tally,
         )
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = count()
@@ -244,6 +230,7 @@ class Producing:
             assert at_s <= last_s + UNWATCHED_S, f"{self._unsettled()} records are stuck"
             self.now_s = at_s
             what(*arguments)
+            self._hear()
             if what != self._wake or arguments == (self._alarm,):
                 self._pump()
         return self
@@ -294,7 +281,6 @@ class Producing:
             datas.append(data)
             held_bytes += len(data) + len(key.encode()) + RECORD_OVERHEAD_BYTES
         chunk.close(len(keys), held_bytes)
-        chunk.on_done = self._done
         self.batcher.add(chunk, keys, datas)
         if self._next_expiry_s == inf:
             self._next_expiry_s = self.now_s + EXPIRY_CHECK_S
@@ -356,18 +342,18 @@ class Producing:
         if not self._closed:
             self.batcher.give_up_waiting("AccessDenied", self.now_s)
 
-    def _done(self, chunk: Chunk) -> None:
-        assert chunk not in self.settled_at_s
-        self.settled_at_s[chunk] = self.now_s
-
-    def _on_room(self, freed_bytes: int) -> None:
-        self.freed_bytes += freed_bytes
+    def _hear(self) -> None:
+        """Take what the batcher tells, as the producer does after each step."""
+        settling = self.batcher.settling
+        while settling.told:
+            self.tally.note(settling.told.popleft())
+        self.freed_bytes += settling.freed_bytes
+        settling.freed_bytes = 0
         assert 0 <= self.freed_bytes <= sum(chunk.held_bytes for chunk in self.chunks)
-
-    def _make_pace(self, shard: Shard) -> AdaptiveRate | None:
-        if not self.history.paced:
-            return None
-        return AdaptiveRate(records_per_s=100, bytes_per_s=8_000, now_s=self.now_s, rng=self.rng)
+        for chunk in self.chunks:
+            assert bool(chunk.unsettled) == (chunk.number in settling.live)
+            if not chunk.unsettled:
+                self.settled_at_s.setdefault(chunk, self.now_s)
 
     # --- the shards -----------------------------------------------------------------------------
 
@@ -401,6 +387,7 @@ class Producing:
             return
         if self.now_s >= self._next_expiry_s:
             self.batcher.expire(self.now_s)
+            self._hear()
             live = len(self.settled_at_s) < len(self.chunks)
             self._next_expiry_s = self.now_s + EXPIRY_CHECK_S if live else inf
             if live:
@@ -411,6 +398,7 @@ class Producing:
                 self._sleep(self.batcher.wake_at_s)
                 break
             self._send(request)
+        self._hear()
         if self.batcher.stale:
             self._follow()
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.adaptive import AdaptiveRate
 from penstock.core.aggregation import encode_aggregate, open_aggregate
 from penstock.core.batching import Failure
 from penstock.core.batching.batcher import REQUEST_BYTES_FORMER
+from penstock.core.batching.lanes import PaceLimits
 from penstock.core.hashkeys import HASH_KEY_MAX
 from penstock.errors import RecordRefusedError
 from penstock.model import PutResult
@@ -55,9 +55,7 @@ def records(count: int, key: str = "k", size: int = 1) -> list[tuple[str, bytes]
     return [(key, b"x" * size) for _ in range(count)]
 
 
-def slow_pace(shard: Shard, **given: float) -> AdaptiveRate:
-    rates: dict[str, float] = {"records_per_s": 10, "bytes_per_s": 1_000, **given}
-    return AdaptiveRate(now_s=0.0, rng=Random(1), share=1.0, **rates)
+SLOW = PaceLimits(records_per_s=10, bytes_per_s=1_000, start_share=1.0)
 
 
 # --- what goes into a request ---------------------------------------------------------------------
@@ -229,7 +227,8 @@ def test_nothing_waits_for_company_while_a_flush_does() -> None:
 def test_a_shards_pace_holds_back_its_records_and_no_others() -> None:
     shards = make_shards(2)
     (a,), (b,) = (keys_of(shard, 1) for shard in shards)
-    kit = plain(shards, make_pace=lambda shard: slow_pace(shard) if shard is shards[0] else None)
+    kit = plain(shards, pace=SLOW)
+    list(kit.batcher.lanes)[2].pace = None  # the first is the one for keys of no shard
     kit.put(*records(20, key=a), *records(20, key=b))
     loads = kit.send(0.0).loads
     assert [(load.lane.shard, load.user_records) for load in loads] == [(shards[0], 2), (shards[1], 20)]
@@ -241,7 +240,7 @@ def test_a_shards_pace_holds_back_its_records_and_no_others() -> None:
 def test_what_is_held_back_by_its_pace_makes_nothing_else_hurry() -> None:
     shards = make_shards(2)
     (a,), (b,) = (keys_of(shard, 1) for shard in shards)
-    kit = plain(shards, linger_s=0.01, request_records_max=10, make_pace=slow_pace)
+    kit = plain(shards, linger_s=0.01, request_records_max=10, pace=SLOW)
     kit.put(*records(30, key=a))
     kit.send(0.0)
     kit.put((b, b"1"))
@@ -296,7 +295,7 @@ def test_what_is_new_does_not_take_the_pace_that_a_repetition_waits_for(aggregat
         aggregate=aggregate,
         ordered_by_key=ordered,
         aggregate_bytes_max=2_000,
-        make_pace=lambda shard: slow_pace(shard, records_per_s=1_000),
+        pace=SLOW._replace(records_per_s=1_000),
     )
     chunk = kit.put(*[(f"old{number}", b"x" * 20) for number in range(8)])
     request = kit.send(0.0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.batching.chunk import ALL, RECORD_OVERHEAD_BYTES, Chunk
+from penstock.core.batching.chunk import ALL, RECORD_OVERHEAD_BYTES
 from penstock.model import PutResult
 from tests.core.batching.batching_kit import make_chunk
 from tests.put_entries import Answer
@@ -35,14 +35,14 @@ def test_what_becomes_free_sums_up_to_what_was_held(records: int, data_bytes: in
     freed = 0
     while left:
         some, left = left[: (cut := rng.randint(1, len(left)))], left[cut:]
-        freed += chunk.settle_each(some, [Answer("shard", "1")] * len(some))
+        freed += chunk.settle(some, [Answer("shard", "1")] * len(some))
         assert 0 <= freed <= chunk.held_bytes
     assert freed == chunk.held_bytes
 
 
 def test_each_record_has_its_own_outcome_or_shares_one() -> None:
     chunk = make_chunk([("k", b"")] * 5)
-    chunk.settle_each(range(1, 3), [Answer("s", "1"), Answer("s", "2")])
+    chunk.settle(range(1, 3), [Answer("s", "1"), Answer("s", "2")])
     chunk.settle((4,), PutResult("s", 3, None, 1, False))
     numbers = [found.sequence_number if isinstance(found, PutResult) else found for found in chunk.outcomes]
     assert numbers == [None, 1, 2, None, 3]
@@ -52,8 +52,7 @@ def test_each_record_has_its_own_outcome_or_shares_one() -> None:
 
 def test_a_caller_that_waits_for_a_record_or_for_all_is_called_when_it_is_settled() -> None:
     chunk = make_chunk([("k", b"")] * 3)
-    heard: list[int | str | Chunk] = []
-    chunk.on_done = heard.append
+    heard: list[int | str] = []
     for index in (0, 2, ALL):
         chunk.when_settled(index, partial(heard.append, index))
     chunk.settle(range(1), PutResult("s", 1, None, 1, False))
@@ -61,7 +60,7 @@ def test_a_caller_that_waits_for_a_record_or_for_all_is_called_when_it_is_settle
     chunk.when_settled(0, lambda: heard.append("at once"))
     assert heard == [0, "at once"]
     chunk.settle([1, 2], PutResult("s", 2, None, 1, False))
-    assert heard == [0, "at once", 2, ALL, chunk]
+    assert heard == [0, "at once", 2, ALL]
     chunk.when_settled(ALL, lambda: heard.append("all"))
     assert heard[-1] == "all"
 

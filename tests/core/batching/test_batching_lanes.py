@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.core.batching.chunk import Run
-from penstock.core.batching.lanes import Lane, Lanes, holds_all
+from penstock.core.batching.lanes import Lane, Lanes, PaceLimits, holds_all
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
-from tests.core.batching.batching_kit import halves_of, keys_of, make_chunk, make_lane, make_shard, make_shards, some
+from tests.core.batching.batching_kit import halves_of, keys_of, make_chunk, make_shard, make_shards, some
 from tests.put_entries import Entry
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def make_lanes(shards: Iterable[Shard] | None = None, *, ordered: bool = False) -> Lanes:
-    lanes = Lanes(make_lane, ordered=ordered)
+    lanes = Lanes(Entry, None, Random(1), ordered=ordered)
     if shards is not None:
-        lanes.set_shards(shards)
+        lanes.set_shards(shards, 0.0)
     return lanes
 
 
@@ -63,7 +64,7 @@ def test_all_waits_elsewhere_until_the_shards_are_known() -> None:
     add(lanes, ("a", b"1"), ("b", b"2"))
     assert (lanes.known, waiting(lanes)) == (False, {None: [b"1", b"2"]})
     (shard,) = make_shards(1)
-    assert lanes.set_shards([shard]) == ((shard.shard_id,), ())
+    assert lanes.set_shards([shard], 0.0) == ((shard.shard_id,), ())
     assert (lanes.known, waiting(lanes)) == (True, {shard.shard_id: [b"1", b"2"]})
 
 
@@ -74,7 +75,7 @@ def test_what_waits_for_a_shard_that_is_gone_goes_to_those_that_took_its_place()
     (a,), (b,) = keys_of(left, 1), keys_of(right, 1)
     add(lanes, (a, b"1"), (b, b"2"), (a, b"3"))
     former = lane_of(lanes, parent)
-    assert lanes.set_shards([left, right]) == ((left.shard_id, right.shard_id), (parent.shard_id,))
+    assert lanes.set_shards([left, right], 0.0) == ((left.shard_id, right.shard_id), (parent.shard_id,))
     assert waiting(lanes) == {left.shard_id: [b"1", b"3"], right.shard_id: [b"2"]}
     assert lanes.is_gone(former)
     assert former not in lanes.active
@@ -85,16 +86,16 @@ def test_a_shard_that_stays_keeps_its_lane() -> None:
     shards = make_shards(2)
     lanes = make_lanes(shards)
     before = lane_of(lanes, shards[0])
-    lanes.set_shards([shards[0], *halves_of(shards[1], 2)])
+    lanes.set_shards([shards[0], *halves_of(shards[1], 2)], 0.0)
     assert lane_of(lanes, shards[0]) is before
-    assert lanes.set_shards([shards[0], *halves_of(shards[1], 2)]) == ((), ())
+    assert lanes.set_shards([shards[0], *halves_of(shards[1], 2)], 0.0) == ((), ())
 
 
 def test_a_listing_that_shows_shards_that_overlap_changes_nothing() -> None:
     shards = make_shards(2)
     lanes = make_lanes(shards)
     with pytest.raises(ValueError, match="overlap"):
-        lanes.set_shards([make_shard(8, 0, HASH_KEY_MAX), make_shard(9, 5, 6)])
+        lanes.set_shards([make_shard(8, 0, HASH_KEY_MAX), make_shard(9, 5, 6)], 0.0)
     assert [lane.shard for lane in lanes] == [None, *shards]
 
 
@@ -112,7 +113,7 @@ def test_shard_ids_rise_so_that_an_unknown_one_is_new_or_closed() -> None:
     lanes = make_lanes([make_shard(4, 0, HASH_KEY_MAX)])
     assert lanes.may_come("shardId-000000000005")
     assert not lanes.may_come("shardId-000000000003")
-    lanes.set_shards(None)
+    lanes.set_shards(None, 0.0)
     assert not lanes.may_come("shardId-000000000005")
 
 
@@ -136,7 +137,7 @@ def test_in_order_children_stay_behind_what_is_on_its_way_to_their_parent() -> N
     add(lanes, (a, b"1"), (a, b"2"))
     former = lane_of(lanes, parent)
     take(former)
-    lanes.set_shards([left, right])
+    lanes.set_shards([left, right], 0.0)
     assert [lane_of(lanes, shard).behind for shard in (left, right)] == [{former}, {former}]
     lanes.active.clear()
     lanes.came_back(former)
@@ -151,7 +152,7 @@ def test_other_shards_do_not_wait_for_a_reshard() -> None:
     (a,) = keys_of(shards[1], 1)
     add(lanes, (a, b"1"))
     take(lane_of(lanes, shards[1]))
-    lanes.set_shards([shards[0], *halves_of(shards[1], 2)])
+    lanes.set_shards([shards[0], *halves_of(shards[1], 2)], 0.0)
     assert lane_of(lanes, shards[0]).behind == set()
 
 
@@ -162,20 +163,20 @@ def test_grandchildren_stay_behind_too() -> None:
     former = lane_of(lanes, parent)
     take(former)
     left, right = halves_of(parent, 1)
-    lanes.set_shards([left, right])
+    lanes.set_shards([left, right], 0.0)
     merged = make_shard(3, 0, HASH_KEY_MAX, left.shard_id, right.shard_id)
-    lanes.set_shards([merged])
+    lanes.set_shards([merged], 0.0)
     assert lane_of(lanes, merged).behind == {former}
 
 
 def test_what_went_without_a_prediction_is_before_all_that_is_predicted() -> None:
     lanes = make_lanes(ordered=True)
-    lanes.set_shards(None)
+    lanes.set_shards(None, 0.0)
     add(lanes, ("a", b"1"), ("b", b"2"))
     former = lanes.elsewhere
     take(former)
     shards = make_shards(2)
-    lanes.set_shards(shards)
+    lanes.set_shards(shards, 0.0)
     assert all(lane.behind == {former} for lane in lanes if lane is not former)
 
 
@@ -186,22 +187,19 @@ def test_keys_that_the_listing_has_a_hole_for_stay_behind_their_former_shard(lis
     add(lanes, ("a", b"1"), ("a", b"2"))
     former = lane_of(lanes, parent)
     take(former)
-    lanes.set_shards(listing)
+    lanes.set_shards(listing, 0.0)
     assert waiting(lanes) == {None: [b"2"]}
     assert lanes.elsewhere.behind == {former}
     lanes.came_back(former)
     assert lanes.elsewhere.behind == set()
 
 
-def test_a_lane_makes_its_own_pace() -> None:
-    made: list[Shard | None] = []
-
-    def make(shard: Shard | None) -> Lane:
-        made.append(shard)
-        return Lane(shard, None, Entry)
-
-    lanes = Lanes(make, ordered=False)
-    shards = make_shards(2)
-    lanes.set_shards(shards)
-    lanes.set_shards(shards)
-    assert made == [None, *shards, None, None]
+def test_each_shard_has_a_pace_of_its_own_and_keeps_it() -> None:
+    lanes = Lanes(Entry, PaceLimits(10, 1_000), Random(1), ordered=False)
+    lanes.set_shards(make_shards(2), 0.0)
+    elsewhere, *paced = [lane.pace for lane in lanes]
+    assert elsewhere is None
+    assert None not in paced
+    assert len(set(paced)) == 2
+    lanes.set_shards(make_shards(2), 0.0)
+    assert [lane.pace for lane in lanes] == [None, *paced]

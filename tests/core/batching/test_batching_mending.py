@@ -57,9 +57,8 @@ def interrupted_at_each_moment(
             interruption.run(partial(step, kit.batcher))
         reached = interruption.reached
         if reached:
-            mend(kit.batcher, [chunk for chunk in kit.chunks if chunk.unsettled or None in chunk.outcomes], ())
-            for chunk in kit.chunks:
-                chunk.recount()
+            mend(kit.batcher, ())
+            kit.batcher.recount()
             kit.batcher.set_shards([LEFT, RIGHT], LATER_S)
         step(kit.batcher)
         check(kit, reached)

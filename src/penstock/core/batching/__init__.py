@@ -8,7 +8,6 @@ chance are arguments, so that the simulator can run it, and the producer and the
 from penstock.core.batching.batcher import Batcher, BatchLimits
 from penstock.core.batching.chunk import Chunk, EntryResult, NotWritten, Outcome, Run
 from penstock.core.batching.lanes import Failure, Load, Request
-from penstock.core.batching.watch import Watch
 
 __all__ = [
     "BatchLimits",
@@ -21,5 +20,4 @@ __all__ = [
     "Outcome",
     "Request",
     "Run",
-    "Watch",
 ]

@@ -6,18 +6,17 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.aggregation import AGGREGATE_BYTES_MAX, Aggregator
+from penstock.core.batching import facts
 from penstock.core.batching.lanes import Failure, Lane, Lanes, Load, Request
 from penstock.core.batching.settling import Settling
-from penstock.core.batching.watch import Watch
 from penstock.core.pacing import full_jitter_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
     from random import Random
 
-    from penstock.core.adaptive import AdaptiveRate
     from penstock.core.batching.chunk import Chunk, EntryResult, Run
-    from penstock.core.batching.lanes import MakeEntry
+    from penstock.core.batching.lanes import MakeEntry, PaceLimits
     from penstock.model import Shard
 
 REQUEST_RECORDS_MAX = 500
@@ -45,25 +44,18 @@ class BatchLimits(NamedTuple):
     aggregate_bytes_max: int = AGGREGATE_BYTES_MAX
     retry_base_s: float = 0.1
     retry_cap_s: float = 5.0
+    pace: PaceLimits | None = None
+    """What each shard takes. None: it is not known, and only what the service refuses is held back."""
 
 
 class Batcher:
     """Collects user records by predicted shard, makes requests of them, and settles them by what is answered.
 
-    ``make_entry(data, partition_key, explicit_hash_key)`` makes an entry as the sink takes it, ``make_pace(shard)``
-    the pace of a shard or None, ``on_room(bytes)`` hears what room became free.
+    ``make_entry(data, partition_key, explicit_hash_key)`` makes an entry as the sink takes it. What a step means for
+    others stands in ``settling`` until the caller takes it: what to tell, what is free again, what has no outcome yet.
     """
 
-    def __init__(
-        self,
-        limits: BatchLimits,
-        *,
-        make_entry: MakeEntry,
-        make_pace: Callable[[Shard], AdaptiveRate | None],
-        on_room: Callable[[int], None],
-        rng: Random,
-        watch: Watch | None = None,
-    ) -> None:
+    def __init__(self, limits: BatchLimits, *, make_entry: MakeEntry, rng: Random) -> None:
         self.limits = limits
         self.request_bytes_max = limits.request_bytes_max
         self.urgent = False
@@ -73,12 +65,8 @@ class Batcher:
         self.stale = False
         """True when an answer showed that the shards have changed: ``set_shards`` is due."""
         self._rng = rng
-        watch = watch or Watch()
-        self._watch = watch
         self._aggregator = self._new_aggregator()
-        self.lanes = Lanes(
-            lambda shard: Lane(shard, make_pace(shard) if shard else None, make_entry), ordered=limits.ordered_by_key
-        )
+        self.lanes = Lanes(make_entry, limits.pace, rng, ordered=limits.ordered_by_key)
         self.in_flight: dict[Request, None] = {}
         self.making: Request | None = None
         """The request that is put together just now."""
@@ -86,7 +74,7 @@ class Batcher:
         """True when a step was broken off in the middle: `mending.mend` is due."""
         self.salvage: dict[Chunk, dict[int, Any]] | None = None
         """What `mending.mend` has found, until all of it is queued again."""
-        self.settling = Settling(self.lanes, watch, on_room, ordered=limits.ordered_by_key)
+        self.settling = Settling(self.lanes, ordered=limits.ordered_by_key)
         self._underfull_at_s = -inf  # when a request last went that others could have joined
         self._left_over = False  # the request that is made leaves records for which it has no room
         self._pause_until_s = -inf  # nothing is sent before: requests failed as a whole
@@ -110,10 +98,19 @@ class Batcher:
         self.lanes.start_over(list(self.sent()))
         self.stale = True
 
+    def recount(self) -> None:
+        """Count again what has its outcome, and call back: that may have been broken off in the middle."""
+        live = self.settling.live
+        for chunk in list(live.values()):
+            chunk.recount()
+            if not chunk.unsettled:
+                del live[chunk.number]
+
     # --- what comes in --------------------------------------------------------------------------
 
     def add(self, chunk: Chunk, keys: Sequence[str], datas: Sequence[bytes]) -> None:
         """Take the records of a chunk, whose partition keys were checked."""
+        self.settling.live[chunk.number] = chunk
         self.lanes.add(chunk, keys, datas)
 
     def set_shards(self, shards: Sequence[Shard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -125,7 +122,7 @@ class Batcher:
             raise
 
     def _set_shards(self, shards: Sequence[Shard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        change = self.lanes.set_shards(shards)
+        change = self.lanes.set_shards(shards, now_s)
         self.stale = False
         if any(change):  # what strayed by the former shards says nothing of these
             self.aggregating = self.limits.aggregate
@@ -386,7 +383,7 @@ class Batcher:
             self._failures, base_s=self.limits.retry_base_s, cap_s=self.limits.retry_cap_s, rng=self._rng
         )
         if failure is Failure.UNKNOWN:
-            self._watch.unknown(len(request.entries), reason)
+            self.settling.told.append(facts.Unknown(len(request.entries), reason))
         for load in request.loads:
             load.reason = reason
             load.doubtful = load.doubtful or failure is Failure.UNKNOWN

@@ -116,6 +116,19 @@ def _behind(first: PutResult, count: int) -> Iterator[PutResult]:
     )
 
 
+class Owner(Protocol):
+    """What took the records of a chunk. The handles of the records ask it."""
+
+    def check_process(self) -> None:
+        """Raises ProducerClosedError in a process that was forked off since."""
+
+    def withdraw(self, chunk: Chunk, index: int) -> bool:
+        """Take a record back. True if it was never sent."""
+
+    def withdraw_all(self, chunks: Sequence[Chunk]) -> int:
+        """Take back those records of chunks that were never sent; how many."""
+
+
 class Chunk:
     """Up to a few thousand user records that were put at about the same time, numbered from 0.
 
@@ -133,7 +146,6 @@ class Chunk:
         "held_bytes",
         "keys",
         "number",
-        "on_done",
         "owner",
         "pairs",
         "put_at_s",
@@ -145,7 +157,7 @@ class Chunk:
         "withdrawn",
     )
 
-    def __init__(self, number: int, *, put_at_s: float, expires_at_s: float, owner: Any = None) -> None:
+    def __init__(self, number: int, *, put_at_s: float, expires_at_s: float, owner: Owner | None = None) -> None:
         self.number = number
         """Grows with every chunk of a producer."""
         self.pairs: Sequence[Any] = []
@@ -177,8 +189,6 @@ class Chunk:
         self.withdrawn: set[int] | None = None
         """Records that were withdrawn: already settled, and skipped when their turn comes."""
         self.waiters: dict[int, list[Callable[[], None]]] = {}
-        self.on_done: Callable[[Chunk], None] | None = None
-        """Called once, when every record has its outcome."""
         self.bytes_left = 0
         """What it takes of the buffer's bound now."""
 
@@ -213,15 +223,18 @@ class Chunk:
             self._unfolded = number + 2  # after the deed: two threads may both do it, but neither sees a gap
         return told
 
-    def settle(self, indices: Sequence[int], fate: PutResult | NotWritten) -> int:
-        """All these records share this fate. Returns the bytes of the buffer's bound that are free again."""
+    def settle(self, indices: Sequence[int], fate: Fate) -> int:
+        """These records were settled together. Returns the bytes of the buffer's bound that are free again."""
         self._fates += (indices, fate)
-        return self._settled(indices)
-
-    def settle_each(self, indices: Sequence[int], results: Fate) -> int:
-        """As ``settle``, with a result for each."""
-        self._fates += (indices, results)
-        return self._settled(indices)
+        self.unsettled -= len(indices)
+        if self.unsettled:
+            freed = int(len(indices) * self.held_bytes / self.records)
+        else:
+            freed = self.bytes_left
+        self.bytes_left -= freed
+        if self.waiters:
+            self._call_back(indices)
+        return freed
 
     def when_settled(self, index: int, callback: Callable[[], None]) -> None:
         """Call back once the record (or with ``ALL`` every record) has its outcome: at once if it has.
@@ -247,21 +260,6 @@ class Chunk:
         self.unsettled = self.records - len(settled)
         self.bytes_left = int(self.unsettled * self.held_bytes / self.records)
         self._call_back(settled)
-        if not self.unsettled and self.on_done is not None:
-            self.on_done(self)
-
-    def _settled(self, indices: Sequence[int]) -> int:
-        self.unsettled -= len(indices)
-        if self.unsettled:
-            freed = int(len(indices) * self.held_bytes / self.records)
-        else:
-            freed = self.bytes_left
-        self.bytes_left -= freed
-        if self.waiters:
-            self._call_back(indices)
-        if not self.unsettled and self.on_done is not None:
-            self.on_done(self)
-        return freed
 
     def _call_back(self, indices: Sequence[int]) -> None:
         waiters = self.waiters

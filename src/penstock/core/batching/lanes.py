@@ -9,22 +9,31 @@ from __future__ import annotations
 import enum
 from collections import defaultdict, deque
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from penstock.core.adaptive import START_SHARE, AdaptiveRate
 from penstock.core.batching.chunk import Run
 from penstock.core.batching.routes import Routes
 from penstock.core.hashkeys import ShardMap, hash_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from random import Random
 
-    from penstock.core.adaptive import AdaptiveRate
     from penstock.core.aggregation import Aggregator
     from penstock.core.batching.chunk import Chunk
     from penstock.model import Shard
 
 MakeEntry: TypeAlias = "Callable[[bytes, str, str | None], Any]"
 """(data, partition key, explicit hash key in decimal or None) -> an entry as the sink takes it."""
+
+
+class PaceLimits(NamedTuple):
+    """What a shard takes, and at which share of that a producer starts."""
+
+    records_per_s: float = 1_000
+    bytes_per_s: float = 1_048_576
+    start_share: float = START_SHARE
 
 
 class Failure(enum.Enum):
@@ -613,8 +622,10 @@ def fitting(run: Run, records_max: int, bytes_max: int) -> tuple[int, int]:
 class Lanes:
     """Lanes by shard. Until the shards are known (or known to be unknowable) everything waits in ``elsewhere``."""
 
-    def __init__(self, make_lane: Callable[[Shard | None], Lane], *, ordered: bool) -> None:
-        self._make_lane = make_lane
+    def __init__(self, make_entry: MakeEntry, pace: PaceLimits | None, rng: Random, *, ordered: bool) -> None:
+        self._make_entry = make_entry
+        self._pace = pace
+        self._rng = rng
         self._ordered = ordered
         self._by_shard: dict[str, Lane] = {}
         self._shards: dict[str, Shard] = {}
@@ -623,7 +634,7 @@ class Lanes:
         """Lanes of former shards of which records are put into others just now, from ``moving``."""
         self.moving: list[Run] = []
         """What is on its way out of a lane just now, to another one or to its outcome."""
-        self.elsewhere = make_lane(None)
+        self.elsewhere = Lane(None, None, make_entry)
         """For keys that no shard is known for."""
         self.routes = Routes(None, (), self.elsewhere)
         self.known = False
@@ -660,7 +671,7 @@ class Lanes:
         """True if a later listing may show this shard, which is not known: ids rise, so an older one is closed."""
         return bool(self._shards) and shard_id > max(self._shards)
 
-    def set_shards(self, shards: Iterable[Shard] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def set_shards(self, shards: Iterable[Shard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Follow a new listing; None if there is none to be had, or if partition keys do not choose the shard.
 
         What waits for shards that are gone is queued for those that took their place. Returns the shards that came
@@ -670,7 +681,7 @@ class Lanes:
         listed = () if found is None else found.shards
         before = self._by_shard
         shards_now = {shard.shard_id: shard for shard in listed}
-        by_shard = {shard.shard_id: before.get(shard.shard_id) or self._make_lane(shard) for shard in listed}
+        by_shard = {shard.shard_id: before.get(shard.shard_id) or self._lane_of(shard, now_s) for shard in listed}
         routes = Routes(found, [by_shard[shard.shard_id] for shard in listed], self.elsewhere)
         gone = [lane for shard_id, lane in before.items() if shard_id not in by_shard]
         # No call stands between these: all are done, or none is.
@@ -681,7 +692,7 @@ class Lanes:
         if found is not None:
             # What went without a prediction until now is behind it.
             gone.append(self.elsewhere)
-            fresh = self._make_lane(None)
+            fresh = Lane(None, None, self._make_entry)
             self.elsewhere = self.routes.lanes[-1] = fresh
         for lane in gone:
             self.active.pop(lane, None)
@@ -733,6 +744,18 @@ class Lanes:
     def is_gone(self, lane: Lane) -> bool:
         """True if the lane's shard takes no more records."""
         return lane is not self.elsewhere and self._by_shard.get(lane.shard_id or "") is not lane
+
+    def _lane_of(self, shard: Shard, now_s: float) -> Lane:
+        pace = None
+        if (limits := self._pace) is not None:
+            pace = AdaptiveRate(
+                records_per_s=limits.records_per_s,
+                bytes_per_s=limits.bytes_per_s,
+                share=limits.start_share,
+                now_s=now_s,
+                rng=self._rng,
+            )
+        return Lane(shard, pace, self._make_entry)
 
     def _stay_behind(self) -> None:
         for lane in (*self._by_shard.values(), self.elsewhere):

@@ -32,11 +32,13 @@ class _Found(NamedTuple):
     strays: int
 
 
-def mend(batcher: Batcher, chunks: Sequence[Chunk], on_their_way: Collection[Request]) -> None:
-    """Give each record of these chunks (rising in number) one place in the batcher, or its outcome.
+def mend(batcher: Batcher, on_their_way: Collection[Request]) -> None:
+    """Give each record without an outcome one place in the batcher, or its outcome.
 
-    ``on_their_way`` are the requests whose answers will come. When this is broken off, it can be called again.
+    ``on_their_way`` are the requests whose answers will come. When this is broken off, it can be called again. What is
+    settled is to be counted anew afterwards (`Batcher.recount`).
     """
+    chunks = list(batcher.settling.live.values())
     found = dict.fromkeys(chunks, _NOTHING) if batcher.salvage is None else batcher.salvage
     found = {chunk: dict(found.get(chunk, _NOTHING)) for chunk in chunks}
     sent: dict[Chunk, set[int]] = {chunk: set() for chunk in chunks}

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.batching import facts
 from penstock.core.batching.chunk import NotWritten
 from penstock.core.batching.lanes import chosen_runs, holds_all, remember
 from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 from penstock.model import PutResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.core.batching.chunk import Chunk, EntryResult, Fate, Run
+    from penstock.core.batching.facts import Fact
     from penstock.core.batching.lanes import Lane, Lanes, Load, Request
-    from penstock.core.batching.watch import Watch
 
 THROTTLED = "ProvisionedThroughputExceededException"
 NOT_DONE = frozenset({THROTTLED, "KMSThrottlingException", "LimitExceededException", "ThrottlingException"})
@@ -43,7 +45,13 @@ CLOSED = "ProducerClosed"
 class Settling:
     """Gives every record its one outcome."""
 
-    def __init__(self, lanes: Lanes, watch: Watch, on_room: Callable[[int], None], *, ordered: bool) -> None:
+    def __init__(self, lanes: Lanes, *, ordered: bool) -> None:
+        self.live: dict[int, Chunk] = {}
+        """The chunks of which a record has no outcome yet, by number, the oldest first."""
+        self.freed_bytes = 0
+        """What became free of the buffer's bound. The caller sets it to 0 when it has taken it."""
+        self.told: deque[Fact] = deque()
+        """What was told and was not taken yet. It is always the same object."""
         self.place = ""
         """The stream, and once it is known the region, for messages."""
         self.record_bytes_max: int | None = None
@@ -57,8 +65,6 @@ class Settling:
         self.trouble = ""
         """Why nothing goes through at the moment, for records that were never sent."""
         self._lanes = lanes
-        self._watch = watch
-        self._on_room = on_room
         self._ordered = ordered
         self._undecided: dict[Load, EntryResult] = {}
         self._withdrawn_bytes = 0
@@ -82,7 +88,7 @@ class Settling:
         if bad:
             load.reason = results[bad[0]].error_code or ""
             load.alone = False  # what spoils a request gets no answer of its own
-            self._watch.refused(lane.shard_id, len(bad), load.reason)
+            self.told.append(facts.Refused(lane.shard_id, len(bad), load.reason))
         if load.is_aggregate:
             if bad:
                 load.doubtful = load.doubtful or load.reason not in NOT_DONE
@@ -123,21 +129,22 @@ class Settling:
             if shard is None or not holds_all(shard, load.runs):
                 self._repeat(load, shard_id)
                 return
-        self._watch.written(shard_id, 1, load.user_records, load.payload_bytes, load.data_bytes)
+        self.told.append(facts.Landed(shard_id, 1, load.user_records, load.payload_bytes, load.data_bytes))
         # A single record goes as it is, unless it would be taken for an aggregate.
         framed = load.user_records > 1 or load.payload_bytes != load.runs[0].payload_bytes()
         sub, number = 0, int(result.sequence_number or 0)
         for run in load.runs:
             attempts, doubtful = load.history_of(run)
             fate = PutResult(shard_id, number, sub if framed else None, attempts, doubtful)
-            self._watch.settled(run, shard_id, len(run.keys), attempts, doubtful, now_s)
-            self._on_room(run.chunk.settle(run.indices, fate))
+            latency_s = now_s - run.chunk.put_at_s
+            self.told.append(facts.Written(shard_id, len(run.keys), attempts, doubtful, latency_s))
+            self._settle(run.chunk, run.indices, fate)
             sub += len(run.keys)
         self._lanes.came_back(load.lane)
 
     def _repeat(self, load: Load, shard_id: str) -> None:
         """Put all records of an aggregate again, by shard: the KCL drops it whole, as it leaves its shard's range."""
-        self._watch.repeated(shard_id, 1, load.user_records)
+        self.told.append(facts.Repeated(shard_id, 1, load.user_records))
         load.doubtful, load.reason = True, ACROSS_A_RESHARD
         remember(load, *load.runs)
         for run in load.runs:
@@ -165,7 +172,7 @@ class Settling:
                     for result in good[start:stop]
                 ]
             start = stop
-            self._on_room(run.chunk.settle_each(run.indices, fate))
+            self._settle(run.chunk, run.indices, fate)
             if self._ordered:
                 load.lane.release(run.keys)
 
@@ -184,10 +191,11 @@ class Settling:
             whole = records == load.user_records
             payload_bytes = load.payload_bytes if whole else sum(run.payload_bytes() for run in ours)
             data_bytes = sum([sum(map(len, run.datas)) for run in ours])
-            self._watch.written(shard_id, records, records, payload_bytes, data_bytes)
+            self.told.append(facts.Landed(shard_id, records, records, payload_bytes, data_bytes))
             for run in ours:
                 attempts, doubtful = load.history_of(run)
-                self._watch.settled(run, shard_id, len(run.keys), attempts, doubtful, now_s)
+                latency_s = now_s - run.chunk.put_at_s
+                self.told.append(facts.Written(shard_id, len(run.keys), attempts, doubtful, latency_s))
 
     def _split(self, load: Load, results: Sequence[EntryResult], bad: list[int]) -> Load:
         """What was refused of a load, as a load."""
@@ -244,7 +252,7 @@ class Settling:
         load.reason = reason
         remember(load, *load.runs)
         for run in load.runs:
-            self._watch.failed(run, load.lane.shard_id, reason, now_s)
+            self._tell_failed(run, load.lane.shard_id, reason, now_s)
             if self._ordered:
                 load.lane.release(run.keys)
         message = "the service does not take a record"
@@ -262,7 +270,7 @@ class Settling:
             run, error = lane.unmade[0]
             reason = type(error).__name__
             if len(run):
-                self._watch.failed(run, lane.shard_id, reason, now_s)
+                self._tell_failed(run, lane.shard_id, reason, now_s)
             if self._ordered:
                 lane.release(run.keys)
             self._fail([run], RecordRefusedError, "the sink makes no entry of a record", lane.shard_id, reason)
@@ -277,7 +285,7 @@ class Settling:
             for run in runs:
                 run.without_withdrawn()
                 if len(run):
-                    self._watch.failed(run, lane.shard_id, reason, now_s)
+                    self._tell_failed(run, lane.shard_id, reason, now_s)
             self._fail(runs, RecordRefusedError, message, lane.shard_id, reason)
         self._lanes.moving = []
 
@@ -297,14 +305,16 @@ class Settling:
         """Take a record back that was never sent. False if it was, or has its outcome."""
         if chunk.outcomes[index] is not None or not self._is_waiting(chunk, index):
             return False
-        self._watch.withdrawn(1)
+        self.told.append(facts.Withdrawn(1))
         freed_bytes = chunk.settle((index,), self._withdrawn())
         # Lanes skip it from here on. It has its outcome by then: a signal handler that raises in between would else
         # leave a record that is neither sent nor settled, for ever.
         if chunk.withdrawn is None:
             chunk.withdrawn = set()
         chunk.withdrawn.add(index)
-        self._on_room(freed_bytes)
+        self.freed_bytes += freed_bytes
+        if not chunk.unsettled:
+            self.live.pop(chunk.number, None)
         self._withdrawn_bytes += freed_bytes
         if self._withdrawn_bytes > WITHDRAWN_BYTES_MAX:
             self._withdrawn_bytes = 0
@@ -352,9 +362,9 @@ class Settling:
         for chunk, parts in columns.items():
             indices = parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))
             if indices:
-                self._on_room(chunk.settle(indices, outcome))
+                self._settle(chunk, indices, outcome)
                 withdrawn += len(indices)
-        self._watch.withdrawn(withdrawn)
+        self.told.append(facts.Withdrawn(withdrawn))
         return withdrawn
 
     def _withdrawn(self) -> NotWritten:
@@ -388,7 +398,7 @@ class Settling:
             run.without_withdrawn()
             work += RUN_WORK + len(run)
             if len(run):
-                self._watch.failed(run, shard_id, CLOSED, now_s)
+                self._tell_failed(run, shard_id, CLOSED, now_s)
             self._fail([run], RecordWithdrawnError, message, shard_id, "")
             if work >= STEP_RECORDS:
                 work = 0
@@ -432,9 +442,18 @@ class Settling:
         for run in expired:
             run.without_withdrawn()
             if len(run):
-                self._watch.expired(run, lane.shard_id, now_s)
+                latency_s = now_s - run.chunk.put_at_s
+                self.told.append(facts.Expired(lane.shard_id, len(run), run.attempts, run.doubtful, latency_s))
         self._fail(expired, RecordExpiredError, "a record's time-to-live passed", lane.shard_id, reason)
         return left
+
+    def _settle(self, chunk: Chunk, indices: Sequence[int], fate: Fate) -> None:
+        self.freed_bytes += chunk.settle(indices, fate)
+        if not chunk.unsettled:
+            self.live.pop(chunk.number, None)
+
+    def _tell_failed(self, run: Run, shard_id: str | None, reason: str, now_s: float) -> None:
+        self.told.append(facts.Failed(shard_id, len(run), run.attempts, reason, now_s - run.chunk.put_at_s))
 
     def _placed(self, message: str) -> str:
         return f"{self.place}: {message}" if self.place else message
@@ -447,6 +466,6 @@ class Settling:
                 outcome = NotWritten(
                     kind, self._placed(message), run.attempts, run.doubtful, shard_id, run.reason or reason
                 )
-                self._on_room(rest.chunk.settle(rest.indices, outcome))
+                self._settle(rest.chunk, rest.indices, outcome)
             # Afterwards: where a signal handler raises before, the records are still found here.
             run.at = len(run.datas)

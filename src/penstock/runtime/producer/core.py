@@ -1,16 +1,23 @@
-"""The loop behind a producer: takes what was put, sends requests side by side, and follows the stream's shards."""
+"""What `Producer` and `SyncProducer` are faces of: it takes records, sends requests side by side, and follows the
+stream's shards.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import logging
+import os
+import threading
 import time
+import weakref
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.core.adaptive import AdaptiveRate
-from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, Request
+from penstock.core.batching import Batcher, BatchLimits, Failure
+from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
+from penstock.core.batching.lanes import PaceLimits
 from penstock.core.batching.mending import mend
 from penstock.core.batching.settling import RUN_WORK, STEP_RECORDS, THROTTLED
 from penstock.errors import (
@@ -30,22 +37,26 @@ from penstock.errors import (
 )
 from penstock.events import AggregationOff, PaceChanged, ProducerMetrics, PutRecordsDone
 from penstock.model import OutRecord
-from penstock.runtime.producer.handles import Unwritten
-from penstock.runtime.producer.inherited import watch
-from penstock.runtime.producer.intake import Intake
-from penstock.runtime.producer.metrics import ProducerMeter, ProducerWatch
-from penstock.runtime.producer.shard_follower import ShardFollower
-from penstock.tasks import spawn
+from penstock.runtime.producer.handles import PutHandle, Unwritten
+from penstock.runtime.producer.intake import CHUNK_RECORDS_MAX, Claim, Intake
+from penstock.runtime.producer.listing import RETRY_BASE_S, ShardListing
+from penstock.runtime.producer.metrics import ProducerMeter, event_of
+from penstock.tasks import drop, spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from random import Random
 
+    from penstock.core.batching import Chunk, Request
+    from penstock.core.batching.chunk import Owner
     from penstock.events import Event
-    from penstock.model import Shard
     from penstock.options import ProducerOptions
     from penstock.ports import RecordSink
+    from penstock.runtime.producer.intake import AnyFuture, Checked, Portion
     from penstock.runtime.producer.metrics import ProducerSnapshot
+
+F = TypeVar("F", bound="AnyFuture")
+H = TypeVar("H", bound=PutHandle)
 
 log = logging.getLogger("penstock.producer")
 
@@ -57,10 +68,15 @@ TAKEN_IN_RECORDS_MAX = 8_000
 """Records that one turn of the event loop takes in, 10 to 20 ms where each has a key of its own."""
 CANCEL_S = 5.0
 """How long a close waits for requests that it cancelled."""
+_CHUNK_LAST = CHUNK_RECORDS_MAX - 1
 
 
-class SendLoop:
-    """One per producer. Everything but ``wake`` is for the loop's own thread."""
+class ProducerCore(Generic[H]):
+    """One per producer. What puts is called by the thread that puts; all else is for the loop's own thread.
+
+    The batcher decides: it is given what was put, answered and listed, says what to send and when to ask again, and
+    keeps in ``settling`` what it tells until `_hear` takes it.
+    """
 
     _closing: Iterator[None] | None = None
     _pauses = 0  # flushes that tell what is not written, and withdrawals in steps: nothing is sent meanwhile
@@ -70,48 +86,28 @@ class SendLoop:
         self,
         sink: RecordSink,
         options: ProducerOptions,
+        handle: type[H],
         *,
         on_event: Callable[[Event], None] | None,
         rng: Random,
-        owner: Any,
     ) -> None:
+        """Handles are of the class ``handle``."""
         self._sink = sink
         self._options = options
         self._on_event = on_event
-        self._rng = rng
         self.stream = sink.stream
-        self._meter = ProducerMeter(self._now(), per_shard=options.metrics_per_shard)
-        self.batcher = Batcher(
-            BatchLimits(
-                aggregate=options.aggregation,
-                ordered_by_key=options.ordered_by_key,
-                linger_s=options.linger_s,
-                request_records_max=options.request_records_max,
-                request_bytes_max=options.request_bytes_max,
-                aggregate_bytes_max=options.aggregate_bytes_max,
-                retry_base_s=options.retry_base_s,
-                retry_cap_s=options.retry_cap_s,
-            ),
-            make_entry=sink.entry,
-            make_pace=self._make_pace,
-            on_room=self._on_room,
-            rng=rng,
-            watch=ProducerWatch(self.stream, self._meter, self.emit),
-        )
+        self._meter = ProducerMeter(time.monotonic(), per_shard=options.metrics_per_shard)
+        self.batcher = Batcher(_limits_of(options), make_entry=sink.entry, rng=rng)
         self.batcher.settling.place = self.stream
-        self.intake = Intake(
-            buffer_bytes_max=options.buffer_bytes_max,
-            time_to_live_s=options.record_time_to_live_s,
-            clock=self._now,
-            owner=owner,
-        )
-        self._follower = ShardFollower(sink, options, self.batcher, self.emit, self._now, self.pump, rng)
-        self._freed_bytes = 0
-        self._live: dict[int, Chunk] = {}
+        self._lanes = self.batcher.lanes
+        self.intake = Intake(options, self.batcher.lanes, owner=self)
+        self._listing = ShardListing(sink, options, self.batcher, rng)
+        self._following: asyncio.Task[None] | None = None
+        self._handle = handle
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._sending: dict[Request, asyncio.Task[None]] = {}
         self._next_expiry_s = inf
-        self._next_metrics_s = self._now() + options.metrics_interval_s
+        self._next_metrics_s = time.monotonic() + options.metrics_interval_s
         self._timer: asyncio.TimerHandle | None = None
         self._awake = False
         self._closed = self._ended = self._finished = False
@@ -122,13 +118,81 @@ class SendLoop:
         self._threaded = False
         self._ending: asyncio.Task[None] | None = None
         self._shares_told: dict[str, float] = {}
-        self._forked = False
-        watch(self)
+        self.is_forked = False
+        _watched.add(self)
 
     def __del__(self) -> None:
         self.warn_of_loss()
 
-    # --- for the producer -----------------------------------------------------------------------
+    # --- putting --------------------------------------------------------------------------------
+
+    def put_nowait(self, record: OutRecord, time_to_live_s: float | None) -> H:
+        """See Producer.put_nowait."""
+        intake = self.intake
+        chunk, room = intake.open, intake.room
+        pairs = chunk.pairs
+        # The usual case, unrolled, as producers live in it: a further small record of a chunk that was begun.
+        if (index := len(pairs) >> 1) and record.__class__ is OutRecord:
+            data, key = record.data, record.partition_key
+            if data.__class__ is bytes and key.__class__ is str and record.explicit_hash_key is None:
+                held = len(data) + len(key) + RECORD_OVERHEAD_BYTES
+                if (
+                    held <= intake.small_bytes
+                    and held <= room.free
+                    and index < _CHUNK_LAST
+                    and time_to_live_s is None
+                    and not room.waiting
+                    and (key in self._lanes.routes.same or (key.isascii() and self._lanes.routes[key] >= 0))
+                ):
+                    # No call stands between these: both are done, or none is, also if a signal handler raises.
+                    room.free -= held
+                    pairs += (key, data)  # type: ignore[operator]
+                    return self._handle(chunk, index)
+        return self._put_carefully(record, time_to_live_s)
+
+    def _put_carefully(self, record: OutRecord, time_to_live_s: float | None) -> H:
+        self.check_open()
+        check_time_to_live(time_to_live_s)
+        checked = self.intake.check.one(record)
+        claim = self.intake.claim_for(checked, alone=time_to_live_s is not None)
+        try:
+            self.intake.take(claim, self.stream)
+            return self.put_claimed(checked, time_to_live_s, claim)
+        finally:
+            self.intake.room.release(claim)
+
+    def checked(self, records: Iterable[Any], time_to_live_s: float | None) -> list[Portion]:
+        """Records in portions, all checked before the first one is given out. Raises InvalidRecordError."""
+        check_time_to_live(time_to_live_s)
+        return self.intake.check.many(records if isinstance(records, list) else list(records))
+
+    def put_claimed(self, record: Checked, time_to_live_s: float | None, claim: Claim) -> H:
+        """Put a checked record for which the claim has room. Raises ProducerClosedError."""
+        self.wake()
+        return self._handle(*self.intake.add(record, time_to_live_s, claim))
+
+    def ask_for_room(self, claim: Claim, make_future: Callable[[], F]) -> F | None:
+        """Take what the claim wants; None if it is taken, else what is done when it was. See Room."""
+        self.wake()
+        return self.intake.room.ask(claim, make_future)
+
+    def take_portion(self, portion: Portion, time_to_live_s: float | None, claim: Claim) -> Chunk:
+        """Take records for which the claim has room. Raises ProducerClosedError."""
+        self.wake()
+        return self.intake.add_chunk(portion, time_to_live_s, claim)
+
+    def take_all(self, portions: Sequence[Portion], time_to_live_s: float | None) -> list[Chunk]:
+        """Take records if there is room for all of them. Raises BufferFullError."""
+        self.check_open()
+        claim = Claim(sum([portion.held_bytes for portion in portions]))
+        try:
+            self.intake.take(claim, self.stream)
+            self.wake()
+            return [self.intake.add_chunk(portion, time_to_live_s, claim) for portion in portions]
+        finally:
+            self.intake.room.release(claim)
+
+    # --- for both faces -----------------------------------------------------------------------
 
     def wake(self) -> None:
         """Something was put: look at it soon."""
@@ -145,9 +209,13 @@ class SendLoop:
             self._awake = False
             raise
 
-    def serve_threads(self, call_soon: Callable[..., Any]) -> None:
-        """``wake`` is called from threads from now on; ``call_soon`` is the loop's thread-safe one."""
-        self._call_soon, self._threaded = call_soon, True
+    def serve_threads(self, loop: asyncio.AbstractEventLoop, owner: Owner) -> None:
+        """Puts come from threads from now on, each with the lock of the intake held; the loop runs in another one.
+        Handles ask ``owner``.
+        """
+        self.intake.lock, self.intake.owner = threading.Lock(), owner
+        self.intake.open.owner = owner
+        self._call_soon, self._threaded = loop.call_soon_threadsafe, True
 
     def check_open(self) -> None:
         """Raises ProducerClosedError once it is closing."""
@@ -157,24 +225,26 @@ class SendLoop:
 
     def check_process(self) -> None:
         """Raises ProducerClosedError in a process that was forked off since the producer was first used."""
-        if self._forked:
+        if self.is_forked:
             raise ProducerClosedError(
                 f"{self.stream}: the producer was made before this process was forked, and what sends stayed in the "
                 "other process: make a producer in each process"
             )
 
     def after_fork(self) -> None:
-        """See Inheritable. What was put before is the other process's."""
+        """Called in a process that was forked off: threads and loops did not come with it. What was put before is the
+        other process's.
+        """
         if self._loop is None and not self._threaded:
             return  # it was not used yet
-        self._forked = self._closed = self._ended = self._finished = True
+        self.is_forked = self._closed = self._ended = self._finished = True
         self.intake.start_over()
 
     def warn_of_loss(self) -> None:
-        """See Inheritable."""
+        """The process ends, or the producer is let go of: say what is lost by that."""
         if getattr(self, "_finished", True):  # it may not have been made to its end
             return
-        lost = self.intake.records() + sum([chunk.unsettled for chunk in self._live.values()])
+        lost = self.intake.records() + sum([chunk.unsettled for chunk in self.batcher.settling.live.values()])
         self._finished = True
         if lost:
             log.warning(
@@ -188,14 +258,14 @@ class SendLoop:
         """List the shards. Raises what that raises."""
         self.check_open()
         self._begin()
-        await self._follower.first()
+        await self._listing.first()
 
     async def flush(self, deadline_s: float | None) -> None:
         """See Producer.flush."""
         self.check_process()
         self._begin()
         self._take_in()
-        if not self._live:
+        if not self.batcher.settling.live:
             return
         newest = self.intake.number
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -218,7 +288,7 @@ class SendLoop:
 
     async def close(self, deadline_s: float | None) -> None:
         """See Producer.close. A further call hurries the first one up, if its deadline is earlier."""
-        if self._forked:
+        if self.is_forked:
             return
         if not self._closed:
             self._closed = True
@@ -257,25 +327,30 @@ class SendLoop:
             self._ended = True
             if self._timer is not None:
                 self._timer.cancel()
-            self._follower.stop()
+            if self._following is not None:
+                drop(self._following)
         self._take_in()  # what was broken is mended, and its end begins anew
         if is_first := self._closing is None:
-            self._closing = self.batcher.closing(self._now())
+            self._closing = self.batcher.closing(time.monotonic())
         with self._whole():
             is_through = next(self._closing, self) is self
         if is_first:
             for task in self._sending.values():
                 task.cancel()
-        self._give_room()
+        self._hear()
         if not is_through:
             return True
-        self._emit_metrics(self._now())
+        self._emit_metrics(time.monotonic())
         self._finished = True
         return False
 
     async def _leave(self) -> None:
         try:
-            await self._follower.close()
+            error = ProducerClosedError(f"{self.stream}: the producer was closed before it had started")
+            self._listing.tell_first(error)
+            if self._following is not None:
+                drop(self._following)
+                await asyncio.wait((self._following,))
             if self._sending:
                 await asyncio.wait(list(self._sending.values()), timeout=CANCEL_S)
         finally:
@@ -285,21 +360,20 @@ class SendLoop:
         """See Producer.metrics."""
         self._take_in()
         self._note_level()
-        return self._meter.snapshot(self._now())
+        return self._meter.snapshot(time.monotonic())
 
     def oldest_pending_s(self) -> float:
         """See Producer.oldest_pending_s."""
         self._take_in()
-        oldest = next(iter(self._live.values()), None)
-        return 0.0 if oldest is None else self._now() - oldest.put_at_s
+        oldest = next(iter(self.batcher.settling.live.values()), None)
+        return 0.0 if oldest is None else time.monotonic() - oldest.put_at_s
 
     def withdraw(self, chunk: Chunk, index: int) -> bool:
         """Take back a record if it was never sent."""
         self._take_in()
         with self._whole():
             withdrawn = self.batcher.withdraw(chunk, index)
-        if withdrawn:
-            self._give_room()
+        self._hear()
         return withdrawn
 
     def withdraw_all(self, chunks: Sequence[Chunk]) -> int:
@@ -334,7 +408,7 @@ class SendLoop:
                 withdrawn = next(steps, None)
             if withdrawn is None:
                 return
-            self._give_room()
+            self._hear()
             yield withdrawn
 
     def emit(self, event: Event) -> None:
@@ -367,13 +441,13 @@ class SendLoop:
 
     def _pump(self, loop: asyncio.AbstractEventLoop) -> None:
         has_more = self._take_in(TAKEN_IN_RECORDS_MAX)
-        now_s = self._now()  # after what came in, or that would lie in the future
-        self._follower.go_on(loop)
-        if self._follower.refusal is not None:
-            self.batcher.give_up_waiting(self._follower.refusal, now_s)
+        now_s = time.monotonic()  # after what came in, or that would lie in the future
+        self._go_on_following(loop)
+        if self._listing.refusal is not None:
+            self.batcher.give_up_waiting(self._listing.refusal, now_s)
         if now_s >= self._next_expiry_s:
             self.batcher.expire(now_s)
-            self._next_expiry_s = now_s + EXPIRY_CHECK_S if self._live else inf
+            self._next_expiry_s = now_s + EXPIRY_CHECK_S if self.batcher.settling.live else inf
         if now_s >= self._next_metrics_s:
             self._emit_metrics(now_s)
         request = self.batcher.next_request(now_s) if self._may_send() else None
@@ -381,13 +455,13 @@ class SendLoop:
             task = spawn(self._send(request), self._broke, loop=loop)
             self._sending[request] = task
             task.add_done_callback(lambda _: self._was_sent(request))
-        self._give_room()
+        self._hear()
         if self.batcher.stale:
-            self._follower.refresh()
+            self._listing.refresh()
         self._plan(now_s, more=has_more or request is not None)
 
     async def _send(self, request: Request) -> None:
-        began_s = self._now()
+        began_s = time.monotonic()
         self._count_buffering(request, began_s)
         error_code: str | None = None
         refused = failed = 0
@@ -399,28 +473,31 @@ class SendLoop:
                 raise TransportError(f"{len(results)} results came for {len(request.entries)} entries")
         except (PenstockError, TimeoutError) as error:
             failure, error_code = classify(error)
-            self._follower.note_place(error)
+            self._listing.note_place(error)
             with self._whole():
-                self.batcher.failed(request, failure, error_code, self._now())
+                self.batcher.failed(request, failure, error_code, time.monotonic())
+            self._hear()
         except BaseException as error:
             # A fault in the sink, a signal handler that raised, or a program that cancels all tasks it finds: the
             # records must not hang because of it.
             error_code = type(error).__name__
             with self._whole():
-                self.batcher.failed(request, Failure.UNKNOWN, error_code, self._now())
+                self.batcher.failed(request, Failure.UNKNOWN, error_code, time.monotonic())
+            self._hear()
             raise
         else:
-            took_s = self._now() - began_s
+            took_s = time.monotonic() - began_s
             codes = [result.error_code for result in results if result.error_code]
             refused = codes.count(THROTTLED)
             failed = len(codes) - refused
             with self._whole():
-                self.batcher.answered(request, results, self._now())
+                self.batcher.answered(request, results, time.monotonic())
+            self._hear()
             if self._on_event is not None:
                 self._tell_pace(request)
             self._tell_strays()
         if took_s is None:
-            took_s = self._now() - began_s
+            took_s = time.monotonic() - began_s
         self._meter.request(len(request.entries), request.user_records, request.payload_bytes, took_s, error_code)
         if self._on_event is not None:
             self.emit(
@@ -495,13 +572,10 @@ class SendLoop:
             while queue and records_max > 0:
                 chunk = queue[0]
                 records_max -= chunk.records
-                keys = chunk.keys
-                self._live[chunk.number] = chunk
-                chunk.on_done = self._on_done
-                self.batcher.add(chunk, keys, chunk.datas)
+                self.batcher.add(chunk, chunk.keys, chunk.datas)
                 self._let_in(chunk)
         if self._next_expiry_s == inf:
-            self._next_expiry_s = self._now() + EXPIRY_CHECK_S
+            self._next_expiry_s = time.monotonic() + EXPIRY_CHECK_S
         return bool(queue)
 
     def _let_in(self, chunk: Chunk) -> None:
@@ -522,25 +596,25 @@ class SendLoop:
 
     def _mend(self) -> None:
         """Put together what a broken step has left: every record is in one place again, or has its outcome."""
-        queue, live = self.intake.queue, self._live
+        queue, settling = self.intake.queue, self.batcher.settling
         self._closing = None
         self._mended += 1
-        on_their_way = {request for request, task in self._sending.items() if not task.done()}
-        mend(self.batcher, list(live.values()), on_their_way)
-        for chunk in list(live.values()):
+        mend(self.batcher, {request for request, task in self._sending.items() if not task.done()})
+        for chunk in list(settling.live.values()):
             if queue and queue[0] is chunk:
                 self._let_in(chunk)
-            chunk.recount()
+        self.batcher.recount()
         with self.intake.lock:
-            held = sum([chunk.held_bytes for chunk in queue]) + sum([chunk.bytes_left for chunk in live.values()])
+            held = sum([chunk.held_bytes for chunk in queue])
+            held += sum([chunk.bytes_left for chunk in settling.live.values()])
             room = self.intake.room
-            self._freed_bytes = 0
+            settling.freed_bytes = 0
             room.free = room.bytes_max - room.claimed - held
             room.give_back(0)
         self._tell_flushes()
         self.batcher.broken = False
-        if live:
-            self._next_expiry_s = min(self._next_expiry_s, self._now() + EXPIRY_CHECK_S)
+        if settling.live:
+            self._next_expiry_s = min(self._next_expiry_s, time.monotonic() + EXPIRY_CHECK_S)
 
     def _begin(self) -> None:
         loop = asyncio.get_running_loop()
@@ -548,45 +622,56 @@ class SendLoop:
             if self._call_soon is None:
                 self._call_soon = loop.call_soon
             self._timer = loop.call_later(EXPIRY_CHECK_S, self.pump)
-            self._follower.go_on(loop)
+            self._go_on_following(loop)
             self._loop = loop  # at last: where a signal handler raises before, all of this is done again
         elif self._loop is not loop:
             raise RuntimeError("a producer belongs to the event loop of its first use: make one per loop")
 
+    def _go_on_following(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Follow the shards, also again: the program may have cancelled this with all tasks that it found, or a signal
+        handler may have raised.
+        """
+        if self._following is None or self._following.done():
+            self._following = spawn(self._follow(), self._following_broke, loop=loop)
+
+    async def _follow(self) -> None:
+        while self._following is asyncio.current_task():  # else a signal handler raised before it was noted
+            for event in await self._listing.renew():
+                self.emit(event)
+            self.pump()
+            await self._listing.rest()
+
+    def _following_broke(self, error: BaseException) -> None:
+        self.emit(self._listing.broke(error))
+        asyncio.get_running_loop().call_later(RETRY_BASE_S, self._follow_again)
+
+    def _follow_again(self) -> None:
+        if not self._ended:
+            self._go_on_following(asyncio.get_running_loop())
+
     # --- bookkeeping ----------------------------------------------------------------------------
 
-    def _now(self) -> float:
-        return time.monotonic()
-
-    def _make_pace(self, shard: Shard) -> AdaptiveRate | None:
-        if not self._options.pacing:
-            return None
-        return AdaptiveRate(
-            records_per_s=self._options.shard_records_per_s,
-            bytes_per_s=self._options.shard_bytes_per_s,
-            now_s=self._now(),
-            rng=self._rng,
-        )
-
-    def _on_room(self, freed_bytes: int) -> None:
-        self._freed_bytes += freed_bytes
-
-    def _give_room(self) -> None:
-        if self._freed_bytes:
+    def _hear(self) -> None:
+        """Take what the batcher tells: what became free, what is to be counted and told, which chunks are done."""
+        settling = self.batcher.settling
+        if settling.freed_bytes:
             room = self.intake.room
             with self.intake.lock:
                 # No call stands between these: both are done, or none is.
-                room.free += self._freed_bytes
-                self._freed_bytes = 0
+                room.free += settling.freed_bytes
+                settling.freed_bytes = 0
                 room.give_back(0)
-
-    def _on_done(self, chunk: Chunk) -> None:
-        self._live.pop(chunk.number, None)
+        told = settling.told
+        while told:
+            fact = told.popleft()
+            self._meter.note(fact)
+            if self._on_event is not None and (event := event_of(self.stream, fact)) is not None:
+                self.emit(event)
         self._tell_flushes()
 
     def _tell_flushes(self) -> None:
         if self._flushes:
-            oldest = next(iter(self._live), inf)
+            oldest = next(iter(self.batcher.settling.live), inf)
             for future, newest in self._flushes.items():
                 if oldest > newest and not future.done():
                     future.set_result(None)
@@ -652,6 +737,26 @@ class SendLoop:
         self._meter.buffer_bytes = self.intake.room.bytes_max - self.intake.room.free
 
 
+def _limits_of(options: ProducerOptions) -> BatchLimits:
+    return BatchLimits(
+        aggregate=options.aggregation,
+        ordered_by_key=options.ordered_by_key,
+        linger_s=options.linger_s,
+        request_records_max=options.request_records_max,
+        request_bytes_max=options.request_bytes_max,
+        aggregate_bytes_max=options.aggregate_bytes_max,
+        retry_base_s=options.retry_base_s,
+        retry_cap_s=options.retry_cap_s,
+        pace=PaceLimits(options.shard_records_per_s, options.shard_bytes_per_s) if options.pacing else None,
+    )
+
+
+def check_time_to_live(time_to_live_s: float | None) -> None:
+    """Raises OptionError for what is none."""
+    if time_to_live_s is not None and not time_to_live_s > 0:
+        raise OptionError(f"time_to_live_s must be more than 0, not {time_to_live_s}")
+
+
 def classify(error: Exception) -> tuple[Failure, str]:
     """What a failed request means, and the reason in a word."""
     reason = error.code if isinstance(error, ServiceError) else type(error).__name__
@@ -666,3 +771,23 @@ def classify(error: Exception) -> tuple[Failure, str]:
     if isinstance(error, AccessDeniedError | NotFoundError | CredentialsError | OptionError):
         return Failure.DENIED, reason
     return Failure.NOT_SENT if isinstance(error, ServiceError) else Failure.UNKNOWN, reason
+
+
+# --- forks, and the end of the process ------------------------------------------------------------
+
+_watched: weakref.WeakSet[ProducerCore[Any]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for one in list(_watched):
+        one.after_fork()
+
+
+def _at_exit() -> None:
+    for one in list(_watched):
+        one.warn_of_loss()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 class PutHandle(msgspec.Struct, gc=False, eq=False):
     """A record that was put with ``put_nowait``. ``await`` it for its PutResult, or its PutError."""
 
-    chunk: Chunk
-    index: int
+    _chunk: Chunk
+    _index: int
 
     def done(self) -> bool:
         """True if its outcome is known."""
-        return self.chunk.is_settled(self.index)
+        return self._chunk.is_settled(self._index)
 
     def result(self) -> PutResult:
         """The result. Raises its PutError, or RuntimeError while the outcome is not known."""
         if not self.done():
             raise RuntimeError("the record has no outcome yet: await it, or look at done()")
-        return result_of(self.chunk, self.index)
+        return result_of(self._chunk, self._index)
 
     def withdraw(self) -> bool:
         """Take the record back. True if it was never sent, and never will be; it fails with RecordWithdrawnError.
@@ -42,11 +42,11 @@ class PutHandle(msgspec.Struct, gc=False, eq=False):
         """
         if self.done():
             return False
-        withdrawn: bool = self.chunk.owner.withdraw(self.chunk, self.index)
-        return withdrawn
+        owner = self._chunk.owner
+        return owner is not None and owner.withdraw(self._chunk, self._index)
 
     def __await__(self) -> Generator[Any, None, PutResult]:
-        chunk, index = self.chunk, self.index
+        chunk, index = self._chunk, self._index
         told = chunk.told
         outcome = told[index] if index < len(told) else None
         if isinstance(outcome, PutResult):  # the usual case, without a call
@@ -61,7 +61,7 @@ class SyncPutHandle(PutHandle, gc=False, eq=False):
 
     def result(self, timeout_s: float | None = None) -> PutResult:
         """Wait for the result. Raises its PutError, or TimeoutError when it is not known after ``timeout_s``."""
-        wait_settled(self.chunk, self.index, timeout_s)
+        wait_settled(self._chunk, self._index, timeout_s)
         return super().result()
 
 
@@ -107,7 +107,8 @@ class Puts:
 
     def withdraw(self) -> int:
         """Take back what was never sent, and tell how many records that is."""
-        return int(self._chunks[0].owner.withdraw_all(self._chunks)) if self._chunks else 0
+        owner = self._chunks[0].owner if self._chunks else None
+        return 0 if owner is None else owner.withdraw_all(self._chunks)
 
     def _results(self) -> Iterator[PutResult | PutError]:
         self._check_done()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -18,14 +19,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from penstock.core.batching import Chunk
 from penstock.core.batching.chunk import CHUNK_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.core.batching.routes import KEY_BYTES_MAX, checked_explicit, held_by_key, keys_bytes, plain_key
-from penstock.errors import InvalidRecordError
+from penstock.errors import BufferFullError, InvalidRecordError
 from penstock.model import OutRecord
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
+    from penstock.core.batching.chunk import Owner
     from penstock.core.batching.lanes import Lanes
+    from penstock.options import ProducerOptions
     from penstock.runtime.reply import Reply
 
     AnyFuture = asyncio.Future[None] | Reply[None]
@@ -270,31 +273,46 @@ def plain_bytes(data: Any) -> bytes:
 
 
 class Intake:
-    """Where puts go first. ``lock`` guards it where threads put; the send loop takes chunks out of ``queue``."""
+    """The way in. ``lock`` guards it where threads put; the loop takes chunks out of ``queue``."""
 
-    def __init__(
-        self,
-        *,
-        buffer_bytes_max: int,
-        time_to_live_s: float,
-        clock: Callable[[], float],
-        owner: Any,
-    ) -> None:
-        self.room = Room(buffer_bytes_max)
+    def __init__(self, options: ProducerOptions, lanes: Lanes, *, owner: Owner) -> None:
+        self.check = RecordCheck(
+            lanes, record_bytes_max=options.record_bytes_max, buffer_bytes_max=options.buffer_bytes_max
+        )
+        self.small_bytes = options.record_bytes_max - KEY_BYTES_MAX
+        """Data and key of so many bytes are not too large, whatever the key."""
+        self.room = Room(options.buffer_bytes_max)
         self.lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self.number = 0
         """Of the newest chunk in the queue, or that was there."""
         self.queue: deque[Chunk] = deque()
         """Chunks that get no further records, the oldest first."""
         self.owner = owner
-        """What handles ask to withdraw a record."""
-        self._ttl_s = time_to_live_s
-        self._clock = clock
+        """What the handles of the records ask."""
+        self._ttl_s = options.record_time_to_live_s
         self.open = self._new()
         """The chunk to which single records go."""
 
-    def add(self, record: Checked, claim: Claim) -> tuple[Chunk, int]:
+    def claim_for(self, record: Checked, *, alone: bool) -> Claim:
+        """A claim to room for one record, and for a chunk of its own if it comes to that."""
+        if not alone and self.open.pairs:
+            return Claim(record.held_bytes)
+        return Claim(min(record.held_bytes + CHUNK_OVERHEAD_BYTES, self.room.bytes_max))
+
+    def take(self, claim: Claim, stream: str) -> None:
+        """Take what the claim wants, now. Raises BufferFullError."""
+        room = self.room
+        if not room.take(claim):
+            raise BufferFullError(
+                f"{stream}: no room for {claim.wanted} bytes: {room.bytes_max - room.free} of "
+                f"{room.bytes_max} (buffer_bytes_max) are taken by records that are not written yet",
+                bytes_wanted=claim.wanted,
+            )
+
+    def add(self, record: Checked, time_to_live_s: float | None, claim: Claim) -> tuple[Chunk, int]:
         """Add a checked record, which takes over what the claim holds; its chunk and number."""
+        if time_to_live_s is not None:
+            return self.add_chunk(self.check.portion_of(record), time_to_live_s, claim), 0
         chunk = self.open
         index = len(chunk.pairs) // 2
         if not index:
@@ -365,6 +383,6 @@ class Intake:
         return Chunk(0, put_at_s=0.0, expires_at_s=0.0, owner=self.owner)
 
     def _date(self, chunk: Chunk, time_to_live_s: float | None) -> None:
-        now_s = self._clock()
+        now_s = time.monotonic()
         chunk.put_at_s = now_s
         chunk.expires_at_s = now_s + (self._ttl_s if time_to_live_s is None else time_to_live_s)

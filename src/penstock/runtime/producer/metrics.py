@@ -36,15 +36,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from penstock.core.batching import Watch
+from penstock.core.batching import facts
 from penstock.core.batching.settling import THROTTLED
 from penstock.core.histogram import Histogram
 from penstock.events import AggregatesRepeated, RecordsExpired, RecordsFailed, RecordsRefused, UnknownOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.core.batching import Run
+    from penstock.core.batching.facts import Fact
     from penstock.events import Event
 
 SHARDS_MAX = 10_000
@@ -347,6 +345,26 @@ class ProducerMeter:
         if error_code is not None:
             now.requests_failed[error_code] = now.requests_failed.get(error_code, 0) + 1
 
+    def note(self, fact: Fact) -> None:
+        """Count what a batcher tells."""
+        match fact:
+            case facts.Written(shard_id, user_records, attempts, doubtful, latency_s):
+                self.settled(user_records, 0, latency_s, attempts, shard_id=shard_id, duplicates_possible=doubtful)
+            case facts.Landed(shard_id, records, user_records, record_bytes, data_bytes):
+                self.data_put(data_bytes, shard_id=shard_id)
+                is_aggregate = user_records > records
+                self.record_put(record_bytes, user_records, records=records, aggregate=is_aggregate, shard_id=shard_id)
+            case facts.Refused(shard_id, records, error_code):
+                self.records_not_put(records, error_code, refused=error_code == THROTTLED, shard_id=shard_id)
+            case facts.Expired():
+                self.expired(fact.user_records, fact.latency_s, fact.attempts)
+            case facts.Failed():
+                self.failed(fact.user_records, fact.latency_s, fact.attempts)
+            case facts.Withdrawn(user_records):
+                self.withdrawn(user_records)
+            case facts.Repeated():
+                self.aggregates_repeated(fact.aggregates)
+
     # --- what came of it --------------------------------------------------------------------------
 
     @property
@@ -402,60 +420,20 @@ class ProducerMeter:
         return found
 
 
-class ProducerWatch(Watch):
-    """Counts in a meter, and emits events for what people have to know."""
-
-    def __init__(self, stream: str, meter: ProducerMeter, emit: Callable[[Event], None]) -> None:
-        self._stream = stream
-        self._meter = meter
-        self._emit = emit
-
-    def written(self, shard_id: str, records: int, user_records: int, record_bytes: int, data_bytes: int) -> None:
-        """See Watch."""
-        self._meter.data_put(data_bytes, shard_id=shard_id)
-        self._meter.record_put(
-            record_bytes, user_records, records=records, aggregate=user_records > records, shard_id=shard_id
-        )
-
-    def settled(self, run: Run, shard_id: str, records: int, attempts: int, doubtful: bool, now_s: float) -> None:
-        """See Watch."""
-        self._meter.settled(
-            records,
-            0,
-            now_s - run.chunk.put_at_s,
-            attempts,
-            shard_id=shard_id,
-            duplicates_possible=doubtful,
-        )
-
-    def refused(self, shard_id: str | None, records: int, error_code: str) -> None:
-        """See Watch."""
-        refused = error_code == THROTTLED
-        self._meter.records_not_put(records, error_code, refused=refused, shard_id=shard_id or "")
-        self._emit(RecordsRefused(self._stream, shard_id, records, error_code))
-
-    def expired(self, run: Run, shard_id: str | None, now_s: float) -> None:
-        """See Watch."""
-        self._meter.expired(len(run), now_s - run.chunk.put_at_s, run.attempts)
-        self._emit(RecordsExpired(self._stream, shard_id, len(run), run.doubtful))
-
-    def failed(self, run: Run, shard_id: str | None, error_code: str, now_s: float) -> None:
-        """See Watch."""
-        self._meter.failed(len(run), now_s - run.chunk.put_at_s, run.attempts)
-        self._emit(RecordsFailed(self._stream, shard_id, len(run), error_code))
-
-    def withdrawn(self, records: int) -> None:
-        """See Watch."""
-        self._meter.withdrawn(records)
-
-    def repeated(self, shard_id: str, aggregates: int, user_records: int) -> None:
-        """See Watch."""
-        self._meter.aggregates_repeated(aggregates)
-        self._emit(AggregatesRepeated(self._stream, shard_id, aggregates, user_records))
-
-    def unknown(self, records: int, reason: str) -> None:
-        """See Watch."""
-        self._emit(UnknownOutcome(self._stream, records, reason))
+def event_of(stream: str, fact: Fact) -> Event | None:
+    """The event that tells a fact; None for what is only counted."""
+    match fact:
+        case facts.Refused(shard_id, records, error_code):
+            return RecordsRefused(stream, shard_id, records, error_code)
+        case facts.Expired():
+            return RecordsExpired(stream, fact.shard_id, fact.user_records, fact.doubtful)
+        case facts.Failed():
+            return RecordsFailed(stream, fact.shard_id, fact.user_records, fact.error_code)
+        case facts.Repeated(shard_id, aggregates, user_records):
+            return AggregatesRepeated(stream, shard_id, aggregates, user_records)
+        case facts.Unknown(records, reason):
+            return UnknownOutcome(stream, records, reason)
+    return None
 
 
 def _sum_of_fields(one: S, other: S) -> S:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
+from penstock.options import ProducerOptions
 from penstock.runtime.loop_thread import LoopThread
+from penstock.runtime.producer.core import ProducerCore
 from penstock.runtime.producer.handles import SyncPutHandle, SyncPuts
-from penstock.runtime.producer.inherited import watch
 from penstock.runtime.producer.intake import Claim
-from penstock.runtime.producer.producer import Producer
 from penstock.runtime.reply import Reply
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from penstock.core.batching import Chunk
     from penstock.events import Event
     from penstock.model import OutRecord, PutResult
-    from penstock.options import ProducerOptions
     from penstock.ports import RecordSink
     from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.wiring import WireSettings
@@ -79,15 +77,15 @@ class SyncProducer(Generic[T]):
         on_event: Callable[[Event], None] | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._producer: Producer[OutRecord] = Producer(stream, wire=wire, options=options, on_event=on_event, rng=rng)
+        from penstock.wiring import sink_for
+
+        self.options = options or ProducerOptions()
         self._serializer = serializer
-        self.options = self._producer.options
-        self._lock = threading.Lock()
-        self._thread = LoopThread("penstock-producer")
-        self._closed = False
-        self._ended = False
-        self._producer.serve_threads(self._lock, self._thread.loop, self)
-        watch(self)
+        self._core = ProducerCore(
+            sink_for(stream, wire), self.options, SyncPutHandle, on_event=on_event, rng=rng or random.Random()
+        )
+        self._intake = self._core.intake
+        self._errands = Errands(self._core)
 
     def put(
         self, record: T | OutRecord, *, timeout_s: float | None = None, time_to_live_s: float | None = None
@@ -110,9 +108,8 @@ class SyncProducer(Generic[T]):
     def put_nowait(self, record: T | OutRecord, *, time_to_live_s: float | None = None) -> SyncPutHandle:
         """Put a record without waiting for anything. Raises as `Producer.put_nowait`."""
         record = self._serialized(record)
-        with self._lock:
-            handle: SyncPutHandle = self._producer.put_nowait(record, time_to_live_s=time_to_live_s)  # type: ignore[assignment]
-        return handle
+        with self._intake.lock:
+            return self._core.put_nowait(record, time_to_live_s)
 
     def put_many(
         self, records: Iterable[T | OutRecord | tuple[str, bytes]], *, time_to_live_s: float | None = None
@@ -120,13 +117,11 @@ class SyncProducer(Generic[T]):
         """Put many records; returns when all are taken. Raises as `Producer.put_many`. What a signal handler
         raises (Ctrl-C) withdraws those that were not sent.
         """
-        producer = self._producer
-        if self._serializer is not None:
-            records = map(self._serializer, records)  # type: ignore[arg-type]
-        portions = producer.checked(records, time_to_live_s)
+        core, serializer = self._core, self._serializer
+        portions = core.checked(records if serializer is None else map(serializer, records), time_to_live_s)  # type: ignore[arg-type]
         if self.options.raise_when_full:
-            with self._lock:
-                return SyncPuts(producer.take_all(portions, time_to_live_s))
+            with self._intake.lock:
+                return SyncPuts(core.take_all(portions, time_to_live_s))
         taken: list[Chunk] = []
         puts = SyncPuts(taken)
         try:
@@ -134,8 +129,8 @@ class SyncProducer(Generic[T]):
                 claim = Claim(portion.held_bytes)
                 try:
                     self._wait_for_room(claim, None)
-                    with self._lock:
-                        producer.take_portion(portion, time_to_live_s, claim, taken)
+                    with self._intake.lock:
+                        taken.append(core.take_portion(portion, time_to_live_s, claim))
                 finally:
                     self._release(claim)
         except BaseException:  # ProducerClosedError, or whatever a signal handler raises
@@ -145,23 +140,23 @@ class SyncProducer(Generic[T]):
 
     def flush(self, deadline_s: float | None = None) -> None:
         """Wait until every record that was put before has its outcome. Raises as `Producer.flush`."""
-        self._run(lambda: self._producer.flush(deadline_s), _nothing)
+        self._errands.run(lambda: self._core.flush(deadline_s), _nothing)
 
     def metrics(self) -> ProducerSnapshot:
         """What the producer did since its start."""
 
         async def ask() -> ProducerSnapshot:
-            return self._producer.metrics()
+            return self._core.metrics()
 
-        return self._run(ask, self._producer.metrics)
+        return self._errands.run(ask, self._core.metrics)
 
     def oldest_pending_s(self) -> float:
         """How long ago the oldest record was put that has no outcome yet; 0.0 if there is none."""
 
         async def ask() -> float:
-            return self._producer.oldest_pending_s()
+            return self._core.oldest_pending_s()
 
-        return self._run(ask, lambda: 0.0)
+        return self._errands.run(ask, lambda: 0.0)
 
     def start(self) -> None:
         """List the stream's shards; ``with`` does it. Raises as `Producer.start`."""
@@ -169,24 +164,11 @@ class SyncProducer(Generic[T]):
         def is_closed() -> None:
             raise ProducerClosedError("the producer is closed and does not start again")
 
-        self._run(self._producer.start, is_closed)
+        self._errands.run(self._core.start, is_closed)
 
     def close(self, deadline_s: float | None = None) -> None:
         """Flush, then end. Raises as `Producer.close`. May be called again."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            self._thread.run(self._producer.close(deadline_s))
-        except FlushTimeoutError:
-            raise
-        except BaseException:
-            # Perhaps it never began: a signal handler raised. What was put has its outcome all the same.
-            self._thread.run(self._producer.give_up())
-            raise
-        finally:
-            self._thread.close()
-            self._ended = True
+        self._errands.close(deadline_s)
 
     def __enter__(self) -> SyncProducer[T]:
         try:
@@ -202,59 +184,32 @@ class SyncProducer(Generic[T]):
     ) -> None:
         self.close()
 
-    def withdraw(self, chunk: Chunk, index: int) -> bool:
-        """See PutHandle.withdraw."""
-
-        async def ask() -> bool:
-            return self._producer.withdraw(chunk, index)
-
-        return self._run(ask, lambda: False)
-
-    def withdraw_all(self, chunks: Sequence[Chunk]) -> int:
-        """See Puts.withdraw."""
-        return self._run(lambda: self._producer.withdraw_in_steps(chunks), lambda: 0)
-
-    def check_process(self) -> None:
-        """Raises ProducerClosedError in a process that was forked off since the producer was made."""
-        self._producer.check_process()
-
-    def after_fork(self) -> None:
-        """Called in a process that was forked off: what sends is not here."""
-        self._lock = threading.Lock()
-        self._closed = self._ended = True
-
-    def warn_of_loss(self) -> None:
-        """The `Producer` inside does so."""
-
     # --- parts ----------------------------------------------------------------------------------
 
     def _serialized(self, record: T | OutRecord) -> OutRecord:
         return record if self._serializer is None else self._serializer(record)  # type: ignore[return-value, arg-type]
 
     def _put_waiting(self, record: OutRecord, time_to_live_s: float | None, end_s: float | None) -> SyncPutHandle:
-        producer = self._producer
-        handle: Any
+        core = self._core
         try:
-            with self._lock:
-                handle = producer.put_nowait(record, time_to_live_s=time_to_live_s)
-            return handle  # type: ignore[no-any-return]
+            with self._intake.lock:
+                return core.put_nowait(record, time_to_live_s)
         except BufferFullError:
             if self.options.raise_when_full:
                 raise
-        checked = producer.check(record)
-        claim = producer.claim_for(checked)
+        checked = core.intake.check.one(record)
+        claim = core.intake.claim_for(checked, alone=True)
         try:
             self._wait_for_room(claim, end_s)
-            with self._lock:
-                handle = producer.put_claimed(checked, time_to_live_s, claim)
-            return handle  # type: ignore[no-any-return]
+            with self._intake.lock:
+                return core.put_claimed(checked, time_to_live_s, claim)
         finally:
             self._release(claim)
 
     def _wait_for_room(self, claim: Claim, end_s: float | None) -> None:
         """Take what the claim wants as soon as it is there. Raises TimeoutError."""
-        with self._lock:
-            future = self._producer.ask_for_room(claim, lambda: Reply[None]())
+        with self._intake.lock:
+            future = self._core.ask_for_room(claim, lambda: Reply[None]())
         if future is None:
             return
         try:
@@ -264,12 +219,23 @@ class SyncProducer(Generic[T]):
 
     def _release(self, claim: Claim) -> None:
         if claim.held or claim.future is not None:  # else there is nothing to give back
-            with self._lock:
-                self._producer.release_room(claim)
+            with self._intake.lock:
+                self._core.intake.room.release(claim)
 
-    def _run(self, work: Callable[[], Coroutine[Any, Any, R]], ended: Callable[[], R]) -> R:
+
+class Errands:
+    """What other threads ask of a core, whose loop runs in a thread of its own. The handles of the records ask it."""
+
+    def __init__(self, core: ProducerCore[SyncPutHandle]) -> None:
+        self._core = core
+        self._thread = LoopThread("penstock-producer")
+        self._closed = False
+        self._ended = False
+        core.serve_threads(self._thread.loop, self)
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, R]], ended: Callable[[], R]) -> R:
         """Run it on the loop, or once that has ended, what stands for it then."""
-        self._producer.check_process()
+        self._core.check_process()
         try:
             if not self._ended:
                 return self._thread.run(work())
@@ -278,6 +244,39 @@ class SyncProducer(Generic[T]):
                 raise
             self._thread.join()
         return ended()
+
+    def withdraw(self, chunk: Chunk, index: int) -> bool:
+        """See PutHandle.withdraw."""
+
+        async def ask() -> bool:
+            return self._core.withdraw(chunk, index)
+
+        return self.run(ask, lambda: False)
+
+    def withdraw_all(self, chunks: Sequence[Chunk]) -> int:
+        """See Puts.withdraw."""
+        return self.run(lambda: self._core.withdraw_in_steps(chunks), lambda: 0)
+
+    def check_process(self) -> None:
+        """Raises ProducerClosedError in a process that was forked off since the producer was made."""
+        self._core.check_process()
+
+    def close(self, deadline_s: float | None) -> None:
+        """Close the core, and end the thread."""
+        if self._closed or self._core.is_forked:
+            return
+        self._closed = True
+        try:
+            self._thread.run(self._core.close(deadline_s))
+        except FlushTimeoutError:
+            raise
+        except BaseException:
+            # Perhaps it never began: a signal handler raised. What was put has its outcome all the same.
+            self._thread.run(self._core.give_up())
+            raise
+        finally:
+            self._thread.close()
+            self._ended = True
 
 
 def _left_s(end_s: float | None) -> float | None:
