@@ -406,4 +406,4 @@ async def test_a_partition_key_of_a_subclass_of_str(local: LocalKinesis, aggrega
     written = sorted(record.partition_key for record in (await read_all(local)).records)
     singles = [f"own-{number}" for number in range(3)] * 2
     assert written == sorted([*map(str.__str__, keys), *map(str.__str__, keys), *singles, "key-a"])
-    assert all(type(key) is str for key in producer._lanes.routes.known)
+    assert all(type(key) is str for key in producer._core.batcher.lanes.routes.known)

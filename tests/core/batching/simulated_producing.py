@@ -393,7 +393,10 @@ class Producing:
             if live:
                 self._at(self._next_expiry_s, self._tick)
         while self._may_send():
+            unseen = self._unseen()
             request = self.batcher.next_request(self.now_s)
+            if request is None and self._unseen() < unseen:
+                continue  # it has looked at enough for one step
             if request is None:
                 self._sleep(self.batcher.wake_at_s)
                 break
@@ -401,6 +404,10 @@ class Producing:
         self._hear()
         if self.batcher.stale:
             self._follow()
+
+    def _unseen(self) -> int:
+        """Records of which it is not known whether their key is on its way."""
+        return sum(len(run) for lane in self.batcher.lanes for run in lane.runs) if self.history.ordered else 0
 
     def _may_send(self) -> bool:
         return len(self.batcher.in_flight) < self.history.requests_in_flight_max

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.core.aggregation import encode_aggregate, open_aggregate
 from penstock.core.batching import Failure
-from penstock.core.batching.batcher import REQUEST_BYTES_FORMER
+from penstock.core.batching.batcher import LOOKED_AT_RECORDS_MAX, REQUEST_BYTES_FORMER
 from penstock.core.batching.lanes import PaceLimits
 from penstock.core.hashkeys import HASH_KEY_MAX
 from penstock.errors import RecordRefusedError
@@ -247,6 +247,40 @@ def test_what_is_held_back_by_its_pace_makes_nothing_else_hurry() -> None:
     assert kit.sends_nothing(0.001)
     assert kit.batcher.wake_at_s == 0.01
     assert sent(kit.send(0.01)) == [b"1"]
+
+
+def test_in_order_a_step_looks_at_so_many_records_of_all_shards_and_the_next_one_goes_on() -> None:
+    """200,000 records of keys that are on their way would hold the event loop for a second."""
+    shards = make_shards(2)
+    keys = [keys_of(shard, 1)[0] for shard in shards]
+    kit = plain(shards, ordered_by_key=True)
+    for _ in range(3):
+        kit.put(*[(key, b"x") for key in keys for _ in range(2_000)])
+
+    def unseen() -> list[int]:
+        return [sum(len(run) for run in lane.runs) for lane in kit.batcher.lanes][1:]
+
+    left, sent_records = unseen(), 0
+    while sum(left):
+        request = kit.batcher.next_request(0.0)
+        sent_records += 0 if request is None else len(request.entries)
+        before, left = left, unseen()
+        assert 0 < sum(before) - sum(left) <= LOOKED_AT_RECORDS_MAX
+        assert request is not None or kit.batcher.wake_at_s == (0.0 if sum(left) else inf)
+    assert sent_records == 2
+    assert kit.sends_nothing()
+
+
+def test_in_order_no_shard_waits_until_all_of_another_ones_were_looked_at() -> None:
+    shards = make_shards(2)
+    (a,), (b,) = (keys_of(shard, 1) for shard in shards)
+    kit = plain(shards, ordered_by_key=True)
+    kit.put((a, b"first"))
+    kit.send()
+    kit.put(*records(3 * LOOKED_AT_RECORDS_MAX, key=a))
+    kit.put((b, b"1"))
+    assert kit.sends_nothing()
+    assert sent(kit.send()) == [b"1"]
 
 
 # --- what comes first -----------------------------------------------------------------------------

@@ -77,6 +77,12 @@ def test_what_can_not_be_written_is_told(trouble: str, aggregate: bool, ordered:
     live(histories(aggregate=aggregate, ordered=ordered, **TROUBLES[trouble]), 18, checked)
 
 
+@pytest.mark.parametrize("trouble", [None, *TROUBLES])
+def test_in_order_whatever_one_step_looks_at(trouble: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.core.batching.batcher.LOOKED_AT_RECORDS_MAX", 2)
+    live(histories(aggregate=False, ordered=True, **TROUBLES.get(trouble or "", {})), 30, checked)
+
+
 def test_a_large_record_does_not_take_the_place_of_a_small_one_that_was_withdrawn() -> None:
     """Found by chance: the small one was measured, and the one behind it taken, over the request's bound."""
     written_in_the_end(

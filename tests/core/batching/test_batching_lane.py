@@ -23,9 +23,18 @@ def lane_with(*runs: Run) -> Lane:
 
 
 def take(
-    lane: Lane, records_max: int = 500, bytes_max: int = 1_000, *, by_key: bool = False, first_any: bool = False
+    lane: Lane,
+    records_max: int = 500,
+    bytes_max: int = 1_000,
+    *,
+    by_key: bool = False,
+    first_any: bool = False,
+    looks_max: int = 100,
 ) -> list[bytes]:
-    load = (lane.take_by_key if by_key else lane.take_plain)(records_max, bytes_max, first_any=first_any)
+    if by_key:
+        load = lane.take_by_key(records_max, bytes_max, first_any=first_any, looks_max=looks_max)
+    else:
+        load = lane.take_plain(records_max, bytes_max, first_any=first_any)
     return [] if load is None else datas_of(load.entries)
 
 
@@ -108,6 +117,20 @@ def test_in_order_a_key_has_one_record_on_its_way() -> None:
     assert is_empty(lane)
 
 
+def test_in_order_so_many_records_are_looked_at_and_the_next_step_goes_on_behind_them() -> None:
+    runs = [make_run(*[("a", b"a%d" % number) for number in range(first, first + 4)]) for first in (0, 4)]
+    lane = lane_with(*runs, make_run(("b", b"b1"), ("a", b"a8")))
+    taken, looked_at = [], []
+    while lane.runs:
+        taken += take(lane, by_key=True, looks_max=3)
+        looked_at.append(lane.looked_at)
+    assert taken == [b"a0", b"b1"]
+    assert looked_at == [3, 3, 3, 1]
+    for number in range(1, 9):
+        lane.release(["a"])
+        assert take(lane, by_key=True) == [b"a%d" % number]
+
+
 def test_what_waits_for_its_key_goes_before_what_came_later() -> None:
     lane = lane_with(make_run(("a", b"a1"), ("a", b"a2")))
     assert take(lane, by_key=True) == [b"a1"]
@@ -147,7 +170,7 @@ def test_the_next_of_a_key_goes_when_the_one_before_it_was_withdrawn_or_has_expi
 
 def test_what_is_cleared_comes_in_the_order_of_each_key() -> None:
     lane = lane_with(run_of(b"1", b"2", b"3"))
-    load = some(lane.take_by_key(500, 1_000, first_any=False))
+    load = some(lane.take_by_key(500, 1_000, first_any=False, looks_max=100))
     assert take(lane, by_key=True) == []
     lane.add(run_of(b"4"))
     lane.retry.append(load)
@@ -163,7 +186,7 @@ def test_a_key_that_is_on_its_way_stays_so_when_what_waits_is_cleared() -> None:
     lane = lane_with(run_of(b"1", b"2"))
     assert take(lane, by_key=True) == [b"1"]
     lane.add(run_of(b"4", key="refused"))
-    lane.retry.append(some(lane.take_by_key(500, 1_000, first_any=False)))
+    lane.retry.append(some(lane.take_by_key(500, 1_000, first_any=False, looks_max=100)))
     assert [list(run.datas) for run in lane.clear()] == [[b"4"], [b"2"]]
     lane.add(run_of(b"3"))
     lane.add(run_of(b"5", key="refused"))

@@ -35,7 +35,7 @@ def test_outcomes_of_a_stretch_and_of_scattered_records_stand_where_they_belong(
     chunk = make_chunk([("k", b"")] * 5)
     chunk.settle(range(1, 3), PutResult("shard", 1, 0, 1, False))
     chunk.settle((0,), LATE)
-    chunk.settle_each(range(3, 5), [Answer("shard", "2"), Answer("shard", "3")])
+    chunk.settle(range(3, 5), [Answer("shard", "2"), Answer("shard", "3")])
     assert chunk.outcomes == [
         LATE,
         PutResult("shard", 1, 0, 1, False),

@@ -29,6 +29,10 @@ REQUEST_BYTES_ENOUGH = 2 * 1024 * 1024
 """A request that has this much gets no further load: the next request goes beside it."""
 FRAMING_BYTES = 128
 """More than what a single record takes beside its data and key if it has to be framed, and an aggregate's own key."""
+LOOKED_AT_RECORDS_MAX = 2_000
+"""With order by key, so many records are looked at in one step, as their keys may all be on their way. It takes some
+milliseconds, and others may run before the next step.
+"""
 STRAYS_MAX = 3
 """A record that was so often in an aggregate which landed where it does not belong goes on its own, and all others."""
 
@@ -76,6 +80,7 @@ class Batcher:
         """What `mending.mend` has found, until all of it is queued again."""
         self.settling = Settling(self.lanes, ordered=limits.ordered_by_key)
         self._underfull_at_s = -inf  # when a request last went that others could have joined
+        self._looks_left = LOOKED_AT_RECORDS_MAX  # in this step
         self._left_over = False  # the request that is made leaves records for which it has no room
         self._pause_until_s = -inf  # nothing is sent before: requests failed as a whole
         self._failures = 0  # in a row
@@ -172,6 +177,7 @@ class Batcher:
     def next_request(self, now_s: float) -> Request | None:
         """What to send now, or None: then ``wake_at_s`` says when to ask again."""
         self.wake_at_s = inf
+        self._looks_left = LOOKED_AT_RECORDS_MAX
         lanes = self.lanes
         if not lanes.active or not lanes.known:
             return None
@@ -188,13 +194,13 @@ class Batcher:
             self._add_waiting(request, now_s)
         for lane in [lane for lane in lanes.active if lane.idle]:
             del lanes.active[lane]
+        if (request.loads or self._looks_left <= 0) and first in lanes.active:
+            # The next request begins with another lane, so that all get their turn.
+            del lanes.active[first]
+            lanes.active[first] = None
         if not request.loads:
             self.making = None
             return None
-        # The next request begins with another lane, so that all get their turn.
-        if first in lanes.active:
-            del lanes.active[first]
-            lanes.active[first] = None
         for load in request.loads:
             load.lane.in_flight += 1
             load.lane.taken = []
@@ -296,14 +302,19 @@ class Batcher:
             paced_records, paced_bytes = lane.pace.allowance(now_s)
             records_max = min(records_max, max(1, paced_records))
             bytes_max = min(bytes_max, max(paced_bytes, lane.next_bytes()))
-        take = lane.take_by_key if ordered else lane.take_plain
-        load = take(records_max, bytes_max, first_any=not request.loads)
+        first_any = not request.loads
+        if ordered:
+            load = lane.take_by_key(records_max, bytes_max, first_any=first_any, looks_max=self._looks_left)
+            self._looks_left -= lane.looked_at
+        else:
+            load = lane.take_plain(records_max, bytes_max, first_any=first_any)
         if lane.unmade:
             self.settling.refuse_unmade(lane, now_s)
         if load is not None:
             self._send(request, load, now_s)
         if lane.waiting:
-            # Either the request is full, and the next follows at once, or the pace says when.
+            # Either the request is full, or enough was looked at, and the next step follows at once; or the pace says
+            # when.
             wait_s = 0.0 if lane.pace is None else lane.pace.wait_s(now_s, 1, lane.next_bytes())
             self.wake_at_s = min(self.wake_at_s, now_s + wait_s)
             self._left_over = self._left_over or wait_s <= 0

@@ -162,6 +162,7 @@ class Lane:
         "busy",
         "held",
         "in_flight",
+        "looked_at",
         "make_entry",
         "mixed",
         "pace",
@@ -197,6 +198,8 @@ class Lane:
         """With order by key, after a reshard: lanes of former shards whose loads must have their outcome first."""
         self.busy: set[str] = set()
         """With order by key and no aggregation: keys of which a record is on its way."""
+        self.looked_at = 0
+        """How many records the last ``take_by_key`` looked at."""
         self.held: dict[str, deque[Run]] = {}
         """Further records of those keys, one a run: all that were found before those of the key in ``runs``."""
         self.ready: dict[str, None] = {}
@@ -438,15 +441,19 @@ class Lane:
         note_taken(taken)
         return self._plain_load(taken, total_bytes)
 
-    def take_by_key(self, records_max: int, bytes_max: int, *, first_any: bool) -> Load | None:
-        """As ``take_plain``, but none whose key is on its way, and each key once."""
+    def take_by_key(self, records_max: int, bytes_max: int, *, first_any: bool, looks_max: int) -> Load | None:
+        """As ``take_plain``, but none whose key is on its way, and each key once. At most so many records of ``runs``
+        are looked at, and set aside where their key is on its way: ``looked_at`` says how many.
+        """
+        self.looked_at = 0
         taken, total_bytes = self._take_ready(records_max, bytes_max, first_any=first_any)
         records_max -= len(taken)
-        while self.runs and records_max and not self.ready:
+        while self.runs and records_max and not self.ready and self.looked_at < looks_max:
             run = self.runs[0]
             self._drop_withdrawn(run)
             places: list[int] = []
-            for place in range(run.at, len(run.keys)):
+            stop = min(len(run.keys), run.at + looks_max - self.looked_at)
+            for place in range(run.at, stop):
                 key = run.keys[place]
                 if key in self.busy:
                     queue = self.held.setdefault(key, deque())
@@ -463,7 +470,8 @@ class Lane:
                 records_max -= 1
                 total_bytes += payload_bytes
             else:
-                place = len(run.keys)
+                place = stop
+            self.looked_at += place - run.at
             self._took(run, place - run.at)
             if places:
                 taken.append(run.only(places))
