@@ -14,7 +14,6 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
-from typing import Any
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 TABLE = re.compile(r"<!-- members:?([\w ]*) -->\n+(?:<!-- table: .*-->\n+)?((?:\|.*\n)+)")
@@ -66,9 +65,10 @@ def _as_called(described: type, name: str) -> str:
 
 
 def _set_by_init(described: type) -> set[str]:
-    if "__init__" not in vars(described) or not inspect.isfunction(described.__init__):
+    made = vars(described).get("__init__")
+    if not inspect.isfunction(made):
         return set()
-    tree: Any = ast.parse(textwrap.dedent(inspect.getsource(described.__init__)))
+    tree = ast.parse(textwrap.dedent(inspect.getsource(made)))
     targets = [
         target
         for node in ast.walk(tree)
