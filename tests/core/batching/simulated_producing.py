@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, NotWritten, facts
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
 from penstock.core.batching.lanes import PaceLimits
+from penstock.errors import RecordWithdrawnError
 from penstock.model import PutResult
 from tests.core.batching.simulated_stream import POISON, SimulatedStream
 from tests.put_entries import Answer, Entry
@@ -330,9 +331,16 @@ class Producing:
             if self.rng.random() < 0.2:
                 self._put(Put(self.now_s, (("between", 1),)))
         settled = {data for data, index in ours.items() if chunk.is_settled(index)}
-        assert withdrawn == len(settled - before)
         assert all(self.carried[data] for data in ours.keys() - settled), "never sent, and not withdrawn"
-        self.withdrawn |= settled - before
+        # A listing between two steps settles others as written.
+        outcomes = {data: chunk.outcomes[ours[data]] for data in settled - before}
+        ours_back = {
+            data
+            for data, outcome in outcomes.items()
+            if isinstance(outcome, NotWritten) and outcome.kind is RecordWithdrawnError
+        }
+        assert withdrawn == len(ours_back)
+        self.withdrawn |= ours_back
 
     def _close(self) -> None:
         self._closed = True

@@ -280,31 +280,20 @@ class Run:
 
     __slots__ = ("at", "attempts", "chunk", "datas", "doubtful", "indices", "keys", "reason", "strays")
 
-    def __init__(
-        self,
-        chunk: Chunk,
-        keys: Sequence[str],
-        datas: Sequence[bytes],
-        indices: Sequence[int],
-        *,
-        attempts: int = 0,
-        doubtful: bool = False,
-        reason: str = "",
-        strays: int = 0,
-    ) -> None:
+    def __init__(self, chunk: Chunk, keys: Sequence[str], datas: Sequence[bytes], indices: Sequence[int]) -> None:
         self.chunk = chunk
         self.keys = keys
         self.datas = datas
         self.indices = indices
         """Which records of the chunk they are, rising."""
         self.at = 0
-        self.attempts = attempts
+        self.attempts = 0
         """Requests that carried them in an earlier load, which was taken apart."""
-        self.doubtful = doubtful
+        self.doubtful = False
         """True if one of those may have written them."""
-        self.reason = reason
+        self.reason = ""
         """What the last of those met."""
-        self.strays = strays
+        self.strays = 0
         """How many aggregates they were in that landed in a shard to which they do not belong."""
 
     def __len__(self) -> int:
@@ -334,16 +323,11 @@ class Run:
 
     def _of(self, keys: Sequence[str], datas: Sequence[bytes], indices: Sequence[int]) -> Run:
         """Some of its records, which went through the same."""
-        return Run(
-            self.chunk,
-            keys,
-            datas,
-            indices,
-            attempts=self.attempts,
-            doubtful=self.doubtful,
-            reason=self.reason,
-            strays=self.strays,
-        )
+        some = Run(self.chunk, keys, datas, indices)
+        if self.attempts or self.doubtful:
+            some.attempts, some.doubtful = self.attempts, self.doubtful
+            some.reason, some.strays = self.reason, self.strays
+        return some
 
     def without_withdrawn(self) -> int:
         """Leave out what was withdrawn meanwhile; returns how many were."""

@@ -100,14 +100,7 @@ def _runs(chunk: Chunk, indices: Sequence[int], found: dict[int, _Found]) -> Ite
         if stop < len(indices) and found[indices[stop]][2:] == first[2:]:
             continue
         some = [found[index] for index in indices[start:stop]]
-        yield Run(
-            chunk,
-            [one.key for one in some],
-            [one.data for one in some],
-            indices[start:stop],
-            attempts=first.attempts,
-            doubtful=first.doubtful,
-            reason=first.reason,
-            strays=first.strays,
-        )
+        run = Run(chunk, [one.key for one in some], [one.data for one in some], indices[start:stop])
+        run.attempts, run.doubtful, run.reason, run.strays = first[2:]
+        yield run
         start = stop

@@ -168,7 +168,8 @@ def plain_key(partition_key: str) -> str:
     if not isinstance(partition_key, str):
         raise InvalidRecordError(f"a partition key is a str, not {type(partition_key).__name__}")
     partition_key = str.__str__(partition_key)  # str() would ask the subclass
-    checked_hash_key(partition_key)
+    if not (partition_key.isascii() and 1 <= len(partition_key) <= PARTITION_KEY_CHARACTERS_MAX):
+        checked_hash_key(partition_key)
     return partition_key
 
 

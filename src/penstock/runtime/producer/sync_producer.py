@@ -108,8 +108,10 @@ class SyncProducer(Generic[T]):
     def put_nowait(self, record: T | OutRecord, *, time_to_live_s: float | None = None) -> SyncPutHandle:
         """Put a record without waiting for anything. Raises as `Producer.put_nowait`."""
         record = self._serialized(record)
+        # No return stands in here: a signal handler that raises just then would leave the lock taken.
         with self._intake.lock:
-            return self._core.put_nowait(record, time_to_live_s)
+            handle: SyncPutHandle = self._core.put_nowait(record, time_to_live_s)
+        return handle
 
     def put_many(
         self, records: Iterable[T | OutRecord | tuple[str, bytes]], *, time_to_live_s: float | None = None
@@ -121,7 +123,8 @@ class SyncProducer(Generic[T]):
         portions = core.checked(records if serializer is None else map(serializer, records), time_to_live_s)  # type: ignore[arg-type]
         if self.options.raise_when_full:
             with self._intake.lock:
-                return SyncPuts(core.take_all(portions, time_to_live_s))
+                chunks = core.take_all(portions, time_to_live_s)
+            return SyncPuts(chunks)
         taken: list[Chunk] = []
         puts = SyncPuts(taken)
         try:
@@ -193,7 +196,8 @@ class SyncProducer(Generic[T]):
         core = self._core
         try:
             with self._intake.lock:
-                return core.put_nowait(record, time_to_live_s)
+                handle: SyncPutHandle = core.put_nowait(record, time_to_live_s)
+            return handle
         except BufferFullError:
             if self.options.raise_when_full:
                 raise
@@ -202,7 +206,8 @@ class SyncProducer(Generic[T]):
         try:
             self._wait_for_room(claim, end_s)
             with self._intake.lock:
-                return core.put_claimed(checked, time_to_live_s, claim)
+                handle: SyncPutHandle = core.put_claimed(checked, time_to_live_s, claim)
+            return handle
         finally:
             self._release(claim)
 
