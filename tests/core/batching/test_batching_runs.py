@@ -24,7 +24,8 @@ def test_records_are_cut_off_the_front() -> None:
 
 
 def test_what_a_run_went_through_stays_with_its_parts() -> None:
-    run = Run(make_run(("a", b"1")).chunk, ["a", "b"], [b"1", b"2"], [4, 7], attempts=2, doubtful=True, reason="why")
+    run = Run(make_run(("a", b"1")).chunk, ["a", "b"], [b"1", b"2"], [4, 7])
+    run.attempts, run.doubtful, run.reason = 2, True, "why"
     for part in (run.only((1,)), run.cut(1)):
         assert (part.attempts, part.doubtful, part.reason) == (2, True, "why")
 

@@ -206,8 +206,8 @@ class SyncProducer(Generic[T]):
         try:
             self._wait_for_room(claim, end_s)
             with self._intake.lock:
-                handle: SyncPutHandle = core.put_claimed(checked, time_to_live_s, claim)
-            return handle
+                late: SyncPutHandle = core.put_claimed(checked, time_to_live_s, claim)
+            return late
         finally:
             self._release(claim)
 
