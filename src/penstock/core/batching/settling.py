@@ -192,10 +192,12 @@ class Settling:
             payload_bytes = load.payload_bytes if whole else sum(run.payload_bytes() for run in ours)
             data_bytes = sum([sum(map(len, run.datas)) for run in ours])
             self.told.append(facts.Landed(shard_id, records, records, payload_bytes, data_bytes))
-            for run in ours:
-                attempts, doubtful = load.history_of(run)
-                latency_s = now_s - run.chunk.put_at_s
-                self.told.append(facts.Written(shard_id, len(run.keys), attempts, doubtful, latency_s))
+            counts: dict[tuple[float, int, bool], int] = {}
+            for run in ours:  # with order by key, each is a record: those that went through the same are told as one
+                went_through = (run.chunk.put_at_s, *load.history_of(run))
+                counts[went_through] = counts.get(went_through, 0) + len(run.keys)
+            for (put_at_s, attempts, doubtful), count in counts.items():
+                self.told.append(facts.Written(shard_id, count, attempts, doubtful, now_s - put_at_s))
 
     def _split(self, load: Load, results: Sequence[EntryResult], bad: list[int]) -> Load:
         """What was refused of a load, as a load."""

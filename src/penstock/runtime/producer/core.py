@@ -132,16 +132,15 @@ class ProducerCore(Generic[H]):
         chunk, room = intake.open, intake.room
         pairs = chunk.pairs
         # The usual case, unrolled, as producers live in it: a further small record of a chunk that was begun.
-        if (index := len(pairs) >> 1) and record.__class__ is OutRecord:
+        if pairs and time_to_live_s is None and record.__class__ is OutRecord:
             data, key = record.data, record.partition_key
             if data.__class__ is bytes and key.__class__ is str and record.explicit_hash_key is None:
                 held = len(data) + len(key) + RECORD_OVERHEAD_BYTES
                 if (
-                    held <= intake.small_bytes
-                    and held <= room.free
-                    and index < _CHUNK_LAST
-                    and time_to_live_s is None
+                    held <= room.free
+                    and held <= intake.small_bytes
                     and not room.waiting
+                    and (index := len(pairs) >> 1) < _CHUNK_LAST
                     and (key in self._lanes.routes.same or (key.isascii() and self._lanes.routes[key] >= 0))
                 ):
                     # No call stands between these: both are done, or none is, also if a signal handler raises.

@@ -348,20 +348,33 @@ class ProducerMeter:
     def note(self, fact: Fact) -> None:
         """Count what a batcher tells."""
         match fact:
-            case facts.Written(shard_id, user_records, attempts, doubtful, latency_s):
-                self.settled(user_records, 0, latency_s, attempts, shard_id=shard_id, duplicates_possible=doubtful)
-            case facts.Landed(shard_id, records, user_records, record_bytes, data_bytes):
-                self.data_put(data_bytes, shard_id=shard_id)
-                is_aggregate = user_records > records
-                self.record_put(record_bytes, user_records, records=records, aggregate=is_aggregate, shard_id=shard_id)
-            case facts.Refused(shard_id, records, error_code):
-                self.records_not_put(records, error_code, refused=error_code == THROTTLED, shard_id=shard_id)
+            case facts.Written():
+                self.settled(
+                    fact.user_records,
+                    0,
+                    fact.latency_s,
+                    fact.attempts,
+                    shard_id=fact.shard_id,
+                    duplicates_possible=fact.doubtful,
+                )
+            case facts.Landed():
+                self.data_put(fact.data_bytes, shard_id=fact.shard_id)
+                self.record_put(
+                    fact.record_bytes,
+                    fact.user_records,
+                    records=fact.records,
+                    aggregate=fact.user_records > fact.records,
+                    shard_id=fact.shard_id,
+                )
+            case facts.Refused():
+                is_refused = fact.error_code == THROTTLED
+                self.records_not_put(fact.records, fact.error_code, refused=is_refused, shard_id=fact.shard_id)
             case facts.Expired():
                 self.expired(fact.user_records, fact.latency_s, fact.attempts)
             case facts.Failed():
                 self.failed(fact.user_records, fact.latency_s, fact.attempts)
-            case facts.Withdrawn(user_records):
-                self.withdrawn(user_records)
+            case facts.Withdrawn():
+                self.withdrawn(fact.user_records)
             case facts.Repeated():
                 self.aggregates_repeated(fact.aggregates)
 

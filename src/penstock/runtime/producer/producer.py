@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError
 from penstock.options import ProducerOptions
@@ -85,6 +85,8 @@ class Producer(Generic[T]):
             sink_for(stream, wire), self.options, PutHandle, on_event=on_event, rng=rng or random.Random()
         )
 
+        self._put = self._core.put_nowait if serializer is None else self._put_serialized
+
     # --- putting --------------------------------------------------------------------------------
 
     async def put(self, record: T | OutRecord, *, time_to_live_s: float | None = None) -> PutResult:
@@ -103,9 +105,7 @@ class Producer(Generic[T]):
 
     def put_nowait(self, record: T | OutRecord, *, time_to_live_s: float | None = None) -> PutHandle:
         """Put a record without waiting for anything. Raises as ``put``, and BufferFullError when there is no room."""
-        if self._serializer is not None:
-            record = self._serializer(record)  # type: ignore[arg-type]
-        return self._core.put_nowait(record, time_to_live_s)  # type: ignore[arg-type]
+        return self._put(record, time_to_live_s)  # type: ignore[arg-type]
 
     async def put_many(
         self, records: Iterable[T | OutRecord | tuple[str, bytes]], *, time_to_live_s: float | None = None
@@ -185,6 +185,10 @@ class Producer(Generic[T]):
         await self.close()
 
     # --- parts ----------------------------------------------------------------------------------
+
+    def _put_serialized(self, record: Any, time_to_live_s: float | None) -> PutHandle:
+        assert self._serializer is not None
+        return self._core.put_nowait(self._serializer(record), time_to_live_s)
 
     async def _put_waiting(self, record: T | OutRecord, time_to_live_s: float | None) -> PutHandle:
         core = self._core
