@@ -28,7 +28,7 @@ from bench._form import cpu_of_s, judge, options, report, say, wanted
 from bench.local import call
 from bench.wire import set_environment
 from penstock import Consumer, MemoryLeaseTable, StartAt, WorkerSettings
-from penstock.runtime.shard.origin import Origin
+from penstock.runtime.shard.listener import Origin
 from penstock.testing import LocalKinesis
 from penstock.testing.memory_stream import MemoryStream
 

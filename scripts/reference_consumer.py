@@ -19,7 +19,7 @@ from scripts.reference import attribute_docs, events_table, plain, renewed_with,
 
 from penstock import events
 from penstock.aws.settings import LeaseTableOptions, WireSettings
-from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.allowance import PollTimes
 from penstock.core.leases.tenure import LeaseTimes
 from penstock.core.ledger.settings import (
     AnyOrder,
@@ -40,8 +40,8 @@ from penstock.runtime.consumer.driving import OneByOne, Unordered
 from penstock.runtime.consumer.lifecycle import AssignedShard, Callbacks
 from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
 from penstock.runtime.feeds.fan_out import FanOutTimes
-from penstock.runtime.shard.origin import Origin
-from penstock.runtime.shard.values import HandOut
+from penstock.runtime.shard.listener import Origin
+from penstock.runtime.shard.pages import HandOut
 from penstock.runtime.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ CONSTANTS = {
     "penstock.runtime.sync_consumer": "threads",
     "penstock.runtime.feeds.polling": "polling",
     "penstock.runtime.feeds.fan_out": "fan-out",
-    "penstock.core.feeding.poll_pace": "polling",
-    "penstock.core.feeding.cursor": "polling",
+    "penstock.core.feeding.allowance": "polling",
+    "penstock.core.feeding.pages": "polling",
     "penstock.core.feeding.log_cursor": "polling",
     "penstock.core.leases.membership": "membership",
     "penstock.core.assignment.views": "leases",

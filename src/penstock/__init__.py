@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.core.assignment.strategies import ByThroughput, EqualCounts, Fixed
-    from penstock.core.feeding.poll_pace import PollTimes
+    from penstock.core.feeding.allowance import PollTimes
     from penstock.core.ledger.letter import Letter
     from penstock.core.ledger.parts import Part
     from penstock.core.ledger.settings import (
@@ -76,10 +76,10 @@ if TYPE_CHECKING:
     from penstock.runtime.producer.producer import Producer
     from penstock.runtime.producer.sync_producer import SyncProducer
     from penstock.runtime.shard.batch import Batch
-    from penstock.runtime.shard.origin import Origin
+    from penstock.runtime.shard.listener import Origin
+    from penstock.runtime.shard.pages import HandOut, Unreadable
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.runtime.shard.two_phase import FoundPending, PendingCheckpoint
-    from penstock.runtime.shard.values import HandOut, Unreadable
     from penstock.runtime.sync_consumer import SyncConsumer
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.stores.memory import MemoryLeaseTable
@@ -214,12 +214,12 @@ _HOMES = (
     "penstock.core.shard.duplicates",
     "penstock.core.ledger.letter",
     "penstock.core.ledger.parts",
-    "penstock.core.feeding.poll_pace",
+    "penstock.core.feeding.allowance",
     "penstock.core.assignment.strategies",
     "penstock.runtime.feeds.fan_out",
     "penstock.runtime.worker.settings",
-    "penstock.runtime.shard.values",
-    "penstock.runtime.shard.origin",
+    "penstock.runtime.shard.pages",
+    "penstock.runtime.shard.listener",
     "penstock.runtime.consumer.lifecycle",
     "penstock.telemetry.consumer_metrics",
     "penstock.runtime.consumer.metering",

@@ -21,9 +21,8 @@ from penstock.aws.record_streams import KinesisSource
 from penstock.aws.retry import NEVER
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.wire import Wire
-from penstock.core.feeding.cursor import FeedCursor
-from penstock.core.feeding.poll_pace import PollTimes
-from penstock.core.feeding.user_records import ShardView
+from penstock.core.feeding.allowance import PollTimes
+from penstock.core.feeding.pages import FeedCursor, ShardView
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.errors import OptionError, PenstockError, TransportError
 from penstock.events import ReadFailed

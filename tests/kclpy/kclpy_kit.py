@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.allowance import PollTimes
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.checkpoints import Prompt
 from penstock.kclpy.daemon import Daemon, DaemonSettings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment import views
 from penstock.core.assignment.upkeep import Birth, births_at_end
-from penstock.core.feeding.cursor import FeedCursor
+from penstock.core.feeding.pages import FeedCursor
 from penstock.core.leases import Done, Unknown, lease_row, writes
 from penstock.core.leases import tenure as machine
 from penstock.core.leases.checkpoint import Checkpoint
@@ -29,8 +29,8 @@ from penstock.core.worker.mine import Mine
 from penstock.model import Position
 from penstock.runtime.feeds import PollingFeed
 from penstock.runtime.shard import pages, two_phase
-from penstock.runtime.shard.asking import Asking
 from penstock.runtime.shard.batch import Batch
+from penstock.runtime.shard.listener import Asking
 from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.runtime.shard.window_reading import WindowRead

@@ -20,7 +20,7 @@ import pytest
 from penstock.aws.kinesis import PutEntry
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.core.aggregation import encode_aggregate
-from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.allowance import PollTimes
 from penstock.core.leases import Checkpoint, Done, LeaseRow
 from penstock.core.leases.writes import take
 from penstock.errors import AccessDeniedError, DataLossError, OptionError, PenstockError

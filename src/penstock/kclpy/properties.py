@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.allowance import PollTimes
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError

@@ -21,8 +21,8 @@ from penstock.aws.sdk import Sdk
 from penstock.aws.wire import Wire, WireSettings
 from penstock.core.leases.row import StreamMark
 from penstock.errors import OptionError, PenstockError
-from penstock.runtime.clock import SteadyClock, SteadyEpoch
 from penstock.runtime.loop_thread import LoopThread
+from penstock.runtime.waiting import SteadyClock, SteadyEpoch
 from penstock.spark.cut import BUSY_INTERVAL_S, Pace
 from penstock.spark.leases import LeaseMirror
 from penstock.spark.offsets import StreamOffset, is_initial

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.allowance import PollTimes
 from penstock.core.leases import writes
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.shard.checkpoints import Prompt

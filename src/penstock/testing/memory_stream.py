@@ -18,7 +18,7 @@ from penstock.aws.answers import error_class
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.record_streams import KinesisSource
 from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.user_records import ShardView, opened
+from penstock.core.feeding.pages import ShardView, opened
 from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.core.service_clock import ServiceClock
 from penstock.local.model import KinesisModel, Limits, ModelError

@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.aggregation.writer import encode_aggregate
-from penstock.core.feeding.cursor import TRIM_MARGIN_S, FeedCursor, Taken
 from penstock.core.feeding.log_cursor import BARREN_PAGES_MAX, SERVICE_CLOCK_S
-from penstock.core.feeding.pages import ReadPage
-from penstock.core.feeding.user_records import ShardView
+from penstock.core.feeding.pages import TRIM_MARGIN_S, FeedCursor, ReadPage, ShardView, Taken
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.errors import AggregateError
 from penstock.model import HASH_KEY_MAX, IteratorAt, OutsidePolicy, Position

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.feeding.poll_pace import IDLE_JITTER, IDLE_MOMENTS, LATE_PART, PollPace, PollTimes
+from penstock.core.feeding.allowance import IDLE_JITTER, IDLE_MOMENTS, LATE_PART, PollPace, PollTimes
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.allowance import PollTimes
 from penstock.model import OutRecord, StartAt
 from penstock.options import ProducerOptions
 from penstock.runtime.consumer.consumer import Consumer

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.allowance import PollTimes
 from penstock.core.shard.duplicates import Deduplicate
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer

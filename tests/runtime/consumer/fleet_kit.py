@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.aws.record_streams import KinesisSource
 from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.cursor import FeedCursor
-from penstock.core.feeding.poll_pace import PollTimes
-from penstock.core.feeding.user_records import ShardView
+from penstock.core.feeding.allowance import PollTimes
+from penstock.core.feeding.pages import FeedCursor, Retention, ShardView
 from penstock.model import HASH_KEY_MAX, StartAt, StreamName
 from penstock.runtime.feeds import PollingFeed
 from penstock.runtime.worker.settings import WorkerSettings
@@ -88,7 +87,7 @@ class PolledStream:
             rng=self._rng,
             on_event=self._on_event,
             times=POLL,
-            horizon_s=lambda: self._source.now_s - RETENTION_S,
+            retention=Retention(RETENTION_S),
         )
 
     def promote(self, feed: PollingFeed) -> PollingFeed:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.aws.record_streams import KinesisSource
 from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.cursor import FeedCursor
-from penstock.core.feeding.poll_pace import PollTimes
-from penstock.core.feeding.user_records import ShardView
+from penstock.core.feeding.allowance import PollTimes
+from penstock.core.feeding.pages import FeedCursor, ShardView
 from penstock.core.leases.row import LeaseRow
 from penstock.core.leases.tenure import LeaseTimes, claim
 from penstock.core.ledger.settings import LedgerSettings

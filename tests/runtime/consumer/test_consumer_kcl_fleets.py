@@ -13,7 +13,7 @@ from penstock.core.leases.tenure import Loss
 from penstock.core.leases.writes import Kind
 from penstock.events import FleetChanged
 from penstock.local import LocalKinesis
-from penstock.runtime.shard.origin import Origin
+from penstock.runtime.shard.listener import Origin
 from tests.runtime.consumer.fleet_kit import STREAM, Fleet
 from tests.runtime.consumer.kcl_kit import Kcl2Worker, KclTable
 

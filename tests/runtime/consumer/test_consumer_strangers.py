@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.allowance import PollTimes
 from penstock.events import FanOutLeft, FanOutReturned, ReadRefused
 from penstock.local import Fault, LocalKinesis
 from penstock.model import StartAt

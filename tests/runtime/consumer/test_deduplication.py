@@ -13,8 +13,7 @@ import pytest
 
 from penstock.aws.record_streams import KinesisSource
 from penstock.core.aggregation import encode_aggregate
-from penstock.core.feeding.cursor import Taken
-from penstock.core.feeding.user_records import ShardView, UserRecords
+from penstock.core.feeding.pages import ShardView, Taken, UserRecords
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.row import LeaseRow
 from penstock.core.ledger.ledger import Ledger
@@ -35,7 +34,7 @@ from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds import SubscriptionGate
-from penstock.runtime.shard.admitting import Admission
+from penstock.runtime.shard.pages import Admission
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.runtime.worker.warming import WarmUp
 from penstock.stores.memory import MemoryLeaseTable

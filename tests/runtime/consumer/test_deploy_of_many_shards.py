@@ -12,7 +12,7 @@ from penstock import AssignedShard, Consumer, MemoryLeaseTable
 from penstock.core.worker import mine
 from penstock.core.worker import round as rounds
 from penstock.events import ShardLeft
-from penstock.runtime.shard.origin import Origin
+from penstock.runtime.shard.listener import Origin
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX
 from penstock.testing.memory_stream import MemoryStream
 from tests.runtime.consumer.face_kit import DEADLINE_S, settings, until

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.allowance import PollTimes
 from penstock.model import StartAt
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.worker.settings import WorkerSettings

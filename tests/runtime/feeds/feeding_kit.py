@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.aws.record_streams import KinesisSource
 from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.cursor import FeedCursor
-from penstock.core.feeding.poll_pace import PollTimes
-from penstock.core.feeding.user_records import ShardView
+from penstock.core.feeding.allowance import PollTimes
+from penstock.core.feeding.pages import FeedCursor, ShardView
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.model import HASH_KEY_MAX, StreamName
-from penstock.runtime.feeds import FanOutFeed, FanOutTimes, PollingFeed, SubscriptionGate
+from penstock.runtime.feeds import FanOutFeed, FanOutTimes, PollingFeed, Registration, SubscriptionGate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.core.feeding.cursor import Taken
+    from penstock.core.feeding.pages import Taken
     from penstock.events import FeedEvent
     from penstock.local import LocalKinesis
 
@@ -59,16 +58,9 @@ def fan_out(
     times: FanOutTimes = FAN_OUT,
     **options: Any,
 ) -> FanOutFeed:
+    find = options.pop("find_consumer", None)
     return FanOutFeed(
-        source,
-        consumer_arn,
-        FeedCursor(SHARD, after),
-        gate=SubscriptionGate(100.0),
-        rng=random.Random(1),
-        on_event=events.append,
-        times=times,
-        poll_times=POLL,
-        **options,
+        polling(source, events, after, **options), Registration(consumer_arn, SubscriptionGate(100.0), times, find)
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.core.feeding.pages import Retention
 from penstock.events import CheckpointTrimmed
 from penstock.local import Fault
 from penstock.model import IteratorAt, Position
@@ -28,12 +29,10 @@ def put(kinesis: Any, data: bytes) -> int:
 
 
 async def opened(how: str, source: KinesisSource, events: list[FeedEvent]) -> PollingFeed | FanOutFeed:
-    def horizon_s() -> float:
-        return source.now_s - RETENTION_S
-
+    retention = Retention(RETENTION_S)
     if how == "polling":
-        return polling(source, events, horizon_s=horizon_s)
-    return fan_out(source, await source.register("billing"), events, horizon_s=horizon_s)
+        return polling(source, events, retention=retention)
+    return fan_out(source, await source.register("billing"), events, retention=retention)
 
 
 def trimmed(events: list[FeedEvent]) -> list[CheckpointTrimmed]:

@@ -1,11 +1,41 @@
-"""What a source of records answers: by a call (GetRecords) or as an event of a subscription."""
+"""The pages of a shard: as a source answers them, and what they are for a consumer.
+
+A source answers by a call (GetRecords), or by the events of a subscription (`ReadPage`). A consumer gets user records:
+aggregates are opened, and a `Record` is made when the program looks at one. A handler that counts, or hands the data
+on, looks at columns (`UserRecords.datas`), which cost nothing to make.
+
+`FeedCursor` says what of a page is new, what is lost, and until when all is read. Where the log is read, and that no
+record is left out, is the matter of the log's cursor (`penstock.core.feeding.log_cursor`):
+
+- A stored position is opened *at* its record, which then comes again and is left out (of an aggregate, the user records
+  up to the position are left out). So the reader sees whether the record is still there.
+- Retention can also overtake a reader that was cut off for long, or that reads a silent shard. So the reader asks for a
+  number again only while its record is younger than the retention. Otherwise reading goes on at the oldest record, and
+  what was read before is left out. When a reader is that far behind, its iterator goes on at the oldest record by
+  itself, and AWS does not say so.
+- LATEST, asked for again because an iterator expired before any record came, would pass over what came meanwhile: it is
+  asked for by the time of the first call then.
+- TRIM_HORIZON, asked for again, gives what was read before again: from the first record on, the last one read counts.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+import datetime as dt
+from collections.abc import Sequence
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, NamedTuple, Protocol, overload
+
+from penstock.core.aggregation import open_aggregate
+from penstock.core.aggregation.format import MAGIC
+from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S, Does, LogCursor, Policy, State
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.errors import AggregateError
+from penstock.model import IteratorAt, OutsidePolicy, Position, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
+
+    from penstock.core.aggregation.reader import Aggregate
 
 
 class RawRecord(Protocol):
@@ -48,6 +78,20 @@ class StreamFacts(NamedTuple):
     """True where the service spreads records as it likes (record distribution AUTO): no order by key can hold."""
 
 
+class Retention:
+    """For how long a stream keeps its records, as all feeds of its shards know it: that may change while they read."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.seconds = seconds
+        """None: it is not known."""
+
+    def horizon_s(self, service_now_s: float) -> float | None:
+        """The oldest arrival time that is still kept, by the service's time (epoch seconds both); None: not known."""
+        return None if self.seconds is None else service_now_s - self.seconds
+
+
 class ReadPage(NamedTuple):
     """Some records of a shard that follow each other. A page may have no record, also where more records follow."""
 
@@ -65,3 +109,445 @@ class ReadPage(NamedTuple):
     def is_last(self) -> bool:
         """True when the shard has no more records than those."""
         return self.next_iterator is None and self.continuation is None
+
+
+PLAIN_BYTES = 333
+"""What the process grows by for a Kinesis record beside its data and its key (measured on CPython 3.11, Linux)."""
+INNER_BYTES = 200
+"""What Python needs for a user record of an aggregate beside its data, its key included: keys repeat."""
+RECORD_BYTES = 230
+"""What Python needs for a `Record` that is made of either."""
+KEYS_SAMPLED = 16
+"""The number of keys of a page that are measured: the bound of memory needs no more."""
+
+
+class ShardView(NamedTuple):
+    """The shard that records come from, and how they are to be opened."""
+
+    stream: str
+    shard_id: str
+    first_hash_key: int
+    last_hash_key: int
+    """Inclusive, of the shard's range."""
+    outside: OutsidePolicy = OutsidePolicy.DELIVER
+
+
+class UserRecords(Sequence[Record]):
+    """Records of one shard in their order: a plain record each, or what was inside of aggregates.
+
+    Slices are such sequences too. ``payload_bytes`` counts the data alone, ``held_bytes`` the memory that is taken.
+    """
+
+    __slots__ = ("_aggregate_bytes", "_datas", "_inner", "_payload_bytes", "_raws", "_shard")
+
+    def __init__(
+        self,
+        shard: ShardView,
+        raws: Sequence[RawRecord],
+        inner: Sequence[tuple[int, str, int | None]] | None = None,
+        datas: Sequence[bytes] | None = None,
+        aggregate_bytes: int = 0,
+    ) -> None:
+        """``raws`` has the Kinesis record of each user record. ``inner``: the sub-sequence number, partition key and
+        explicit hash key of each, with -1 for one that is a plain record; None when all are. ``aggregate_bytes``: the
+        memory of the Kinesis records, which stay for as long as one of their user records does.
+        """
+        self._aggregate_bytes = aggregate_bytes
+        self._payload_bytes: int | None = None
+        self._shard = shard
+        self._raws = raws
+        self._inner = inner
+        self._datas = datas
+
+    @property
+    def datas(self) -> Sequence[bytes]:
+        """The data of each, in order."""
+        if self._datas is None:
+            self._datas = [raw.data for raw in self._raws]
+        return self._datas
+
+    @property
+    def payload_bytes(self) -> int:
+        """Data of all of them. The pace, the buffer and the ledger ask for it, each with every page."""
+        if self._payload_bytes is None:
+            self._payload_bytes = sum(map(len, self.datas))
+        return self._payload_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that these records take, about: their data, and what Python needs for each of them."""
+        count = len(self._raws)
+        if not count:
+            return 0
+        if self._inner is not None:
+            return self.payload_bytes + count * INNER_BYTES + self._aggregate_bytes
+        keys = [len(raw.partition_key or "") for raw in self._raws[:: max(1, count // KEYS_SAMPLED)]]
+        return self.payload_bytes + count * (PLAIN_BYTES + sum(keys) // len(keys))
+
+    def position(self, index: int) -> Position:
+        """Where a record stands, without making it."""
+        sub = 0 if self._inner is None else max(0, self._inner[index][0])
+        return Position(int(self._raws[index].sequence_number), sub)
+
+    def __len__(self) -> int:
+        return len(self._raws)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> UserRecords: ...
+
+    def __getitem__(self, index: int | slice) -> Record | UserRecords:
+        if isinstance(index, slice):
+            return UserRecords(
+                self._shard,
+                self._raws[index],
+                None if self._inner is None else self._inner[index],
+                None if self._datas is None else self._datas[index],
+                self._aggregate_bytes * len(range(*index.indices(len(self._raws)))) // max(1, len(self._raws)),
+            )
+        raw = self._raws[index]
+        if self._inner is None or self._inner[index][0] < 0:
+            return self._plain(raw)
+        return self._out_of(raw, self._inner[index], self.datas[index])
+
+    def __iter__(self) -> Iterator[Record]:
+        if self._inner is None:
+            return map(self._plain, self._raws)
+        return (
+            self._plain(raw) if inner[0] < 0 else self._out_of(raw, inner, data)
+            for raw, inner, data in zip(self._raws, self._inner, self.datas, strict=True)
+        )
+
+    def _plain(self, raw: RawRecord) -> Record:
+        return Record(
+            stream=self._shard.stream,
+            shard_id=self._shard.shard_id,
+            partition_key=raw.partition_key,
+            data=raw.data,
+            sequence_number=int(raw.sequence_number),
+            approximate_arrival_timestamp=_arrival(raw),
+        )
+
+    def _out_of(self, raw: RawRecord, inner: tuple[int, str, int | None], data: bytes) -> Record:
+        sub, partition_key, explicit_hash_key = inner
+        return Record(
+            stream=self._shard.stream,
+            shard_id=self._shard.shard_id,
+            partition_key=partition_key,
+            data=data,
+            sequence_number=int(raw.sequence_number),
+            sub_sequence_number=sub,
+            approximate_arrival_timestamp=_arrival(raw),
+            explicit_hash_key=explicit_hash_key,
+            aggregated=True,
+        )
+
+
+class Opened(NamedTuple):
+    """A page's user records, and what was noticed on the way."""
+
+    records: UserRecords
+    aggregates: int = 0
+    outside: int = 0
+    """Aggregates with a record of another shard's range."""
+    dropped: int = 0
+    """User records that were in those, where they are dropped."""
+
+
+def opened(shard: ShardView, raws: Sequence[RawRecord], *, done: Position | None = None) -> Opened:
+    """The user records of Kinesis records, without those up to and with ``done``, which lies in the first one.
+
+    Raises AggregateError where the shard is read so.
+    """
+    if done is not None and raws and int(raws[0].sequence_number) == done.sequence_number:
+        return _opened(shard, raws, done.sub_sequence_number + 1)
+    datas = [raw.data for raw in raws]
+    if True not in [data.startswith(MAGIC) for data in datas]:
+        return Opened(UserRecords(shard, raws, datas=datas))
+    return _opened(shard, raws, 0)
+
+
+def _opened(shard: ShardView, raws: Sequence[RawRecord], skip: int) -> Opened:
+    owners: list[RawRecord] = []
+    inner: list[tuple[int, str, int | None]] = []
+    datas: list[bytes] = []
+    aggregates = outside = dropped = aggregate_bytes = 0
+    for place, raw in enumerate(raws):
+        skipped = skip if place == 0 else 0
+        aggregate = open_aggregate(raw.data)
+        if aggregate is None:
+            if not skipped:
+                owners.append(raw)
+                inner.append((-1, "", None))
+                datas.append(raw.data)
+            continue
+        aggregates += 1
+        if aggregate.outside(shard.first_hash_key, shard.last_hash_key):
+            outside += 1
+            _refuse(shard, raw, aggregate)
+            if shard.outside is OutsidePolicy.DROP:
+                dropped += len(aggregate)
+                continue
+        count = len(aggregate) - skipped
+        if count > 0:
+            aggregate_bytes += len(raw.data) + PLAIN_BYTES
+            owners += repeat(raw, count)
+            columns = zip(
+                range(len(aggregate)), aggregate.partition_keys(), aggregate.explicit_hash_keys(), strict=True
+            )
+            inner += islice(columns, skipped, None)
+            datas += aggregate.datas[skipped:]
+    return Opened(UserRecords(shard, owners, inner, datas, aggregate_bytes), aggregates, outside, dropped)
+
+
+def _refuse(shard: ShardView, raw: RawRecord, aggregate: Aggregate) -> None:
+    if shard.outside is OutsidePolicy.RAISE:
+        raise AggregateError(
+            f"{shard.stream}, {shard.shard_id}: the aggregate {raw.sequence_number} of {len(aggregate)} user records "
+            "holds some of another shard's hash range: its producer had an old map of the shards, and may have put "
+            "them again. Read with OutsidePolicy.DELIVER (nothing is lost) or DROP (as the KCL does)"
+        )
+
+
+def _arrival(raw: RawRecord) -> dt.datetime:
+    return dt.datetime.fromtimestamp(raw.approximate_arrival_timestamp, dt.UTC)
+
+
+TRIM_MARGIN_S = 60.0
+"""The reader stops counting on a record this long before the retention lets go of it."""
+FEEDING = Policy()
+"""A consumer's: an iterator goes on behind the last record, and what is trimmed is looked for from the oldest on."""
+
+
+class Trimmed(NamedTuple):
+    """A stored position is older than the stream's retention."""
+
+    position: Position
+    resumes_at: Position | None
+    """The oldest record that is left; None while the shard has none."""
+    surely_nothing_lost: bool
+    """True when the shard was only silent: it was read to its tip at a time that the retention still covers."""
+
+
+class Taken(NamedTuple):
+    """What a page means for the reader of the shard."""
+
+    records: UserRecords
+    ends_at: Position | None
+    """The last position of the page, also where its records were left out; None if it has none that is new."""
+    millis_behind_latest: int | None
+    ended: bool
+    """The shard has no more records: ``children`` go on."""
+    children: tuple[ChildShard, ...]
+    outside: int
+    """Aggregates that held records of another shard's range."""
+    dropped: int
+    """User records that were left out because of that."""
+    trimmed: Trimmed | None
+
+
+class FeedCursor:
+    """Where one shard is read. ``start`` says where to ask for an iterator (or a subscription) when there is none."""
+
+    def __init__(
+        self,
+        shard: ShardView,
+        checkpoint: Checkpoint,
+        *,
+        timestamp_s: float | None = None,
+        read_until_s: float | None = None,
+    ) -> None:
+        """``checkpoint``: read what follows it. ``timestamp_s``: the application's start (epoch seconds), where the
+        checkpoint is AT_TIMESTAMP. ``read_until_s``: all that had arrived by then (epoch seconds) is settled: where
+        the checkpoint is LATEST, reading goes on from there.
+        """
+        if checkpoint.is_end:
+            raise ValueError(f"{shard.shard_id} is read to its end")
+        if checkpoint == Checkpoint.AT_TIMESTAMP and timestamp_s is None:
+            raise ValueError(f"{shard.shard_id} is to be read from a time on, and no time is given")
+        self._shard = shard
+        self._done: Position | None = checkpoint.position if checkpoint.is_position else None
+        self._log = LogCursor(
+            FEEDING,
+            begin=_beginning(checkpoint, timestamp_s, read_until_s),
+            anchor=None if self._done is None else self._done.sequence_number,
+        )
+        self.read_until_s = read_until_s
+        """All that had arrived by then (epoch seconds) was handed on, or settled before. None: it is not known."""
+        self.payload_bytes = 0
+        """How much came so far. The feed counts it, and the worker computes the throughput from it."""
+        self._latest_s = read_until_s if checkpoint == Checkpoint.LATEST else None  # that moment, once it is known
+        self._settled_until_s = read_until_s
+        self._reached_s: float | None = None  # when the last record came, or how far a subscription was (epoch seconds)
+        self._end: Position | None = None  # all that was taken ends there
+        self._is_stored = True  # what a loss is counted from is a checkpoint, not what was read since
+        self._gap_is_told = False  # for as long as the reader is slower than the retention
+
+    @property
+    def shard_id(self) -> str:
+        """The shard that is read."""
+        return self._shard.shard_id
+
+    @property
+    def state(self) -> State:
+        """What is known of the place at which the log is read."""
+        return self._log.state
+
+    def continues_at(self, sequence_number: str | None, *, service_now_s: float | None = None) -> None:
+        """A subscription's event: the next one goes on behind this number, which may be beyond the last record.
+        ``service_now_s`` is the service's time (epoch seconds) when it came.
+        """
+        self._log.continues_at(None if sequence_number is None else int(sequence_number))
+        if not self._log.has_last:
+            self._reached_s = service_now_s
+
+    def start(self, service_now_s: float, *, horizon_s: float | None = None) -> IteratorAt:
+        """Where to ask. ``service_now_s`` is the service's time, epoch seconds; ``horizon_s`` the oldest arrival time
+        that the stream's retention covers, if it is known.
+        """
+        if horizon_s is not None and self._reached_s is not None and self._reached_s <= horizon_s + TRIM_MARGIN_S:
+            self._begins_anew()
+            self._log.passed()
+        at = self._log.ask()
+        if at == IteratorAt.latest():
+            # From now on LATEST means this moment, however often it is asked for.
+            self._latest_s = service_now_s
+            self._log.begin = IteratorAt.at_timestamp(service_now_s)
+        return at
+
+    def refused(self) -> bool:
+        """The service refused the sequence number (some do when it is trimmed). True: `start` names another place."""
+        if not self._log.by_number:
+            return False
+        self._begins_anew()
+        self._log.refused()
+        return True
+
+    def take(self, page: ReadPage, *, horizon_s: float | None = None, asked_s: float | None = None) -> Taken | None:
+        """Judge a page. None: it is worth nothing, and a new iterator is needed, at `start`.
+
+        ``horizon_s``: the oldest arrival time that the stream's retention covers (epoch seconds), if it is known.
+        ``asked_s``: the service's time when the page was asked for, or before.
+
+        Raises AggregateError, where aggregates outside of the shard's range are to raise.
+        """
+        log, raws, was_met = self._log, page.records, self._log.is_met
+        behind_ms = page.millis_behind_latest
+        step = log.page(raws, behind_ms=behind_ms, is_last=page.is_last, asked_s=asked_s, horizon_s=horizon_s)
+        if step.does is Does.ASK:
+            self._begins_anew(was_met)
+            return None
+        missing = self._missing() if step.is_loss else None
+        if not raws:
+            found = Opened(UserRecords(self._shard, ()))
+            taken = self._taken(found, None, page, self._trimmed(missing, found, horizon_s))
+            self._note_reached(log.silence.reached_s)
+            return taken
+        done = None if was_met else self._done
+        if step.start:
+            raws = raws[step.start :]
+        found = opened(self._shard, raws, done=done)
+        if was_met and self._is_a_gap(page, horizon_s):
+            self._is_stored, self._settled_until_s = False, self.read_until_s
+            missing = missing or self._end
+        self._reached_s = page.records[-1].approximate_arrival_timestamp
+        ends_at = _end_of(raws, found.records)
+        self._end = ends_at or self._end
+        if done is not None and ends_at is not None and ends_at <= done:
+            ends_at = None
+        taken = self._taken(found, ends_at, page, self._trimmed(missing, found, horizon_s))
+        self._note_reached(asked_s if behind_ms == 0 else None)
+        return taken
+
+    def gone(self, *, horizon_s: float | None = None) -> Taken:
+        """The shard is in no listing any more: its last record is older than the retention. So it has ended."""
+        self._begins_anew()
+        step = self._log.gone()
+        found = Opened(UserRecords(self._shard, ()))
+        trimmed = self._trimmed(self._missing() if step.is_loss else None, found, horizon_s)
+        return Taken(found.records, None, None, ended=True, children=(), outside=0, dropped=0, trimmed=trimmed)
+
+    # --- what is lost ---------------------------------------------------------------------------
+
+    def _begins_anew(self, was_met: bool | None = None) -> None:
+        """What was read last is looked for from the oldest record on."""
+        if self._log.is_met if was_met is None else was_met:  # the checkpoint counts no more: much was read since
+            self._is_stored, self._settled_until_s = False, self.read_until_s
+            self._done = self._end or self._done
+        self._reached_s = None
+
+    def _missing(self) -> Position | None:
+        """What the log's cursor has not found again."""
+        number, done = self._log.missing, self._done
+        if number is None:
+            return None
+        return done if done is not None and done.sequence_number == number else Position(number)
+
+    def _trimmed(self, missing: Position | None, found: Opened, horizon_s: float | None) -> Trimmed | None:
+        is_covered = self._is_covered(horizon_s)
+        if missing is None or (is_covered and not self._is_stored):  # a shard that is silent while it is read: no news
+            return None
+        return Trimmed(missing, found.records.position(0) if len(found.records) else None, is_covered)
+
+    def _is_covered(self, horizon_s: float | None) -> bool:
+        known_s = self._settled_until_s
+        return known_s is not None and horizon_s is not None and known_s >= horizon_s
+
+    def _is_a_gap(self, page: ReadPage, horizon_s: float | None) -> bool:
+        """True when records before these may have been trimmed unread: the last one was older than the retention, these
+        are not, and the shard was not silent. Once, for as long as it stays so: the iterator of a reader that is slower
+        than the retention passes over what is gone, and no answer says so.
+        """
+        if self._reached_s is None or horizon_s is None or page.millis_behind_latest is None:
+            return False
+        is_read_s = max(self._reached_s, self.read_until_s or self._reached_s)
+        if is_read_s > horizon_s:
+            self._gap_is_told = False
+        elif not self._gap_is_told and page.records[0].approximate_arrival_timestamp > horizon_s:
+            self._gap_is_told = True
+            return True
+        return False
+
+    # --- until when all is read -----------------------------------------------------------------
+
+    def _note_reached(self, reached_s: float | None) -> None:
+        """Note until when all is read, if the page tells: at the tip, and on the way there over a silence."""
+        if reached_s is None or self._log.state in (State.SEEKING, State.OVERTAKEN):
+            return
+        until_s = reached_s - SERVICE_CLOCK_S
+        if self._latest_s is not None:
+            until_s = max(until_s, self._latest_s)
+        self.read_until_s = until_s if self.read_until_s is None else max(until_s, self.read_until_s)
+
+    def _taken(self, found: Opened, ends_at: Position | None, page: ReadPage, trimmed: Trimmed | None) -> Taken:
+        return Taken(
+            found.records,
+            ends_at,
+            page.millis_behind_latest,
+            page.is_last,
+            page.children,
+            found.outside,
+            found.dropped,
+            trimmed,
+        )
+
+
+def _beginning(checkpoint: Checkpoint, timestamp_s: float | None, read_until_s: float | None) -> IteratorAt:
+    """Where a log is read from that has no stored position."""
+    if checkpoint == Checkpoint.LATEST:
+        return IteratorAt.latest() if read_until_s is None else IteratorAt.at_timestamp(read_until_s)
+    if checkpoint == Checkpoint.AT_TIMESTAMP and timestamp_s is not None:
+        return IteratorAt.at_timestamp(timestamp_s)
+    return IteratorAt.trim_horizon()
+
+
+def _end_of(raws: Sequence[RawRecord], records: UserRecords) -> Position | None:
+    """The last position of Kinesis records of which these user records were handed on."""
+    if not raws:
+        return None
+    last = int(raws[-1].sequence_number)
+    if len(records) and (position := records.position(-1)).sequence_number == last:
+        return position
+    return Position(last)

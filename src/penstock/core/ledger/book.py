@@ -18,14 +18,14 @@ from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from penstock.core.feeding.user_records import UserRecords
+from penstock.core.feeding.pages import UserRecords
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.model import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.core.feeding.buffer import Share
+    from penstock.core.feeding.allowance import Share
     from penstock.core.ledger.queues import Queue, Tickets
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
-    from penstock.core.feeding.buffer import Share
+    from penstock.core.feeding.allowance import Share
     from penstock.core.ledger.book import Held, Ticket
     from penstock.core.ledger.failing import Step
     from penstock.core.ledger.queues import Queue, Tickets
@@ -47,7 +47,6 @@ class Closing(NamedTuple):
 
 POSITIONS_TOLD_MAX = 20
 """The most records that an event names."""
-
 ADVICE = (
     "They come again. Where a program has forgotten them: settle every record, or call settle_through(record), which "
     "settles it and all before it"

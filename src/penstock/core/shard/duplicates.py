@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 KEY_OVERHEAD_BYTES = 230
 """What a key takes besides its own bytes."""
-
 _DIGEST_BYTES = 32
 
 

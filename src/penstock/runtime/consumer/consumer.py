@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.core.feeding.buffer import Buffer
+from penstock.core.feeding.allowance import Buffer
 from penstock.core.given import lacks, not_callable, not_of, shown
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.settings import ByKey
@@ -33,7 +33,7 @@ from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToStream, open_letters
 from penstock.runtime.feeds import SubscriptionGate
 from penstock.runtime.home import PING_S, Apart, Here, watch_own
-from penstock.runtime.shard.values import Values
+from penstock.runtime.shard.pages import Values
 from penstock.runtime.telling import told
 from penstock.runtime.waiting import Breath
 from penstock.runtime.worker.settings import WorkerSettings, start_of

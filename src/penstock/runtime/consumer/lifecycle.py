@@ -18,8 +18,7 @@ import msgspec
 
 from penstock.events import ShardBegun, ShardLeft
 from penstock.runtime.home import Here
-from penstock.runtime.shard.listener import ShardListener
-from penstock.runtime.shard.origin import Origin
+from penstock.runtime.shard.listener import Origin, ShardListener
 from penstock.runtime.waiting import is_cancelled
 from penstock.tasks import give_up, spawn
 

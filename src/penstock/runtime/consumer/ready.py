@@ -6,8 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.runtime.home import Here
-from penstock.runtime.shard.asking import Asking
-from penstock.runtime.shard.listener import ShardListener
+from penstock.runtime.shard.listener import Asking, ShardListener
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

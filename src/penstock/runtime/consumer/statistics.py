@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.core.ledger.parts import Part
 from penstock.model import Position
-from penstock.runtime.shard.origin import Origin
+from penstock.runtime.shard.listener import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

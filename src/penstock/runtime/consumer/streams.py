@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.feeding.cursor import FeedCursor
-from penstock.core.feeding.user_records import ShardView
+from penstock.core.feeding.pages import FeedCursor, Retention, ShardView
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.row import LeaseRow, StreamKey, StreamMark
 from penstock.errors import OptionError, ThrottledError
 from penstock.model import HASH_KEY_MAX
 from penstock.runtime.consumer.statistics import shard_statistics
-from penstock.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, SubscriptionGate
+from penstock.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, Registration, SubscriptionGate
 from penstock.runtime.shard.window_reading import WindowRead
 from penstock.runtime.telling import told
 from penstock.runtime.worker.stream_part import StreamPart, shard_id_of
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from penstock.core.feeding.buffer import Buffer
+    from penstock.core.feeding.allowance import Buffer
     from penstock.core.feeding.pages import StreamFacts
     from penstock.model import Shard, StartAt
     from penstock.ports import RecordSource
@@ -62,7 +61,8 @@ class OpenStream:
         self._consumer = ""
         self._refused: ThrottledError | None = None  # it has as many consumers as it may
         self._register_at_s = float("-inf")
-        self._described_s = float("-inf")
+        self._retention = Retention()
+        self._describing_at: asyncio.TimerHandle | None = None
         self._describing = Shared(
             self._describe_again,
             self._tell_failed("asking for its retention", "what is known holds, and it is asked for again"),
@@ -89,6 +89,7 @@ class OpenStream:
         A stream that has as many consumers as it may is polled, until there is room for this one.
         """
         await self._describe()
+        self._describe_later()
         self._consumer = consumer
         if self._settings.fan_out is not None:
             with contextlib.suppress(ThrottledError):
@@ -150,7 +151,7 @@ class OpenStream:
             rng=self._rng,
             on_event=self._on_event,
             times=self._settings.polling,
-            horizon_s=self._horizon_s,
+            retention=self._retention,
             room=room,
         )
 
@@ -180,17 +181,7 @@ class OpenStream:
         if self._settings.fan_out is None:
             return feed
         return FanOutFeed(
-            self.source,
-            self._consumer_arn,
-            feed.cursor,
-            gate=self._gate,
-            rng=self._rng,
-            on_event=self._on_event,
-            times=self._settings.fan_out,
-            poll_times=self._settings.polling,
-            horizon_s=self._horizon_s,
-            find_consumer=self._find_consumer,
-            room=feed.room,
+            feed, Registration(self._consumer_arn, self._gate, self._settings.fan_out, self._find_consumer)
         )
 
     async def _find_consumer(self) -> str | None:
@@ -218,24 +209,26 @@ class OpenStream:
             raise
         return self._consumer_arn
 
-    def _horizon_s(self) -> float | None:
-        """The oldest arrival time that the retention covers."""
-        loop = asyncio.get_running_loop()
-        if loop.time() >= self._described_s + FACTS_AGE_MAX_S and not self._describing.is_under_way:
-            self._describing.begin()
-        return None if self._facts is None else self.source.now_s - self._facts.retention_s
-
     async def _describe(self) -> None:
-        self._facts = await self.source.describe()
-        self._described_s = asyncio.get_running_loop().time()
+        self._facts = facts = await self.source.describe()
+        self._retention.seconds = facts.retention_s
 
     async def _describe_again(self) -> None:
         """Its retention can be changed while it is read."""
-        self._described_s = asyncio.get_running_loop().time()  # also after a failure it is not asked at once again
         await self._describe()
+
+    def _describe_later(self) -> None:
+        """Ask again at intervals, also where it fails."""
+        self._describing_at = asyncio.get_running_loop().call_later(FACTS_AGE_MAX_S, self._describe_now)
+
+    def _describe_now(self) -> None:
+        self._describe_later()
+        self._describing.begin()
 
     async def close(self) -> None:
         """Nothing of it is read any more."""
+        if self._describing_at is not None:
+            self._describing_at.cancel()
         await self._describing.close()
         await self._finding.close()
         await self.source.close()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.feeding.log_cursor import Does, LogCursor, Policy, Sign
-from penstock.core.feeding.user_records import ShardView, opened
+from penstock.core.feeding.pages import ShardView, opened
 from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.core.pacing import full_jitter_s
 from penstock.errors import (

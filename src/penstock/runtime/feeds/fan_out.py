@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.feeding.poll_pace import PollTimes
 from penstock.core.pacing import Backoff
 from penstock.errors import (
     AccessDeniedError,
@@ -31,12 +30,8 @@ from penstock.tasks import awaited, give_up
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
-    from random import Random
 
-    from penstock.core.feeding.cursor import FeedCursor, Taken
-    from penstock.core.feeding.pages import ReadPage
-    from penstock.events import FeedEvent
-    from penstock.ports import RecordSource
+    from penstock.core.feeding.pages import FeedCursor, ReadPage, Taken
     from penstock.runtime.feeds.polling import FetchRoom
 
 
@@ -105,6 +100,19 @@ class SubscriptionGate:
         return at_s
 
 
+class Registration(NamedTuple):
+    """How the shards of a stream are subscribed to."""
+
+    consumer_arn: str | None
+    """The consumer that is registered for it; None: none could be."""
+    gate: SubscriptionGate
+    times: FanOutTimes
+    find: Callable[[], Awaitable[str | None]] | None = None
+    """The ARN that is registered under the name by now, asked for when there was none, or the consumer is gone. It may
+    raise ThrottledError, where the stream has as many as it may.
+    """
+
+
 class FanOutFeed:
     """Pages of one shard as they are pushed. One task uses it; a cancelled `next` loses nothing.
 
@@ -112,44 +120,27 @@ class FanOutFeed:
     seconds, so that AWS refuses a new one.
     """
 
-    def __init__(
-        self,
-        source: RecordSource,
-        consumer_arn: str | None,
-        cursor: FeedCursor,
-        *,
-        gate: SubscriptionGate,
-        rng: Random,
-        on_event: Callable[[FeedEvent], None],
-        times: FanOutTimes | None = None,
-        poll_times: PollTimes | None = None,
-        horizon_s: Callable[[], float | None] = lambda: None,
-        find_consumer: Callable[[], Awaitable[str | None]] | None = None,
-        room: FetchRoom | None = None,
-    ) -> None:
-        """``consumer_arn`` None: none could be registered. ``room``: as with `PollingFeed`; a subscription is not read
-        on while there is none. ``find_consumer``: the ARN that is registered under the name by now, asked for when
-        there was none, or the consumer is gone; it may raise ThrottledError, where the stream has as many as it may.
-        """
-        self.times = times or FanOutTimes()
-        self._source = source
-        self._consumer_arn = consumer_arn
-        self._cursor = cursor
-        self._gate = gate
-        self._rng = rng
-        self._on_event = on_event
-        self._horizon_s = horizon_s
-        self._find_consumer = find_consumer
+    def __init__(self, polling: PollingFeed, registration: Registration) -> None:
+        """Goes on where the shard was polled, with the same room: a subscription is not read on while there is none."""
+        self.times = registration.times
+        self._registration = registration
+        self._consumer_arn = registration.consumer_arn
         self._consumer_is_gone = False
-        self._backoff = Backoff(base_s=self.times.backoff_s, cap_s=self.times.backoff_max_s, rng=rng)
-        self._poll_times = poll_times or PollTimes()
-        self._bridge_times = replace(
-            self._poll_times, interval_s=min(self._poll_times.interval_s, self.times.bridge_interval_s)
-        )
+        self._cursor, self._source, self._rng = polling.cursor, polling.source, polling.rng
+        self._on_event = polling.on_event
+        self._backoff = Backoff(base_s=self.times.backoff_s, cap_s=self.times.backoff_max_s, rng=self._rng)
+        self._poll_times = times = polling.pace.times
+        self._bridge_times = replace(times, interval_s=min(times.interval_s, self.times.bridge_interval_s))
         self._polling = PollingFeed(
-            source, cursor, rng=rng, on_event=on_event, times=self._bridge_times, horizon_s=horizon_s, room=room
+            self._source,
+            self._cursor,
+            rng=self._rng,
+            on_event=self._on_event,
+            times=self._bridge_times,
+            retention=polling.retention,
+            room=polling.room,
         )
-        self.room = room
+        self.room = polling.room
         self._subscription: AsyncGenerator[ReadPage, None] | None = None
         self._waiting: asyncio.Task[ReadPage] | None = None
         self._asked_s: float | None = None  # the service's time, at which the event that came last was not there yet
@@ -201,7 +192,7 @@ class FanOutFeed:
                 self._on_event(FanOutReturned(self._source.stream, self.shard_id))
             self._backoff.reset()
             self._cursor.payload_bytes += sum([len(raw.data) for raw in page.records])
-            taken = self._cursor.take(page, horizon_s=self._horizon_s(), asked_s=self._asked_s)
+            taken = self._cursor.take(page, horizon_s=self._polling.horizon_s, asked_s=self._asked_s)
             if self.room is not None:
                 self.room.came(page, taken)
             # Nothing is awaited between the page and its return: a caller that is cancelled there would lose the page.
@@ -257,7 +248,8 @@ class FanOutFeed:
         """
         code, message = "ConsumerNotRegistered", "no consumer is registered under this name"
         try:
-            found = None if self._find_consumer is None else await self._find_consumer()
+            find = self._registration.find
+            found = None if find is None else await find()
         except ThrottledError as error:
             found, code, message = None, error.code, error.service_message
         self._consumer_arn = found or self._consumer_arn
@@ -270,11 +262,11 @@ class FanOutFeed:
         now_s, times = asyncio.get_running_loop().time(), self.times
         if not self._has_turn:
             self._has_turn = True
-            self._try_at_s = max(self._gate.turn_s(), self._subscribed_s + times.again_after_s)
+            self._try_at_s = max(self._registration.gate.turn_s(), self._subscribed_s + times.again_after_s)
             if now_s < self._try_at_s:
                 return False
         self._has_turn = False
-        at = self._cursor.start(self._source.now_s, horizon_s=self._horizon_s())
+        at = self._cursor.start(self._source.now_s, horizon_s=self._polling.horizon_s)
         self._polling.forget_iterator()
         self._subscribed_s = now_s
         self._renew_at_s = now_s + times.renew_after_s - self._rng.uniform(0, times.renew_jitter_s)

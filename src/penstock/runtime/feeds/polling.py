@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.core.feeding.poll_pace import PollPace, PollTimes
+from penstock.core.feeding.allowance import PollPace, PollTimes
+from penstock.core.feeding.pages import Retention
 from penstock.core.sequence import shard_id_number
 from penstock.errors import (
     ExpiredIteratorError,
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from penstock.core.feeding.buffer import Buffer
-    from penstock.core.feeding.cursor import FeedCursor, Taken
-    from penstock.core.feeding.pages import ReadPage
+    from penstock.core.feeding.allowance import Buffer
+    from penstock.core.feeding.pages import FeedCursor, ReadPage, Taken
     from penstock.events import FeedEvent
     from penstock.ports import RecordSource
 
@@ -73,20 +73,25 @@ class PollingFeed:
         rng: Random,
         on_event: Callable[[FeedEvent], None],
         times: PollTimes | None = None,
-        horizon_s: Callable[[], float | None] = lambda: None,
+        retention: Retention | None = None,
         room: FetchRoom | None = None,
     ) -> None:
-        """``horizon_s``: the oldest arrival time that the retention covers (epoch seconds), if it is known. ``room``:
-        the shard's part of the consumer's buffer, which says how much may be fetched; None: nothing bounds that here.
+        """``retention``: the stream's; None: it is not known. ``room``: the shard's part of the consumer's buffer,
+        which says how much may be fetched; None: nothing bounds that here.
         """
         self.room = room
         """Waited for before each page, by whatever feed goes on with the shard."""
         self.pace = PollPace(times or PollTimes(), rng)
         self.cursor = cursor
         """How far the shard is read: another feed may go on with it."""
-        self._source = source
-        self._on_event = on_event
-        self._horizon_s = horizon_s
+        self.source = source
+        """Where the shard is read from."""
+        self.rng = rng
+        """What pauses are drawn from."""
+        self.retention = retention or Retention()
+        """How old a record may be to be there."""
+        self.on_event = on_event
+        """Told what is noticed."""
         self._iterator: str | None = None
 
     async def next(self) -> Taken:
@@ -109,28 +114,33 @@ class PollingFeed:
             except NotFoundError:
                 if not await self._is_trimmed():
                     raise
-                taken = self.cursor.gone(horizon_s=self._horizon_s())
-                tell(self._source.stream, self.shard_id, taken, self._on_event)
+                taken = self.cursor.gone(horizon_s=self.horizon_s)
+                tell(self.source.stream, self.shard_id, taken, self.on_event)
                 return taken
             except ThrottledError:
                 self.pace.refused(now_s := loop.time())
-                self._on_event(
-                    ReadRefused(self._source.stream, self.shard_id, self.pace.calls_per_s, self.pace.wait_s(now_s))
+                self.on_event(
+                    ReadRefused(self.source.stream, self.shard_id, self.pace.calls_per_s, self.pace.wait_s(now_s))
                 )
             except (UnavailableError, TransportError) as error:
                 self.pace.failed(now_s := loop.time())
                 code = error.code if isinstance(error, ServiceError) else type(error).__name__
                 wait_s = self.pace.wait_s(now_s)
-                self._on_event(ReadFailed(self._source.stream, self.shard_id, code, wait_s, str(error)))
+                self.on_event(ReadFailed(self.source.stream, self.shard_id, code, wait_s, str(error)))
             else:
                 if taken is not None:
-                    tell(self._source.stream, self.shard_id, taken, self._on_event)
+                    tell(self.source.stream, self.shard_id, taken, self.on_event)
                     return taken
 
     @property
     def shard_id(self) -> str:
         """The shard that is read."""
         return self.cursor.shard_id
+
+    @property
+    def horizon_s(self) -> float | None:
+        """The oldest arrival time that the retention covers (epoch seconds), if it is known."""
+        return self.retention.horizon_s(self.source.now_s)
 
     def use_room(self, room: FetchRoom | None) -> None:
         """Go on with the room of the feed that read the shard before."""
@@ -147,13 +157,13 @@ class PollingFeed:
         try:
             if self._iterator is None:
                 self._iterator = await self._ask()
-            sent_s, asked_s = asyncio.get_running_loop().time(), self._source.now_s
-            page = await self._source.read(self._iterator, records_max)
+            sent_s, asked_s = asyncio.get_running_loop().time(), self.source.now_s
+            page = await self.source.read(self._iterator, records_max)
         except BaseException:
             if self.room is not None:
                 self.room.came(None, None)
             raise
-        taken = self.cursor.take(page, horizon_s=self._horizon_s(), asked_s=asked_s)
+        taken = self.cursor.take(page, horizon_s=self.horizon_s, asked_s=asked_s)
         size = _payload_bytes(page, taken)
         # Records may be empty, and a shard that has some is not silent.
         busy = size or len(page.records)
@@ -169,7 +179,7 @@ class PollingFeed:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                listed = [shard.shard_id for shard in await self._source.shards()]
+                listed = [shard.shard_id for shard in await self.source.shards()]
                 break
             except (ThrottledError, UnavailableError, TransportError):
                 self.pace.failed(loop.time())
@@ -179,9 +189,9 @@ class PollingFeed:
         return self.shard_id not in listed and number is not None and number < newest
 
     async def _ask(self) -> str:
-        source, cursor = self._source, self.cursor
+        source, cursor = self.source, self.cursor
         try:
-            return await source.iterator(cursor.shard_id, cursor.start(source.now_s, horizon_s=self._horizon_s()))
+            return await source.iterator(cursor.shard_id, cursor.start(source.now_s, horizon_s=self.horizon_s))
         except InvalidArgumentError:
             if not cursor.refused():
                 raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 from penstock.core.ledger.book import Placed, R
 from penstock.errors import OptionError
 from penstock.model import Position
-from penstock.runtime.shard.values import datas_of
+from penstock.runtime.shard.pages import datas_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

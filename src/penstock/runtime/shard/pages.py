@@ -1,21 +1,36 @@
-"""The pages of a shard, one after another, from the place on that was sought last."""
+"""The pages of a shard, and what functions of the program make of their records.
+
+The pages come one after another, from the place on that was sought last (`Pages`). The keys of their records and their
+parts are made when a page comes (`Admission`): what goes into the ledger, and when, is decided by the shard's machine,
+which is told what they made. The value of a record is made when it is handed out (`Values`), which also says what
+becomes of a record that cannot be read.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
-from penstock.core.ledger.book import behind
+from penstock.core.feeding.pages import UserRecords
+from penstock.core.ledger.book import Delivery, R, behind
+from penstock.core.ledger.parts import PARTS_MAX, Part, split
+from penstock.core.ledger.settings import DeadLetters, Skip, Stop
+from penstock.core.shard.duplicates import PageRead
+from penstock.core.shard.machine import PageCame
+from penstock.errors import UnreadableRecordError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
-    from penstock.core.feeding.cursor import Taken
+    from penstock.core.feeding.pages import Taken
     from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.shard.duplicates import Admit, Duplicates
     from penstock.model import Position, Record
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
+    from penstock.runtime.shard.window_reading import WindowRead
 
 
 class Pages:
@@ -97,3 +112,139 @@ class Pages:
         if self._feed.room is not None:
             self._feed.room.share.change(-taken.records.held_bytes)
         return taken
+
+
+class Admission:
+    """Of the pages of one tenure."""
+
+    def __init__(
+        self,
+        *,
+        window: WindowRead | None = None,
+        split_by: Callable[[Record], Iterable[Any]] | None = None,
+        parts_max: int = PARTS_MAX,
+    ) -> None:
+        """``window``: duplicates are left out. ``split_by(record)``: the parts of a record, which follow from the
+        record alone.
+        """
+        self.window = window
+        self._split_by = split_by
+        self._parts_max = parts_max
+
+    @property
+    def duplicates(self) -> Duplicates | None:
+        """What is known of duplicates; None: they are not left out."""
+        return None if self.window is None else self.window.duplicates
+
+    def read(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> PageRead:
+        """A page, with what of it is new, and the keys of that."""
+        held_bytes = records.held_bytes if isinstance(records, UserRecords) else None
+        window = self.window
+        if window is None:
+            return PageRead(records, ends_at, held_bytes)
+        window.saw(taken)
+        if len(records) < len(taken.records):
+            window.follow(taken.records[: len(taken.records) - len(records)])
+        return PageRead(records, ends_at, held_bytes, window.keys_of(records))
+
+    def made_of(self, given: Admit) -> PageCame:
+        """What is handed out of these records: themselves, or their parts."""
+        if self._split_by is None:
+            return PageCame(given.records, given.ends_at, given.held_bytes, given.twins)
+        found = split(given.records, self._split_by, without=set(given.twins), parts_max=self._parts_max)
+        return PageCame(found.records, given.ends_at, None, found.settled, found.unreadable)
+
+
+@dataclass(frozen=True, slots=True)
+class HandOut:
+    """The record is handed out with an `Unreadable` in place of its value."""
+
+
+UnreadablePolicy: TypeAlias = DeadLetters | Skip | Stop | HandOut
+
+
+class Unreadable(NamedTuple):
+    """Stands where the value of a record would, which cannot be read."""
+
+    data: bytes
+    """As it came."""
+    error: Exception
+    """What the deserializer raised. Its message may hold a part of the data."""
+
+
+class Read(NamedTuple, Generic[R]):
+    """What a deserializer made of a delivery."""
+
+    delivery: Delivery[R]
+    """What is left of it by the policy: maybe nothing."""
+    values: Sequence[Any]
+    """Of each record that is left."""
+    left_out: Sequence[tuple[int, Exception]] = ()
+    """The places of records that are not handed out, with what the deserializer raised."""
+    stops: UnreadableRecordError | None = None
+    """A record that cannot be read ends the reading of its shard."""
+
+
+class Values(Generic[R]):
+    """Makes the values of each delivery. What was handed out before, and failed, is read anew."""
+
+    def __init__(
+        self, deserializer: Callable[[bytes], Any], policy: UnreadablePolicy, *, stream: str, shard_id: str
+    ) -> None:
+        self.policy = policy
+        """What becomes of a record that cannot be read."""
+        self._deserializer = deserializer
+        self._where = f"{stream}, {shard_id}"
+
+    def of(self, delivery: Delivery[R]) -> Read[R]:
+        """Read a delivery."""
+        deserializer, datas = self._deserializer, datas_of(delivery.records)
+        if delivery.records and isinstance(delivery.records[0], Part):
+            return Read(delivery, datas)  # the function that split the record has read its bytes
+        try:
+            return Read(delivery, [deserializer(data) for data in datas])
+        except Exception:
+            return self._one_by_one(delivery, datas)
+
+    def _one_by_one(self, delivery: Delivery[R], datas: Sequence[bytes]) -> Read[R]:
+        kept: list[int] = []
+        values: list[Any] = []
+        left_out: list[tuple[int, Exception]] = []
+        for index, data in enumerate(datas):
+            try:
+                value = self._deserializer(data)
+            except Exception as error:
+                if isinstance(self.policy, Stop):
+                    return Read(delivery, (), stops=self._unreadable(delivery, index, error))
+                if not isinstance(self.policy, HandOut):
+                    left_out.append((delivery.places[index], error))
+                    continue
+                value = Unreadable(data, error)
+            kept.append(index)
+            values.append(value)
+        if len(kept) == len(datas):
+            return Read(delivery, values)
+        left = Delivery(
+            delivery.ticket,
+            [delivery.records[index] for index in kept],
+            [delivery.places[index] for index in kept],
+            delivery.attempt,
+        )
+        return Read(left, values, left_out)
+
+    def _unreadable(self, delivery: Delivery[R], index: int, error: Exception) -> UnreadableRecordError:
+        record = delivery.records[index]
+        return UnreadableRecordError(
+            f"{self._where}: the record at {record.sequence_number}/{record.sub_sequence_number} "
+            f"cannot be read ({type(error).__name__}, see `error`). Mend the deserializer, or say with "
+            "`unreadable` what becomes of such records: DeadLetters(), Skip() or HandOut()",
+            error=error,
+        )
+
+
+def datas_of(records: Sequence[Any]) -> Sequence[Any]:
+    """The data of each record; of a page's records, without making any. Of parts, what the splitting function made."""
+    datas: Sequence[bytes] | None = getattr(records, "datas", None)
+    if datas is not None:
+        return datas
+    return [record.value if isinstance(record, Part) else record.data for record in records]

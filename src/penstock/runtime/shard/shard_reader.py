@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.feeding.user_records import PLAIN_BYTES, RECORD_BYTES
+from penstock.core.feeding.pages import PLAIN_BYTES, RECORD_BYTES
 from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.leases.tenure import Prepared, Settled, Stored
+from penstock.core.leases.tenure import Ended, HandoffAsked, Lost, Prepared, Settled, Stored
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import LedgerSettings, Skip, payload_bytes_of
 from penstock.core.shard import checkpoints, machine
@@ -24,12 +24,9 @@ from penstock.core.shard.machine import STIR, CannotRead, LetterNotWritten, Lett
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
 from penstock.runtime.dead_letters.burying import TIMEOUT_S, LetterWriter
 from penstock.runtime.home import Here
-from penstock.runtime.shard.admitting import Admission
-from penstock.runtime.shard.asking import Asking
 from penstock.runtime.shard.batch import Batch
-from penstock.runtime.shard.listener import ShardListener
-from penstock.runtime.shard.origin import Origin
-from penstock.runtime.shard.pages import Pages
+from penstock.runtime.shard.listener import Asking, Origin, ShardListener
+from penstock.runtime.shard.pages import Admission, Pages
 from penstock.runtime.shard.two_phase import PendingCheckpoint, choose
 from penstock.runtime.telling import told
 from penstock.runtime.waiting import Alarm, Breath, is_cancelled, wait_set
@@ -41,8 +38,7 @@ if TYPE_CHECKING:
     from random import Random
     from typing import Any
 
-    from penstock.core.feeding.cursor import Taken
-    from penstock.core.feeding.pages import ChildShard
+    from penstock.core.feeding.pages import ChildShard, Taken
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.tenure import Command, Loss
     from penstock.core.ledger.book import Delivery
@@ -54,9 +50,9 @@ if TYPE_CHECKING:
     from penstock.runtime.dead_letters.destinations import LetterSink
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
     from penstock.runtime.home import Home
+    from penstock.runtime.shard.pages import Values
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
     from penstock.runtime.shard.two_phase import OnPending
-    from penstock.runtime.shard.values import Values
     from penstock.runtime.shard.window_reading import WindowRead
     from penstock.tasks import Heard
     from penstock.telemetry.consumer_metrics import ShardCounts
@@ -452,6 +448,9 @@ class ShardReader:
             self.counts.stored(command.checkpoint, self._loop.time())
         if isinstance(command, machine.TENURE_SAYS):
             self._tell(command)
+        if isinstance(command, HandoffAsked | Ended | Lost):
+            for listener in self._listeners:
+                listener.lease_goes(self, command)
 
     def stop(self, reason: str, failure: BaseException | None = None) -> None:
         """Hand out nothing more. What is settled by now is the last checkpoint; what is not is told. ``failure`` is

@@ -24,7 +24,7 @@ from penstock.tasks import spawn
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.core.feeding.cursor import Taken
+    from penstock.core.feeding.pages import Taken
     from penstock.core.leases import LeaseRow
     from penstock.core.shard.duplicates import Deduplicate
     from penstock.events import LedgerEvent

@@ -14,12 +14,11 @@ from penstock.tasks import spawn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.core.feeding.cursor import FeedCursor
-    from penstock.core.leases.tenure import Command
+    from penstock.core.feeding.pages import FeedCursor
     from penstock.core.worker.round import Input
-    from penstock.runtime.clock import SteadyClock
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
+    from penstock.runtime.waiting import SteadyClock
 
 
 class HeldShard(ShardListener):
@@ -47,15 +46,14 @@ class HeldShard(ShardListener):
         self._clock = clock
         self._draining: asyncio.Task[None] | None = None
 
-    def heard(self, command: Command) -> None:
-        """What the tenure says."""
-        self.reader.heard(command)
+    def lease_goes(self, reader: ShardReader, command: HandoffAsked | Ended | Lost) -> None:
+        """See `ShardListener`."""
         if isinstance(command, HandoffAsked):
             self._tell(LeaderNamed(self._key, command.to))
         elif isinstance(command, Ended):
-            self.reader.stop("the shard was handed over")
+            reader.stop("the shard was handed over")
             self._learnt(OwnerInput.ENDED)
-        elif isinstance(command, Lost):
+        else:
             self._learnt(OwnerInput.LOST)
 
     def measure(self) -> None:

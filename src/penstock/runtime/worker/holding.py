@@ -9,9 +9,8 @@ from penstock.core.assignment.fleet import Fleet
 from penstock.core.assignment.views import lease_view
 from penstock.core.leases.tenure import End, Loss
 from penstock.core.worker.round import Began, Delivers, GaveUp, Inherited, Over, Unconfirmed
-from penstock.runtime.shard.admitting import Admission
-from penstock.runtime.shard.listener import ShardListener
-from penstock.runtime.shard.origin import Origin
+from penstock.runtime.shard.listener import Origin, ShardListener
+from penstock.runtime.shard.pages import Admission
 from penstock.runtime.shard.shard_reader import ReaderChoices, ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.runtime.worker.held import HeldShard
@@ -21,15 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from random import Random
 
-    from penstock.core.feeding.cursor import FeedCursor
-    from penstock.core.feeding.pages import ChildShard
+    from penstock.core.feeding.pages import ChildShard, FeedCursor
     from penstock.core.leases.tenure import Result
     from penstock.core.ledger.failing import Ending
     from penstock.core.worker.mine import Mine
     from penstock.core.worker.round import Input
     from penstock.ports import LeaseTable
-    from penstock.runtime.clock import SteadyClock
     from penstock.runtime.dead_letters.destinations import LetterSink
+    from penstock.runtime.waiting import SteadyClock
     from penstock.runtime.worker.chores import Chores
     from penstock.runtime.worker.reading_ahead import ReadingAhead
     from penstock.runtime.worker.settings import WorkerSettings
@@ -166,7 +164,7 @@ class Holding(ShardListener):
                 await asyncio.wait((keeping,))
                 return
             one = await self._deliver(key, keeper, origin)
-            keeper.listen(one.heard)
+            keeper.listen(one.reader.heard)
             await self._read(one)
             if one.reader.failure is not None and not keeper.row.ended:
                 # Nothing here reads it any more: another worker may be able to, with another program.

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.core.assignment.strategies import EQUAL_COUNTS, Custom, Strategy
-from penstock.core.feeding.buffer import BUFFER_BYTES_MAX
-from penstock.core.feeding.poll_pace import PollTimes
+from penstock.core.feeding.allowance import BUFFER_BYTES_MAX, PollTimes
 from penstock.core.given import not_callable, not_numbers, not_of, shown
 from penstock.core.leases.tenure import FAILOVER_S, LeaseTimes
 from penstock.core.ledger.parts import PARTS_MAX
@@ -20,7 +19,7 @@ from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartAt
 from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
 from penstock.runtime.feeds.fan_out import FanOutTimes
-from penstock.runtime.shard.values import HandOut
+from penstock.runtime.shard.pages import HandOut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from penstock.core.assignment.views import LeaseView, WorkerView
     from penstock.model import Record
     from penstock.runtime.dead_letters.destinations import DeadLetterChoice
+    from penstock.runtime.shard.pages import UnreadablePolicy
     from penstock.runtime.shard.two_phase import OnPending
-    from penstock.runtime.shard.values import UnreadablePolicy
 
 MIB = 1024 * 1024
 _WHOLE = ("leases_max", "warm_bytes_max", "dead_letters_at_once_max", "parts_max", "batch_records_max")

@@ -11,7 +11,7 @@ from penstock.tasks import drop, give_up, spawn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.core.feeding.cursor import Taken
+    from penstock.core.feeding.pages import Taken
     from penstock.core.leases.checkpoint import Checkpoint
     from penstock.runtime.feeds import PollingFeed
     from penstock.runtime.shard.window_reading import WindowRead

@@ -51,11 +51,10 @@ from penstock.core.worker.round import (
 from penstock.errors import PenstockError, ServiceError
 from penstock.events import FleetChanged, LeasesBegunAnew, LeaseUnreadable, LeaseUpkeepFailed
 from penstock.ports import SharedWithKcl
-from penstock.runtime.clock import SteadyClock
 from penstock.runtime.dead_letters.destinations import open_letters
 from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.telling import told
-from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, side_by_side, wait_set
+from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, SteadyClock, side_by_side, wait_set
 from penstock.runtime.worker.chores import Chores
 from penstock.runtime.worker.holding import Holding, Readers
 from penstock.runtime.worker.kcl_watch import KclWatch
