@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from penstock.spark.options import ALIASES, READ_OPTIONS, SINK_OPTIONS
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.spark.options import Option
+
+PROSE_LINE_CHARACTERS = 118
 
 
 def options_table() -> str:
@@ -29,4 +32,5 @@ def _table(options: Sequence[Option]) -> str:
         lines.append(f"| `{option.name}` | {option.type} | {option.default} | {option.about}{only} |")
     names = {option.name for option in options}
     aliases = ", ".join(f"`{alias}` for `{name}`" for alias, name in sorted(ALIASES.items()) if name in names)
-    return "\n".join([*lines, "", f"Names are taken in any case. Also taken: {aliases}."]) + "\n"
+    about_names = f"The case of names does not matter. These names are accepted too: {aliases}."
+    return "\n".join([*lines, "", *textwrap.wrap(about_names, PROSE_LINE_CHARACTERS)]) + "\n"

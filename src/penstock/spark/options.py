@@ -118,28 +118,34 @@ REACH_OPTIONS = (
         "streamARN",
         "string",
         "-",
-        "The stream's ARN: reaches streams of other accounts through a resource policy. It gives the region too.",
+        "The stream's ARN. It may be one of another account, through a resource policy. It names the region too.",
         any_text,
     ),
     Option(
         "region",
         "string",
         "the SDK's chain",
-        "AWS region. With `streamARN` it must agree. Tasks take the one that the driver finds.",
+        "The AWS region. It must agree with `streamARN`. Tasks use the region that the driver finds.",
         _region,
     ),
     Option(
         "endpointUrl",
         "URL",
         "the SDK's rules",
-        "Where Kinesis is (a local one, a VPC endpoint). Else `AWS_ENDPOINT_URL_KINESIS` and its like, of the driver "
-        "for tasks too, then AWS's.",
+        "The address of Kinesis (a local one, a VPC endpoint). Without it, `AWS_ENDPOINT_URL_KINESIS` and its like "
+        "count, for tasks too as the driver has them; then AWS's own address.",
         _url,
     ),
-    Option("roleArn", "ARN", "-", "Role to assume on the driver and in tasks, refreshed before it expires.", any_text),
-    Option("roleSessionName", "string", "made up", "Session name for `roleArn`.", any_text),
-    Option("roleExternalId", "string", "-", "External id for `roleArn`.", any_text),
-    Option("stsEndpointUrl", "URL", "the SDK's rules", "Where STS is, for `roleArn`.", _url),
+    Option(
+        "roleArn",
+        "ARN",
+        "-",
+        "The role that the driver and the tasks assume. It is refreshed before it expires.",
+        any_text,
+    ),
+    Option("roleSessionName", "string", "made up", "The session name for `roleArn`.", any_text),
+    Option("roleExternalId", "string", "-", "The external id for `roleArn`.", any_text),
+    Option("stsEndpointUrl", "URL", "the SDK's rules", "The address of STS, for `roleArn`.", _url),
 )
 """Which stream, where it is, and with which credentials it is reached: the same for reading and for writing."""
 
@@ -157,7 +163,8 @@ READ_OPTIONS = (
         "startingTimestamp",
         "ISO 8601 or epoch seconds",
         "-",
-        "With AT_TIMESTAMP: the first record that arrived at or after this time. Given alone it means AT_TIMESTAMP.",
+        "With AT_TIMESTAMP the query begins at the first record that arrived at or after this time. Alone it means "
+        "AT_TIMESTAMP.",
         _timestamp,
     ),
     Option(
@@ -172,7 +179,7 @@ READ_OPTIONS = (
         "maxRecordsPerTrigger",
         "rows",
         "no cap",
-        "About how many rows a micro-batch takes; three times as many at most, see “Admission”.",
+        "About how many rows a micro-batch takes. It takes three times as many at most: see “Admission”.",
         whole(1),
         batch=False,
     ),
@@ -180,7 +187,7 @@ READ_OPTIONS = (
         "maxBytesPerTrigger",
         "bytes",
         "no cap",
-        "About how many bytes of data a micro-batch takes; three times as many at most, see “Admission”.",
+        "About how many bytes of data a micro-batch takes. It takes three times as many at most: see “Admission”.",
         whole(1),
         batch=False,
     ),
@@ -188,16 +195,17 @@ READ_OPTIONS = (
         "failOnDataLoss",
         "boolean",
         "true",
-        "true: the query stops when records were, or may have been, lost before they were read. false: a warning "
-        "and a number, and it goes on with what is left.",
+        "true: the query stops when records were, or may have been, lost before they were read. false: it logs a "
+        "warning, counts the loss, and goes on with what is left.",
         boolean,
     ),
     Option(
         "aggregatesOutsideRange",
         "deliver, drop, raise",
         "deliver",
-        "KPL aggregates with user records whose hash keys are outside their shard's range (made before a split): "
-        "deliver and count them, drop them whole as the KCL does, or fail.",
+        "What becomes of a KPL aggregate with user records whose hash keys are outside their shard's range (made "
+        "before a split). deliver: the source delivers and counts them. drop: it drops the aggregate whole, as the "
+        "KCL does. raise: the task fails.",
         _outside,
     ),
     *REACH_OPTIONS[4:],
@@ -205,7 +213,7 @@ READ_OPTIONS = (
         "maxPartitions",
         "tasks",
         "100",
-        "Tasks of a batch at most. Small batches take fewer: one for about 16 MiB.",
+        "The most tasks of a batch. Small batches take fewer: one for about 16 MiB.",
         whole(1),
     ),
     Option(
@@ -220,7 +228,8 @@ READ_OPTIONS = (
         "cutLagMs",
         "milliseconds",
         "500",
-        "How far behind the service's clock a live batch is cut at most. Where shards are busy it is less, down to 50.",
+        "The source cuts a live batch at most this far behind the service's clock. Where shards are busy it is less, "
+        "down to 50.",
         whole(0),
         batch=False,
     ),
@@ -228,16 +237,16 @@ READ_OPTIONS = (
         "outageTimeoutMs",
         "milliseconds",
         "120000",
-        "For how long the driver, and each task, waits while the service cannot be reached, refuses, fails, or gives "
-        "nothing new of what is to be read. Then the query ends with the last error.",
+        "How long the driver, and each task, retries while the service cannot be reached, refuses, fails, or returns "
+        "none of the records that are to be read. Then the query ends with the last error.",
         whole(1000),
     ),
     Option(
         "applicationName",
         "string",
         "-",
-        "What is committed is also written to this application's lease table, as the KCL keeps it, and a query without "
-        "a Spark checkpoint goes on from there; see “Leases”.",
+        "The query also writes what is committed to this application's lease table, as the KCL does, and a query "
+        "without a Spark checkpoint goes on from there; see “Leases”.",
         any_text,
         batch=False,
     ),
@@ -246,8 +255,8 @@ READ_OPTIONS = (
         "continueFromLeases",
         "boolean",
         "true",
-        "false: a query without a Spark checkpoint begins at `startingPosition` whatever the leases say. They are not "
-        "put back; those of another stream, or of a former one of this name, are begun anew.",
+        "false: a query without a Spark checkpoint begins at `startingPosition`, whatever the leases say. It does not "
+        "set them back; it begins those anew that belong to another stream, or to a former one of this name.",
         boolean,
         batch=False,
     ),
@@ -255,7 +264,7 @@ READ_OPTIONS = (
         "leaseIntervalMs",
         "milliseconds",
         "5000",
-        "A lease is written at most so often; what came in between counts once.",
+        "The least time between two writes of a lease; one write covers all that came in between.",
         whole(100),
         batch=False,
     ),
@@ -263,8 +272,8 @@ READ_OPTIONS = (
         "leaseFailoverMs",
         "milliseconds",
         "10000",
-        "The failover time of the application's workers: at the start, an owner that does not renew its leases for so "
-        "long is taken for dead.",
+        "The failover time of the application's workers: at the start, an owner that does not renew its leases for "
+        "this long counts as dead.",
         whole(100),
         batch=False,
     ),
@@ -272,7 +281,8 @@ READ_OPTIONS = (
         "dynamodbEndpointUrl",
         "URL",
         "the SDK's rules",
-        "Where DynamoDB is. Else `AWS_ENDPOINT_URL_DYNAMODB` and its like, then AWS's. `endpointUrl` is for Kinesis.",
+        "The address of DynamoDB. Without it, `AWS_ENDPOINT_URL_DYNAMODB` and its like count, then AWS's own address. "
+        "`endpointUrl` is for Kinesis.",
         _url,
         batch=False,
     ),
@@ -542,8 +552,8 @@ SINK_OPTIONS = (
         "stamps",
         "`none`, `position`, or a column",
         "none",
-        "Write each row in an envelope that says which row it is, so that a reader can remove repeats: by the position "
-        "of the record that it comes from, or by a key column (string or integer); see “Stamps”.",
+        "Write each row in an envelope that says which row it is, so that a reader can remove duplicates. It says so "
+        "by the position of the record that the row comes from, or by a key column (string or integer); see “Stamps”.",
         any_text,
     ),
     Option(
@@ -558,15 +568,15 @@ SINK_OPTIONS = (
         "bufferBytes",
         "bytes",
         f"{BUFFER_BYTES:,}",
-        "What a task holds of rows that are not written yet: data, partition key and 256 bytes each. When it is full, "
-        "the task waits.",
+        "The most memory of a task for rows that are not written yet: data, partition key and 256 bytes each. When it "
+        "is full, the task waits.",
         whole(BUFFER_BYTES_MIN),
     ),
     Option(
         "writeTimeoutMs",
         "milliseconds",
         f"{WRITE_TIMEOUT_MS:,}",
-        "A task fails when none of the rows that it holds was written for so long.",
+        "A task fails when none of the rows that it holds was written for this long.",
         whole(1_000),
     ),
 )
