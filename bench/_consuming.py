@@ -44,7 +44,7 @@ QUIET_S = 5.0
 async def consumer(
     kinesis: str, dynamodb: str, stream: str, application: str, *, worker_id: str | None = None, fan_out: bool = False,
     prompt: bool = False, start_at: StartAt = StartAt.LATEST, tag: str = "", http2: bool = False,
-) -> AsyncIterator[Consumer]:  # fmt: skip
+) -> AsyncIterator[Consumer[Any]]:  # fmt: skip
     """A consumer with the defaults, on a lease table in DynamoDB."""
     leases = table(dynamodb, application, tag=tag)
     settings = WorkerSettings(
@@ -119,7 +119,7 @@ async def latency(
                     batch = await anext(iterating)
             except TimeoutError:
                 break
-            async with batch:
+            with batch:
                 now_s = time.time()
                 put_s = [json.loads(record.data)["put_s"] for record in batch]
                 ages_s += [now_s - at_s for at_s in put_s if from_s <= at_s < until_s]
@@ -195,7 +195,7 @@ async def worker(
         async def handle(batch: Batch[Record]) -> None:
             os.write(out, written(batch, number))
 
-        running = asyncio.create_task(one.run(handle))
+        running = asyncio.create_task(one.run_batches(handle))
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
         if running.done():

@@ -126,7 +126,7 @@ async def ours(endpoint_url: str, records: int) -> Read:
         STREAM, application="bench", leases=MemoryLeaseTable(), settings=settings, wire=wire(endpoint_url)
     ) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 meter.add(len(batch))
             if meter.records >= records:
                 return meter.read()

@@ -364,7 +364,7 @@ async def deploy_of_many(shards: int) -> ManyShards:
     async def went(given: Sequence[AssignedShard]) -> None:
         revoked_s.update(dict.fromkeys((one.shard_id for one in given), time.monotonic()))
 
-    def consumer(number: int) -> Consumer:
+    def consumer(number: int) -> Consumer[bytes]:
         async def came(given: Sequence[AssignedShard]) -> None:
             held[number] += len(given)
             for one in given:

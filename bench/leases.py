@@ -44,10 +44,10 @@ async def measure(service: SpawnedKinesis) -> tuple[Stats, float, int]:
     """What both applications asked of DynamoDB in a while of steady state, how long that was, and batches settled."""
     settled = 0
 
-    async def follow(one: Consumer) -> None:
+    async def follow(one: Consumer[bytes]) -> None:
         nonlocal settled
         async for batch in one:
-            async with batch:
+            with batch:
                 settled += 1
 
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:

@@ -608,7 +608,7 @@ async def consumer_walk() -> list[str]:
                 batch = await anext(batches)
                 before = rounds.copy()
                 stored.clear()
-                async with batch:
+                with batch:
                     pass
                 async with asyncio.timeout(ANSWER_S):
                     await stored.wait()

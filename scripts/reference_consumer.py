@@ -59,7 +59,7 @@ CONSTANTS = {
     "penstock.runtime.dead_letters.burying": "dead letters",
     "penstock.runtime.shard.window_reading": "deduplication",
     "penstock.runtime.worker.kcl_watch": "beside the KCL",
-    "penstock.runtime.sync_consumer": "threads",
+    "penstock.runtime.consumer.sync_consumer": "threads",
     "penstock.runtime.feeds.polling": "polling",
     "penstock.runtime.feeds.fan_out": "fan-out",
     "penstock.core.feeding.allowance": "polling",

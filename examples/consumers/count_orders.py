@@ -48,8 +48,8 @@ async def consume(stream: str) -> Counter[str]:
     counts: Counter[str] = Counter()
     last: dict[str, int] = {}
 
-    async def handle(record: Delivered) -> None:
-        order: Order = record.value
+    async def handle(record: Delivered[Order]) -> None:
+        order = record.value
         # by_key: the orders of one customer come one after another, those of others meanwhile.
         assert last.get(order.customer, -1) < order.number
         last[order.customer] = order.number
@@ -65,7 +65,7 @@ async def consume(stream: str) -> Counter[str]:
         on_event=log_events(),
     ) as consumer:
         consumer.close_on_signals()
-        await consumer.run(handle, each_record=True, concurrency=by_key(16))
+        await consumer.run_records(handle, concurrency=by_key(16))
     return counts
 
 

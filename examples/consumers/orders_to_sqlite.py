@@ -14,7 +14,7 @@ import argparse
 import sqlite3
 import threading
 
-from penstock import SqliteLeaseTable, StartAt, SyncBatch, SyncConsumer, SyncProducer, WorkerSettings
+from penstock import Batch, SqliteLeaseTable, StartAt, SyncConsumer, SyncProducer, WorkerSettings
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS orders (shard_id TEXT, position TEXT, data BLOB, PRIMARY KEY (shard_id, position));
@@ -34,7 +34,7 @@ class Copy:
         self.database.executescript(SCHEMA)
         self.one_at_a_time = threading.Lock()
 
-    def store(self, batch: SyncBatch) -> None:
+    def store(self, batch: Batch[bytes]) -> None:
         """Write what is new of a batch. Raises for one that comes too late: then it is not settled, either."""
         with self.one_at_a_time, self.database:
             self.database.execute("BEGIN IMMEDIATE")
@@ -72,7 +72,7 @@ def main() -> None:
         settings=WorkerSettings(start_at=StartAt.TRIM_HORIZON, failover_s=3.0),
     ) as consumer:
         consumer.close_on_signals()
-        consumer.run(copy.store)
+        consumer.run_batches(copy.store)
     (count,) = copy.database.execute("SELECT count(*) FROM orders").fetchone()
     print(f"{count} orders are in {arguments.database}")
 

@@ -19,7 +19,7 @@ from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
-    from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.runtime.consumer.shard import Shard
 
 
 def say(event: str, **more: Any) -> None:
@@ -33,11 +33,11 @@ def halt_without_input() -> None:
     os._exit(3)
 
 
-async def follow(reader: ShardReader, tenure: int) -> None:
-    shard = reader.shard_id
-    say("start", shard=shard, tenure=tenure, **{"from": str(reader.ledger.safe)})
-    async for batch in reader:
-        async with batch:
+async def follow(held: Shard[bytes], tenure: int) -> None:
+    shard = held.shard_id
+    say("start", shard=shard, tenure=tenure, **{"from": str(held.settled)})
+    async for batch in held:
+        with batch:
             records = [
                 [
                     str(record.sequence_number),

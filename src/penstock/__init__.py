@@ -57,30 +57,26 @@ if TYPE_CHECKING:
         UnavailableError,
         UnreadableRecordError,
     )
-    from penstock.model import OutRecord, OutsidePolicy, Position, PutResult, Record, Shard, StartAt, StreamName
+    from penstock.model import OutRecord, OutsidePolicy, Position, PutResult, Record, StartAt, StreamName
     from penstock.options import ProducerOptions
-    from penstock.runtime.consumer.collecting import Collection, collect
+    from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.consumer import Consumer
-    from penstock.runtime.consumer.delivered import Delivered
     from penstock.runtime.consumer.driving import OneByOne, Unordered, by_key, unordered
     from penstock.runtime.consumer.lifecycle import AssignedShard
     from penstock.runtime.consumer.metering import MetricsOptions
+    from penstock.runtime.consumer.shard import Shard
     from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
-    from penstock.runtime.consumer.sync_batch import SyncBatch, SyncDelivered, SyncPendingCheckpoint
-    from penstock.runtime.consumer.sync_collecting import SyncCollection, sync_collect
-    from penstock.runtime.consumer.sync_shard import SyncShard
+    from penstock.runtime.consumer.sync_consumer import SyncConsumer, SyncShard
     from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
     from penstock.runtime.feeds.fan_out import FanOutTimes
     from penstock.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts, Unwritten
     from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.runtime.producer.producer import Producer
     from penstock.runtime.producer.sync_producer import SyncProducer
-    from penstock.runtime.shard.batch import Batch
+    from penstock.runtime.shard.batch import Batch, Delivered
     from penstock.runtime.shard.listener import Origin
     from penstock.runtime.shard.pages import HandOut, Unreadable
-    from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.runtime.shard.two_phase import FoundPending, PendingCheckpoint
-    from penstock.runtime.sync_consumer import SyncConsumer
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.stores.memory import MemoryLeaseTable
     from penstock.stores.postgres import PostgresLeaseTable
@@ -162,7 +158,6 @@ __all__ = [
     "ServiceError",
     "Shard",
     "ShardReadError",
-    "ShardReader",
     "ShardStatistics",
     "ShardStoppedError",
     "Skip",
@@ -171,11 +166,7 @@ __all__ = [
     "StartAt",
     "Stop",
     "StreamName",
-    "SyncBatch",
-    "SyncCollection",
     "SyncConsumer",
-    "SyncDelivered",
-    "SyncPendingCheckpoint",
     "SyncProducer",
     "SyncPutHandle",
     "SyncPuts",
@@ -192,65 +183,119 @@ __all__ = [
     "WorkerSettings",
     "__version__",
     "by_key",
-    "collect",
     "log_events",
-    "sync_collect",
     "unordered",
 ]
 
 __version__ = "0.1.0"
 
-_HOMES = (
-    "penstock.errors",
-    "penstock.model",
-    "penstock.options",
-    "penstock.wiring",
-    "penstock.runtime.producer.metrics",
-    "penstock.runtime.producer.handles",
-    "penstock.runtime.producer.producer",
-    "penstock.runtime.producer.sync_producer",
-    "penstock.core.ledger.settings",
-    "penstock.core.shard.checkpoints",
-    "penstock.core.shard.duplicates",
-    "penstock.core.ledger.letter",
-    "penstock.core.ledger.parts",
-    "penstock.core.feeding.allowance",
-    "penstock.core.assignment.strategies",
-    "penstock.runtime.feeds.fan_out",
-    "penstock.runtime.worker.settings",
-    "penstock.runtime.shard.pages",
-    "penstock.runtime.shard.listener",
-    "penstock.runtime.consumer.lifecycle",
-    "penstock.telemetry.consumer_metrics",
-    "penstock.runtime.consumer.metering",
-    "penstock.runtime.consumer.statistics",
-    "penstock.runtime.shard.batch",
-    "penstock.runtime.consumer.delivered",
-    "penstock.runtime.consumer.driving",
-    "penstock.runtime.dead_letters.destinations",
-    "penstock.runtime.shard.two_phase",
-    "penstock.runtime.consumer.collecting",
-    "penstock.runtime.shard.shard_reader",
-    "penstock.runtime.consumer.consumer",
-    "penstock.runtime.sync_consumer",
-    "penstock.runtime.consumer.sync_batch",
-    "penstock.runtime.consumer.sync_shard",
-    "penstock.runtime.consumer.sync_collecting",
-    "penstock.telemetry.log",
-    "penstock.stores.memory",
-    "penstock.stores.sqlite",
-    "penstock.stores.postgres",
-)
-"""Modules in the order of what they cost to load: a name is looked for in each in turn."""
+_HOMES = {
+    "AccessDeniedError": "penstock.errors",
+    "AggregateError": "penstock.errors",
+    "AnyOrder": "penstock.core.ledger.settings",
+    "AssignedShard": "penstock.runtime.consumer.lifecycle",
+    "Batch": "penstock.runtime.shard.batch",
+    "BufferFullError": "penstock.errors",
+    "ByKey": "penstock.core.ledger.settings",
+    "ByThroughput": "penstock.core.assignment.strategies",
+    "CheckpointError": "penstock.errors",
+    "Collection": "penstock.runtime.consumer.collecting",
+    "ConditionFailedError": "penstock.errors",
+    "Consumer": "penstock.runtime.consumer.consumer",
+    "ConsumerSnapshot": "penstock.telemetry.consumer_metrics",
+    "ConsumerStatistics": "penstock.runtime.consumer.statistics",
+    "Credentials": "penstock.wiring",
+    "CredentialsError": "penstock.errors",
+    "DataLossError": "penstock.errors",
+    "DeadLetters": "penstock.core.ledger.settings",
+    "DeadLettersTo": "penstock.runtime.dead_letters.destinations",
+    "DeadLettersToFile": "penstock.runtime.dead_letters.destinations",
+    "DeadLettersToStream": "penstock.runtime.dead_letters.destinations",
+    "Deduplicate": "penstock.core.shard.duplicates",
+    "Delivered": "penstock.runtime.shard.batch",
+    "EqualCounts": "penstock.core.assignment.strategies",
+    "Every": "penstock.core.shard.checkpoints",
+    "ExpiredIteratorError": "penstock.errors",
+    "FanOutTimes": "penstock.runtime.feeds.fan_out",
+    "Fixed": "penstock.core.assignment.strategies",
+    "FlushTimeoutError": "penstock.errors",
+    "FoundPending": "penstock.runtime.shard.two_phase",
+    "GiveUp": "penstock.core.ledger.settings",
+    "HandOut": "penstock.runtime.shard.pages",
+    "InOrder": "penstock.core.ledger.settings",
+    "InvalidArgumentError": "penstock.errors",
+    "InvalidRecordError": "penstock.errors",
+    "LeaseTableOptions": "penstock.wiring",
+    "LedgerSettings": "penstock.core.ledger.settings",
+    "Letter": "penstock.core.ledger.letter",
+    "MemoryLeaseTable": "penstock.stores.memory",
+    "MetricsOptions": "penstock.runtime.consumer.metering",
+    "NotFoundError": "penstock.errors",
+    "OneByOne": "penstock.runtime.consumer.driving",
+    "OptionError": "penstock.errors",
+    "Origin": "penstock.runtime.shard.listener",
+    "OutRecord": "penstock.model",
+    "OutsidePolicy": "penstock.model",
+    "Part": "penstock.core.ledger.parts",
+    "PendingCheckpoint": "penstock.runtime.shard.two_phase",
+    "PendingChoice": "penstock.core.shard.checkpoints",
+    "PenstockError": "penstock.errors",
+    "PollTimes": "penstock.core.feeding.allowance",
+    "Position": "penstock.model",
+    "PostgresLeaseTable": "penstock.stores.postgres",
+    "Producer": "penstock.runtime.producer.producer",
+    "ProducerClosedError": "penstock.errors",
+    "ProducerOptions": "penstock.options",
+    "ProducerSnapshot": "penstock.runtime.producer.metrics",
+    "Prompt": "penstock.core.shard.checkpoints",
+    "PutError": "penstock.errors",
+    "PutHandle": "penstock.runtime.producer.handles",
+    "PutResult": "penstock.model",
+    "Puts": "penstock.runtime.producer.handles",
+    "Record": "penstock.model",
+    "RecordExpiredError": "penstock.errors",
+    "RecordRefusedError": "penstock.errors",
+    "RecordWithdrawnError": "penstock.errors",
+    "Redeliver": "penstock.core.ledger.settings",
+    "Retry": "penstock.core.ledger.settings",
+    "Riding": "penstock.core.shard.checkpoints",
+    "ServiceError": "penstock.errors",
+    "Shard": "penstock.runtime.consumer.shard",
+    "ShardReadError": "penstock.errors",
+    "ShardStatistics": "penstock.runtime.consumer.statistics",
+    "ShardStoppedError": "penstock.errors",
+    "Skip": "penstock.core.ledger.settings",
+    "SqliteLeaseTable": "penstock.stores.sqlite",
+    "StalledError": "penstock.errors",
+    "StartAt": "penstock.model",
+    "Stop": "penstock.core.ledger.settings",
+    "StreamName": "penstock.model",
+    "SyncConsumer": "penstock.runtime.consumer.sync_consumer",
+    "SyncProducer": "penstock.runtime.producer.sync_producer",
+    "SyncPutHandle": "penstock.runtime.producer.handles",
+    "SyncPuts": "penstock.runtime.producer.handles",
+    "SyncShard": "penstock.runtime.consumer.sync_consumer",
+    "ThrottledError": "penstock.errors",
+    "TransportError": "penstock.errors",
+    "UnavailableError": "penstock.errors",
+    "Unordered": "penstock.runtime.consumer.driving",
+    "Unreadable": "penstock.runtime.shard.pages",
+    "UnreadableRecordError": "penstock.errors",
+    "Unwritten": "penstock.runtime.producer.handles",
+    "Warn": "penstock.core.ledger.settings",
+    "WireSettings": "penstock.wiring",
+    "WorkerSettings": "penstock.runtime.worker.settings",
+    "by_key": "penstock.runtime.consumer.driving",
+    "log_events": "penstock.telemetry.log",
+    "unordered": "penstock.runtime.consumer.driving",
+}
+"""The module of each name: that one is loaded for it, and no other."""
 
 
 def __getattr__(name: str) -> object:
     """Load a public name from its module at its first use (PEP 562)."""
-    if name in __all__:
-        for home in _HOMES:
-            module = importlib.import_module(home)
-            if hasattr(module, name):
-                return globals().setdefault(name, getattr(module, name))
+    if name in _HOMES:
+        return globals().setdefault(name, getattr(importlib.import_module(_HOMES[name]), name))
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")
 
 

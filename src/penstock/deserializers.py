@@ -5,7 +5,7 @@ A deserializer raises for what it cannot read; ``WorkerSettings.unreadable`` say
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
@@ -26,7 +26,15 @@ def text(encoding: str = "utf-8") -> Callable[[bytes], str]:
     return read
 
 
-def json(type: type[T] | Any = Any) -> Callable[[bytes], T]:
+@overload
+def json(type: type[T]) -> Callable[[bytes], T]: ...
+
+
+@overload
+def json(type: Any = ...) -> Callable[[bytes], Any]: ...
+
+
+def json(type: Any = Any) -> Callable[[bytes], Any]:
     """JSON, checked against a type: a dataclass, a TypedDict, a ``msgspec.Struct``, ``list[int]``, a union ...
 
     Without a type: dictionaries, lists, strings, numbers. Raises TypeError for a type that JSON cannot hold.
@@ -34,7 +42,15 @@ def json(type: type[T] | Any = Any) -> Callable[[bytes], T]:
     return msgspec.json.Decoder(type).decode
 
 
-def msgpack(type: type[T] | Any = Any) -> Callable[[bytes], T]:
+@overload
+def msgpack(type: type[T]) -> Callable[[bytes], T]: ...
+
+
+@overload
+def msgpack(type: Any = ...) -> Callable[[bytes], Any]: ...
+
+
+def msgpack(type: Any = Any) -> Callable[[bytes], Any]:
     """MessagePack, checked against a type as `json`."""
     return msgspec.msgpack.Decoder(type).decode
 

@@ -35,7 +35,7 @@ DEADLINE_S = 60.0
 POISON = b"poison"
 
 
-def consumer_of(leases: MemoryLeaseTable, **settings: Any) -> Consumer:
+def consumer_of(leases: MemoryLeaseTable, **settings: Any) -> Consumer[Any]:
     """Of the stream to which the environment leads."""
     return Consumer(
         "orders",
@@ -50,7 +50,7 @@ def consumer_of(leases: MemoryLeaseTable, **settings: Any) -> Consumer:
     )
 
 
-async def consume(consumer: Consumer, wanted: set[bytes], *, mended: bool) -> list[bytes]:
+async def consume(consumer: Consumer[Any], wanted: set[bytes], *, mended: bool) -> list[bytes]:
     """What was taken, until all of it is there; not mended, it does not like one of the records."""
     got: list[bytes] = []
 
@@ -60,7 +60,7 @@ async def consume(consumer: Consumer, wanted: set[bytes], *, mended: bool) -> li
         got.extend(record.data for record in batch)
 
     async with asyncio.timeout(DEADLINE_S), consumer:
-        running = asyncio.create_task(consumer.run(handle))
+        running = asyncio.create_task(consumer.run_batches(handle))
         while not (wanted <= set(got) and (mended or consumer.statistics().events.get("RecordDeadLettered"))):
             await asyncio.sleep(0.01)
         await consumer.close()

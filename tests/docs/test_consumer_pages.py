@@ -27,7 +27,6 @@ from penstock import (
     LeaseTableOptions,
     PollTimes,
     StartAt,
-    SyncBatch,
     SyncConsumer,
     WireSettings,
     WorkerSettings,
@@ -204,7 +203,9 @@ def shown_signature(method: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("head", "kinds"), [("Reading", (Consumer, Batch)), ("Steering", (Consumer,))], ids=["reading", "steering"]
+    ("head", "kinds"),
+    [("Reading", (Consumer, Batch)), ("Checkpoints in two phases", (Consumer,)), ("Steering", (Consumer,))],
+    ids=["reading", "two phases", "steering"],
 )
 def test_the_methods_are_those_of_the_code(head: str, kinds: tuple[type, ...]) -> None:
     section = PAGE.split(f"## {head}\n")[1].split("\n## ")[0]
@@ -216,12 +217,11 @@ def test_the_methods_are_those_of_the_code(head: str, kinds: tuple[type, ...]) -
 
 
 def test_both_faces_have_the_same_methods_with_the_same_arguments() -> None:
-    for kind, face in ((Consumer, SyncConsumer), (Batch, SyncBatch)):
-        public = {name for name, member in vars(kind).items() if inspect.isfunction(member) and name[0] != "_"}
-        assert {name for name in public if not hasattr(face, name)} == set()
-        for name in public:
-            ours = shown_signature(getattr(kind, name)).replace("handlers_max=None", "handlers_max=32")
-            assert shown_signature(getattr(face, name)) == ours
+    public = {name for name, member in vars(Consumer).items() if inspect.isfunction(member) and name[0] != "_"}
+    assert {name for name in public if not hasattr(SyncConsumer, name)} == set()
+    for name in public:
+        ours = shown_signature(getattr(Consumer, name)).replace("handlers_max=None", "handlers_max=32")
+        assert shown_signature(getattr(SyncConsumer, name)) == ours
     arguments = set(inspect.signature(Consumer).parameters) - {"rng"}
     assert set(inspect.signature(SyncConsumer).parameters) == arguments
     shown = set(re.findall(r"^\| `(\w+)`", PAGE.split("## Reading")[0], re.MULTILINE))

@@ -73,7 +73,7 @@ def put(kinesis: Any, *datas: str) -> list[str]:
 class Running:
     """A worker at work."""
 
-    consumer: Consumer
+    consumer: Consumer[Any]
     readers: list[ShardReader]
     processes: list[ProcessorProcess]
     said: list[str]

@@ -73,7 +73,7 @@ def test_producer_and_consumer(local: LocalKinesis, more: dict[str, Any]) -> Non
             consumer = Consumer(stream, application="billing", leases=leases, settings=settings, wire=wire)
             async with consumer:
                 async for batch in consumer:
-                    async with batch:
+                    with batch:
                         got += [record.data for record in batch.records]
                     if len(got) >= enough:
                         break

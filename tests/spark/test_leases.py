@@ -73,7 +73,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def consumer_of(query: Query, events: list[Any], start_at: StartAt = StartAt.TRIM_HORIZON) -> Consumer:
+def consumer_of(query: Query, events: list[Any], start_at: StartAt = StartAt.TRIM_HORIZON) -> Consumer[Any]:
     """A Penstock consumer of the same application."""
     local = query.stream.local
     return Consumer(
@@ -98,7 +98,7 @@ def consume(query: Query, wanted: int, start_at: StartAt = StartAt.TRIM_HORIZON)
     async def main() -> None:
         async with asyncio.timeout(DEADLINE_S), consumer_of(query, events, start_at) as consumer:
             async for batch in consumer:
-                async with batch:
+                with batch:
                     got.extend(record.data for record in batch.records)
                 if len(got) >= wanted:
                     break
@@ -299,7 +299,7 @@ def test_a_worker_that_lives_is_refused_beside_the_query(query: Query) -> None:
     async def main() -> None:
         async with consumer_of(query, []) as consumer:
             async for batch in consumer:
-                async with batch:
+                with batch:
                     holding.set()
                     while not done.is_set():
                         await asyncio.sleep(0.02)

@@ -33,7 +33,7 @@ class Billing:
 
     async def run(self, consumer: Any) -> None:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 await self.bill(batch)
 
     async def bill(self, batch: Batch[Any]) -> None:
@@ -63,7 +63,7 @@ async def test_a_program_runs_to_the_end_of_what_it_is_fed() -> None:
 async def test_a_handler_is_run_to_the_end_too() -> None:
     billing = Billing()
     async with TestConsumer(orders(1, 2), shards=2, deserializer=json.loads) as consumer:
-        await consumer.run(billing.bill)
+        await consumer.run_batches(billing.bill)
     assert sorted(billing.billed) == [1, 2]
     assert consumer.not_checkpointed == []
 
@@ -90,7 +90,7 @@ async def test_a_handler_that_always_fails_is_the_cause_of_what_is_raised() -> N
 
     with pytest.raises(UnsettledError, match=r"The handler failed \d+ times, last with LookupError \(test_") as told:
         async with TestConsumer(orders(1), skip_waits=True, patience_s=0.2) as consumer:
-            await consumer.run(fail)
+            await consumer.run_batches(fail)
     assert isinstance(told.value.__cause__, LookupError)
 
 
@@ -102,9 +102,9 @@ async def test_the_failures_of_a_dead_letter_are_those_that_tries_max_counts() -
     async def fail(given: Any) -> None:
         raise LookupError
 
-    for each_record in (True, False):
+    for way in ("run_batches", "run_records"):
         async with TestConsumer(orders(1, 2, 3), settings=settings) as consumer:
-            await consumer.run(fail, each_record=each_record)
+            await getattr(consumer, way)(fail)
         told = [event for event in consumer.events if isinstance(event, RecordDeadLettered)]
         assert [event.failures for event in told] == [3, 3, 3]
         assert all(event.attempts >= 3 for event in told)
@@ -157,7 +157,7 @@ async def test_a_consumer_that_is_fed_as_it_goes_stays_open() -> None:
         got.extend(record.data for record in batch)
 
     async with TestConsumer() as consumer:
-        running = asyncio.create_task(consumer.run(note))
+        running = asyncio.create_task(consumer.run_batches(note))
         await consumer.settled()
         for text in ("a", "b"):
             (put,) = consumer.feed(text)
@@ -178,7 +178,7 @@ async def test_the_next_consumer_goes_on_where_the_first_has_come_to() -> None:
     got = []
     async with first.successor(ends=True) as second:
         async for batch in second:
-            async with batch:
+            with batch:
                 got += [record.data for record in batch]
     assert got == [b"b", b"c"]
 
@@ -192,7 +192,7 @@ async def test_records_come_in_every_form(tmp_path: Path) -> None:
     assert got[4].record.partition_key == "its-key"
     async with TestConsumer([got[4].record]) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 assert batch.records[0].partition_key == "its-key"
 
 
@@ -211,7 +211,7 @@ async def test_a_shard_that_is_split_is_read_to_its_end_before_its_children() ->
         async def note(batch: Batch[Any]) -> None:
             got.extend((batch.shard_id, record.data) for record in batch)
 
-        running = asyncio.create_task(consumer.run(note))
+        running = asyncio.create_task(consumer.run_batches(note))
         await consumer.settled()
         assert consumer.checkpoints[SHARD] == "SHARD_END"
         assert got[0] == (SHARD, b"a")
@@ -252,7 +252,7 @@ async def test_hours_without_a_record_are_crossed_behind_a_checkpoint_and_from_t
         got = []
         async with consumer:
             async for batch in consumer:
-                async with batch:
+                with batch:
                     got += [record.data for record in batch]
         return got
 
@@ -270,7 +270,7 @@ async def test_waits_may_be_skipped() -> None:
     tries = 0
     async with TestConsumer(["a"], settings=settings, skip_waits=True) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 tries += 1
                 if tries < 5:
                     raise ConnectionError
@@ -367,7 +367,7 @@ def test_it_runs_in_virtual_time_too() -> None:
         times: list[float] = []
         async with TestConsumer(["a"], settings=settings, patience_s=60) as consumer:
             async for batch in consumer:
-                async with batch:
+                with batch:
                     times.append(loop.time())
                     if len(times) < 5:
                         raise ConnectionError
@@ -385,7 +385,7 @@ async def test_on_a_loop_of_another_kind_everything_works_but_time_passes_as_it_
     monkeypatch.setattr(passing, "_is_of_asyncio", lambda loop: False)
     async with TestConsumer(["a"], ends=False, settings=WorkerSettings(failover_s=2.5)) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 pass
             break
         await consumer.settled()
@@ -413,7 +413,7 @@ async def test_records_come_from_a_file(tmp_path: Path) -> None:
     got = []
     async with TestConsumer(records_of_file(path, key="customer.id"), deserializer=json.loads) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 got += [
                     (record.partition_key, value["order"]) for record, value in zip(batch, batch.values, strict=True)
                 ]
@@ -433,7 +433,7 @@ async def test_dead_letters_of_a_file_are_fed_as_the_records_that_they_were(tmp_
     path.write_bytes(letter.to_json() + b"\n")
     async with TestConsumer(records_of_file(path)) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 (record,) = batch.records
                 assert (record.data, record.partition_key) == (b"bad", "its-key")
     path.write_bytes(letter.without_data().to_json())

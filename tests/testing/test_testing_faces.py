@@ -20,16 +20,16 @@ SHARD = "shardId-000000000000"
 
 
 @pytest.mark.parametrize("concurrency", [None, by_key(4), unordered(4)])
-@pytest.mark.parametrize("each_record", [False, True])
-async def test_a_handler_gets_all_of_it(concurrency: Any, each_record: bool) -> None:
+@pytest.mark.parametrize("way", ["run_batches", "run_records"])
+async def test_a_handler_gets_all_of_it(concurrency: Any, way: str) -> None:
     got: list[bytes] = []
 
     async def handle(given: Any) -> None:
         await asyncio.sleep(0.001)
-        got.extend([given.record.data] if each_record else [record.data for record in given])
+        got.extend([given.record.data] if way == "run_records" else [record.data for record in given])
 
     async with TestConsumer(map(str, range(40)), shards=2, settings=WorkerSettings(batch_records_max=7)) as consumer:
-        await consumer.run(handle, concurrency=concurrency, each_record=each_record)
+        await getattr(consumer, way)(handle, concurrency=concurrency)
     assert sorted(got, key=int) == [b"%d" % number for number in range(40)]
 
 
@@ -38,7 +38,7 @@ async def test_batches_are_asked_for() -> None:
     async with TestConsumer(["a", "b"]) as consumer:
         while batches := await consumer.getmany(10):
             for batch in batches:
-                async with batch:
+                with batch:
                     got += [record.data for record in batch]
     assert got == [b"a", b"b"]
 
@@ -53,7 +53,7 @@ async def test_a_record_that_cannot_be_read_is_a_dead_letter_by_choice() -> None
     got: list[Any] = []
     async with TestConsumer([{"a": 1}, "no", {"a": 2}], settings=settings, deserializer=json.loads) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 got += batch.values
     assert got == [{"a": 1}, {"a": 2}]
     assert [letter.data for letter in consumer.dead_letters] == [b"no"]
@@ -65,7 +65,7 @@ async def test_a_shard_that_is_stopped_is_raised() -> None:
     async def run() -> None:
         async with TestConsumer(["a"], settings=settings) as consumer:
             async for batch in consumer:
-                async with batch:
+                with batch:
                     raise ValueError
 
     with pytest.raises(ShardStoppedError):
@@ -80,7 +80,7 @@ async def test_some_shards_are_elsewhere_and_the_others_go_on() -> None:
         async def note(batch: Any) -> None:
             got.extend((batch.shard_id, record.data) for record in batch)
 
-        running = asyncio.create_task(consumer.run(note))
+        running = asyncio.create_task(consumer.run_batches(note))
         consumer.feed(*["first"] * 3)
         for shard in shards:
             consumer.feed("begin", shard=shard)
@@ -119,7 +119,7 @@ def test_a_program_of_threads_runs_to_the_end() -> None:
     assert consumer.skipped == []
     assert isinstance(consumer.checkpoints[SHARD], tuple)
     with consumer.successor([{"a": 3}]) as second:
-        second.run(lambda batch: got.extend(batch.values))
+        second.run_batches(lambda batch: got.extend(batch.values))
     assert got[2:] == [{"a": 3}]
 
 

@@ -32,7 +32,7 @@ from penstock import Consumer, Producer, OutRecord
 async def bill(consumer, billed):
     """The program that is tested."""
     async for batch in consumer:
-        async with batch:
+        with batch:
             billed += [value["order"] for value in batch.values]
 
 

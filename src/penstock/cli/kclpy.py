@@ -83,7 +83,7 @@ async def _run(options: KclOptions) -> None:
     from penstock.telemetry.log import log_events
 
     stopping = Stopping()
-    consumer: Consumer = Consumer(
+    consumer = Consumer(
         options.stream,
         application=options.application,
         worker_id=options.worker_id,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.kclpy.processor_process import ProcessorGoneError, ProcessorProcess
 from penstock.kclpy.session import SessionSettings, ShardSession
+from penstock.runtime.consumer.shard import reader_of
 from penstock.tasks import awaited, drop, failure_of, give_up, spawn
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Daemon:
         self._failures: dict[str, int] = {}
         self._works = False
 
-    async def run(self, consumer: Consumer, stop: asyncio.Event) -> None:
+    async def run(self, consumer: Consumer[Any], stop: asyncio.Event) -> None:
         """Run until ``stop`` is set: start the consumer, and close it in the end, so that its shards are handed over.
 
         Raises what ended the consumer, and ProcessorGoneError when a processor ends by itself before one has ever
@@ -79,12 +80,12 @@ class Daemon:
 
     async def _shards(
         self,
-        consumer: Consumer,
+        consumer: Consumer[Any],
         sessions: set[asyncio.Task[None]],
         heard: Heard,
     ) -> None:
-        async for reader in consumer.shards():
-            session = spawn(self._serve(reader), heard)
+        async for shard in consumer.shards():
+            session = spawn(self._serve(reader_of(shard)), heard)
             sessions.add(session)
             session.add_done_callback(sessions.discard)
 

@@ -7,16 +7,22 @@ What is apart is guarded by one lock, which that loop holds whenever it does any
 waits for sockets and timers. So the thread that holds the lock sees all in a state between two steps, as on one loop.
 From outside only plain state is changed under it (records are handed out and settled); what follows from that is left
 to the loop: `soon`. Nothing of asyncio is touched from another thread.
+
+On one loop the same holds for the threads that settle records: they change plain state under the lock, which that loop
+takes wherever it changes the same.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import selectors
-import threading
 import time
+from _thread import RLock
 from inspect import isawaitable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from penstock.runtime.loop_thread import LoopThread
 from penstock.tasks import on_loop
@@ -32,6 +38,46 @@ GIVE_WAY_S = 0.0001
 PING_S = 0.5
 EVENTS_MAX = 10_000
 """So many calls wait at most for a user's loop that is blocked."""
+
+
+class HomeLock(RLock):  # type: ignore[misc]
+    """The lock of a home. In a process that was forked off it is never to be had: the loop that held it at the fork,
+    and would let go of it, is not there. So each call that takes it raises RuntimeError there.
+
+    (It may be derived from, though its types say that it is final. Methods in Python would double what it costs.)
+    """
+
+
+class _InheritedLock(HomeLock):  # type: ignore[misc]
+    """What becomes of it in a forked process."""
+
+    def _refuse(self, *_: object) -> bool:
+        raise RuntimeError(
+            f"this consumer, and what it handed out, belong to the process that made it: process {os.getpid()} was "
+            "forked off it, and nothing that is settled here counts. Settle there, with what this process returns; or "
+            "make a consumer here"
+        )
+
+    __enter__ = acquire = _refuse  # type: ignore[assignment]
+
+
+_locks: WeakSet[HomeLock] = WeakSet()
+
+
+def _after_fork() -> None:
+    for lock in list(_locks):
+        lock.__class__ = _InheritedLock
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def new_lock() -> HomeLock:
+    """A lock that threads share, and forked processes do not."""
+    lock = HomeLock()
+    _locks.add(lock)
+    return lock
 
 
 class Signal:
@@ -83,8 +129,8 @@ class Home(Protocol):
     is_blocked: bool
     """True while the user's code is known to block its loop."""
 
-    def soon(self, work: Callable[[], object]) -> None:
-        """Do it there: at once, if this is there."""
+    def soon(self, work: Callable[[], object]) -> bool:
+        """Do it there: at once, if this is there. False: it is over, and nothing is done there any more."""
 
     def ask(self, work: Callable[[], T]) -> T:
         """Do it there, and wait for what it returns or raises."""
@@ -118,42 +164,91 @@ async def watch_own(told_after_s: float, tell: Callable[[float], None]) -> None:
             tell(late_s)
 
 
-class Here:
-    """All on one loop."""
+class _BesideUser:
+    """What both homes know of the loop of the program's."""
 
-    def __init__(self) -> None:
-        self.lock: Any = threading.RLock()
+    def __init__(self, user: asyncio.AbstractEventLoop | None) -> None:
+        self.lock: Any = new_lock()
         self.is_blocked = False
-
-    def soon(self, work: Callable[[], object]) -> None:
-        """See `Home`."""
-        work()
-
-    def outside_soon(self, work: Callable[[], object]) -> bool:
-        """See `Home`."""
-        work()
-        return True
-
-    def ask(self, work: Callable[[], T]) -> T:
-        """See `Home`."""
-        return work()
-
-    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """See `Home`."""
-        return await work()
-
-    async def outside(self, work: Callable[[], object]) -> object:
-        """See `Home`."""
-        found = work()
-        return await found if isawaitable(found) else found
+        self._user = user
+        self._user_thread = get_ident()
+        self._waiting = 0
 
     def signal(self) -> Signal:
         """See `Home`."""
         return Signal(self.lock, self.on_user_loop)
 
+    def outside_soon(self, work: Callable[[], object]) -> bool:
+        """See `Home`."""
+        if get_ident() == self._user_thread:
+            work()
+            return True
+        if self._waiting >= EVENTS_MAX:
+            return False
+        with self.lock:
+            self._waiting += 1
+
+        def call() -> None:
+            with self.lock:
+                self._waiting -= 1
+            work()
+
+        self.on_user_loop(call)
+        return True
+
+    def on_user_loop(self, work: Callable[[], object]) -> None:
+        """See `Home`. When that loop is closed, no task waits there."""
+        self._hand_over(work)
+
+    def _hand_over(self, work: Callable[[], object]) -> bool:
+        if self._user is None:  # nothing has begun yet
+            work()
+            return True
+        try:
+            self._user.call_soon_threadsafe(work)
+        except RuntimeError:
+            if not self._user.is_closed():
+                raise
+            return False
+        return True
+
+
+class Here(_BesideUser):
+    """All on one loop, which runs on the thread that makes this. Without one nothing has begun yet."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        super().__init__(loop)
+
+    def soon(self, work: Callable[[], object]) -> bool:
+        """See `Home`."""
+        if get_ident() == self._user_thread:
+            work()
+            return True
+        return self._hand_over(work)
+
     def on_user_loop(self, work: Callable[[], object]) -> None:
         """See `Home`."""
-        work()
+        self.soon(work)
+
+    def ask(self, work: Callable[[], T]) -> T:
+        """See `Home`. Raises RuntimeError on another thread, which may be one that the loop waits for."""
+        if get_ident() != self._user_thread:
+            raise RuntimeError(
+                "this was called on another thread than the consumer's event loop: hand it over with "
+                "loop.call_soon_threadsafe, or use a SyncConsumer, whose calls any thread may make"
+            )
+        return work()
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """See `Home`."""
+        if self._user is None or asyncio.get_running_loop() is self._user:
+            return await work()
+        return await on_loop(self._user, work)
+
+    async def outside(self, work: Callable[[], object]) -> object:
+        """See `Home`."""
+        found = work()
+        return await found if isawaitable(found) else found
 
     async def close(self) -> None:
         """See `Home`."""
@@ -190,27 +285,27 @@ class _Guarded(selectors.DefaultSelector):
             self._guard.release()
 
 
-class Apart:
+class Apart(_BesideUser):
     """On a loop in a thread of its own. Made on the user's loop, which is the one that `outside` means."""
 
     def __init__(self, name: str = "penstock-consumer") -> None:
-        self.lock: Any = threading.RLock()
-        self.is_blocked = False
-        self._user = asyncio.get_running_loop()
-        self._user_thread = threading.get_ident()
-        self._waiting = 0
+        user = asyncio.get_running_loop()
+        super().__init__(user)
+        self._user: asyncio.AbstractEventLoop = user
         self._thread = LoopThread(name, lambda: asyncio.SelectorEventLoop(_Guarded(self.lock)))
 
-    def soon(self, work: Callable[[], object]) -> None:
-        """See `Home`. Nothing happens once it is closed."""
+    def soon(self, work: Callable[[], object]) -> bool:
+        """See `Home`."""
         if self._thread.is_current():
             work()
-            return
+            return True
         try:
             self._thread.loop.call_soon_threadsafe(work)
         except RuntimeError:
             if not self._thread.loop.is_closed():
                 raise
+            return False
+        return True
 
     def ask(self, work: Callable[[], T]) -> T:
         """See `Home`."""
@@ -241,36 +336,6 @@ class Apart:
             return await found if isawaitable(found) else found
 
         return await on_loop(self._user, call)
-
-    def signal(self) -> Signal:
-        """See `Home`."""
-        return Signal(self.lock, self.on_user_loop)
-
-    def outside_soon(self, work: Callable[[], object]) -> bool:
-        """See `Home`."""
-        if threading.get_ident() == self._user_thread:
-            work()
-            return True
-        if self._waiting >= EVENTS_MAX:
-            return False
-        with self.lock:
-            self._waiting += 1
-
-        def call() -> None:
-            with self.lock:
-                self._waiting -= 1
-            work()
-
-        self.on_user_loop(call)
-        return True
-
-    def on_user_loop(self, work: Callable[[], object]) -> None:
-        """See `Home`. When that loop is closed, no task waits there."""
-        try:
-            self._user.call_soon_threadsafe(work)
-        except RuntimeError:
-            if not self._user.is_closed():
-                raise
 
     async def watch(self, told_after_s: float, tell: Callable[[float, bool], None], gone: Callable[[], None]) -> None:
         """Run there: ``tell`` hears for how long the user's loop did nothing, when that is longer: while it lasts

@@ -90,7 +90,7 @@ class Retried:
     """``Again``, ``Halve``, or what the policy's end is: ``DeadLetters``, ``Skip``, ``Stop``, ``GiveUp``."""
 
 
-class TestConsumer(Consumer):
+class TestConsumer(Consumer[Any]):
     """A `Consumer` that needs no server: what it is fed goes through the same code, with the same batches, policies,
     deserializers and callbacks.
 
@@ -150,7 +150,7 @@ class TestConsumer(Consumer):
         self._time: PassingTime | None = None
         self._ending: asyncio.Task[None] | None = None
         self._ended_by: list[BaseException] = []
-        self._other: Consumer | None = None
+        self._other: Consumer[bytes] | None = None
         self._newest: dict[str, ShardReader] = {}
         self._errors: deque[BaseException] = deque(maxlen=1)
         self._heard_batch = _batch_class(self._errors)
@@ -398,7 +398,7 @@ class TestConsumer(Consumer):
     def _on_reader(self, reader: ShardReader) -> None:
         take = reader.take
 
-        def taken(records_max: int | None = None) -> Batch[Record] | None:
+        def taken(records_max: int | None = None) -> Batch[Any] | None:
             batch = take(records_max)
             if batch is not None:
                 batch.__class__ = self._heard_batch

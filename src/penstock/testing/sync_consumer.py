@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.runtime.sync_consumer import SyncConsumer
+from penstock.runtime.consumer.sync_consumer import SyncConsumer
 from penstock.testing.consumer import Retried, TestConsumer
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ R = TypeVar("R")
 CALLBACKS = ("on_shards_assigned", "on_shards_ended", "on_shards_revoked", "on_shards_lost")
 
 
-class SyncTestConsumer(SyncConsumer):
+class SyncTestConsumer(SyncConsumer[Any]):
     """A `SyncConsumer` that needs no server. Arguments, what a test may do, and what it may look at are those of
     `TestConsumer`.
 

@@ -123,7 +123,7 @@ async def main(endpoint_url: str, leases: str, output: str, failover_s: str) -> 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: asyncio.ensure_future(consumer.close()))
         print("started", flush=True)
         with contextlib.suppress(asyncio.CancelledError):
-            await consumer.run(to.store)
+            await consumer.run_batches(to.store)
 
 
 if __name__ == "__main__":

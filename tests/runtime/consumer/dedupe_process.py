@@ -44,7 +44,7 @@ async def main(endpoint_url: str, leases: str, output: str) -> None:
 
     async with consumer:
         print("started", flush=True)
-        await consumer.run(handle)
+        await consumer.run_batches(handle)
 
 
 if __name__ == "__main__":

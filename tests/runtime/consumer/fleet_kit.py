@@ -151,7 +151,7 @@ class Fleet:
 
     async def _handle(self, name: str, reader: ShardReader) -> None:
         while (batch := await reader.next_batch()) is not None:
-            async with batch:
+            with batch:
                 self.account.times.append((asyncio.get_running_loop().time(), name, reader.shard_id))
                 self.account.got += [(name, reader.shard_id, batch.token, record.data) for record in batch]
                 if self.handle_s:

@@ -34,7 +34,7 @@ def consumer_of(
     events: list[Any] | None = None,
     worker_id: str | None = None,
     **settings: Any,
-) -> Consumer:
+) -> Consumer[Any]:
     """``events`` hears all that the consumer tells."""
     return Consumer(
         STREAM,

@@ -15,7 +15,7 @@ from penstock.core.feeding.pages import FeedCursor, ShardView
 from penstock.core.leases.row import LeaseRow
 from penstock.core.leases.tenure import LeaseTimes, claim
 from penstock.core.ledger.settings import LedgerSettings
-from penstock.model import HASH_KEY_MAX, StreamName
+from penstock.model import HASH_KEY_MAX, Position, StreamName
 from penstock.runtime.feeds import PollingFeed
 from penstock.runtime.shard.shard_reader import ReaderChoices, ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Command
     from penstock.local import LocalKinesis
     from penstock.ports import LeaseTable
+    from penstock.runtime.shard.batch import Batch
+    from penstock.runtime.shard.two_phase import PendingCheckpoint
 
 STREAM = "orders"
 SHARD_ID = "shardId-000000000000"
@@ -50,9 +52,14 @@ class Reading:
                 batch = await self.reader.next_batch()
                 if batch is None:
                     break
-                async with batch:
+                with batch:
                     found += [record.data for record in batch.records]
         return found
+
+    async def prepare(self, batch: Batch[Any], state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
+        """As `Consumer.prepare`."""
+        record = batch.records[index]
+        return await self.reader.prepare(Position(record.sequence_number, record.sub_sequence_number), state)
 
 
 async def lease_of(table: LeaseTable, key: str = SHARD_ID) -> LeaseRow:

@@ -38,7 +38,7 @@ def put(kinesis: Any, start: int, stop: int, key: Any = None) -> set[bytes]:
     return set(datas)
 
 
-def consumer_of(local: LocalKinesis, leases: Any = None, **settings: Any) -> Consumer:
+def consumer_of(local: LocalKinesis, leases: Any = None, **settings: Any) -> Consumer[Any]:
     return Consumer(
         STREAM,
         application="billing",
@@ -65,7 +65,7 @@ async def test_batches_of_all_shards_with_leases_in_dynamodb(local: LocalKinesis
     last: defaultdict[str, int] = defaultdict(int)
     async with asyncio.timeout(DEADLINE_S), consumer_of(local) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 for record in batch.records:
                     assert record.sequence_number > last[record.shard_id]
                     last[record.shard_id] = record.sequence_number
@@ -78,7 +78,7 @@ async def test_batches_of_all_shards_with_leases_in_dynamodb(local: LocalKinesis
     more = put(kinesis, 300, 320)
     async with asyncio.timeout(DEADLINE_S), consumer_of(local) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 got.update(record.data for record in batch.records)
             if more <= set(got):
                 break
@@ -107,7 +107,7 @@ async def test_a_handler_is_called_with_each_batch_shards_side_by_side(local: Lo
         at_work.discard(batch.shard_id)
 
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable()) as consumer:
-        running = asyncio.create_task(consumer.run(handle))
+        running = asyncio.create_task(consumer.run_batches(handle))
         while set(got) != wanted:
             await asyncio.sleep(0.02)
         closing = asyncio.create_task(consumer.close())
@@ -149,7 +149,7 @@ async def test_a_poison_record_does_not_stop_the_others(local: LocalKinesis, kin
     chosen = {"ledger": settings, "dead_letters": DeadLettersTo(letters.append)}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), **chosen) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 if any(record.data == b"17" for record in batch.records):
                     raise ValueError("no seventeen")
                 got |= {record.data for record in batch.records}
@@ -183,9 +183,9 @@ async def two_share_and_one_leaves(local: LocalKinesis, kinesis: Any, **settings
     got: Counter[bytes] = Counter()
     wanted = put(kinesis, 0, 100)
 
-    async def consume(consumer: Consumer) -> None:
+    async def consume(consumer: Consumer[Any]) -> None:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 got.update(record.data for record in batch.records)
 
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, table, **settings) as one:

@@ -23,6 +23,7 @@ from penstock import (
     deserializers,
     events,
 )
+from penstock.runtime.consumer.shard import reader_of
 from penstock.runtime.home import Apart, Here
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
@@ -89,7 +90,7 @@ async def test_another_consumer_takes_nothing_from_one_that_blocks(local: LocalK
         await until(lambda: consumer.statistics().shards)
         with other:
             async for batch in consumer:
-                async with batch:
+                with batch:
                     ends_s = time.monotonic() + 1.5 * QUICK["failover_s"]
                     block_until(partial(is_past, ends_s))
                     got += [record.data for record in batch]
@@ -179,7 +180,7 @@ async def test_what_is_the_users_is_called_on_the_users_loop(local: LocalKinesis
         on_event=lambda event: here("events"),
     ) as consumer:
         assert isinstance(consumer._home, Apart)
-        running = asyncio.create_task(consumer.run(handle))
+        running = asyncio.create_task(consumer.run_batches(handle))
         await until(lambda: "letters" in threads)
         await consumer.close()
         await running
@@ -280,7 +281,7 @@ async def test_records_settled_one_by_one_from_many_tasks(local: LocalKinesis, k
 async def test_the_end_of_a_shards_tenure_is_heard_on_the_loop_of_the_program(local: LocalKinesis) -> None:
     consumer = consumer_of(local, MemoryLeaseTable(), **QUICK)
     async with consumer:
-        reader = await anext(consumer.shards())
+        reader = reader_of(await anext(consumer.shards()))
         waiting = [asyncio.create_task(reader.over()) for _ in range(2)]
         await asyncio.sleep(0)
         assert isinstance(reader.home, Apart)

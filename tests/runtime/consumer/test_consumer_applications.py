@@ -33,7 +33,7 @@ async def everything(local: LocalKinesis, application: str, leases: Any, wanted:
         stream, application=application, leases=leases, settings=settings(polling=POLL), wire=wire(local)
     ) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 got |= {record.data for record in batch.records}
             if got >= wanted:
                 return got
@@ -63,7 +63,7 @@ async def test_where_a_table_cannot_tell_them_apart_the_second_is_refused(local:
     billing = Consumer(STREAM, application="billing", leases=options, settings=settings(), wire=wire(local))
     async with asyncio.timeout(DEADLINE_S), billing:
         async for batch in billing:
-            async with batch:
+            with batch:
                 break
         with pytest.raises(OptionError, match=r"of the application 'billing' reads by the leases in leases"):
             await everything(local, "audit", options, {b""}, STREAM)

@@ -85,10 +85,10 @@ async def test_a_receiver_whose_buffer_is_full_is_warm(local: LocalKinesis, kine
         got.extend(("receiver", record.data) for record in batch)
 
     async with consumer_of(local, table, drain_deadline_s=DEADLINE_S, **chosen) as owner:
-        first = asyncio.create_task(owner.run(slow))
+        first = asyncio.create_task(owner.run_batches(slow))
         await until(lambda: owner.statistics().records_out)
         async with consumer_of(local, table, leases_max=1, **chosen) as receiver:
-            second = asyncio.create_task(receiver.run(quick))
+            second = asyncio.create_task(receiver.run_batches(quick))
             while len(await table.workers()) < 2:
                 await asyncio.sleep(0.01)
             closing = asyncio.create_task(owner.close())

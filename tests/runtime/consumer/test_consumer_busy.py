@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import MemoryLeaseTable, SqliteLeaseTable, by_key, collect, events, unordered
+from penstock import MemoryLeaseTable, SqliteLeaseTable, by_key, events, unordered
 from penstock.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
@@ -24,26 +24,26 @@ RECORDS = 40
 STREAMS = {STREAM: 2}
 
 
-async def iteration(consumer: Consumer, handle: Any) -> None:
+async def iteration(consumer: Consumer[Any], handle: Any) -> None:
     async for batch in consumer:
-        async with batch:
+        with batch:
             handle(batch)
 
 
-async def records(consumer: Consumer, handle: Any) -> None:
+async def records(consumer: Consumer[Any], handle: Any) -> None:
     async for record in consumer.records():
         record.ack()
         handle(record)
 
 
-async def getmany(consumer: Consumer, handle: Any) -> None:
+async def getmany(consumer: Consumer[Any], handle: Any) -> None:
     while batches := await consumer.getmany(1):
         for batch in batches:
             batch.ack()
             handle(batch)
 
 
-async def shards(consumer: Consumer, handle: Any) -> None:
+async def shards(consumer: Consumer[Any], handle: Any) -> None:
     async def follow(shard: AsyncIterator[Any]) -> None:
         async for batch in shard:
             batch.ack()
@@ -54,19 +54,19 @@ async def shards(consumer: Consumer, handle: Any) -> None:
             group.create_task(follow(aiter(shard)))
 
 
-async def collections(consumer: Consumer, handle: Any) -> None:
-    async for group in collect(consumer, lambda record: record.sequence_number, records=1):
-        async with group:
+async def collections(consumer: Consumer[Any], handle: Any) -> None:
+    async for group in consumer.collect(lambda record: record.sequence_number, records=1):
+        with group:
             handle(group.records[0])
 
 
-def run(**options: Any) -> Any:
-    async def face(consumer: Consumer, handle: Any) -> None:
+def run(way: str = "run_batches", **options: Any) -> Any:
+    async def face(consumer: Consumer[Any], handle: Any) -> None:
         async def called(given: Any) -> None:
             given.ack()
             handle(given)
 
-        await consumer.run(called, **options)
+        await getattr(consumer, way)(called, **options)
 
     return face
 
@@ -79,9 +79,9 @@ FACES = {
     "collections": collections,
     "run": run(),
     "run, one call at a time": run(handlers_max=1),
-    "run, each record": run(each_record=True),
+    "run, each record": run("run_records"),
     "run by key": run(concurrency=by_key(4)),
-    "run unordered": run(concurrency=unordered(4), each_record=True),
+    "run unordered": run("run_records", concurrency=unordered(4)),
 }
 
 
@@ -134,7 +134,7 @@ async def test_leases_are_renewed_and_checkpoints_stored_while_batches_are_ready
         local, table, batch_records_max=1, failover_s=1.0, look_interval_s=0.1, on_event=heard.append
     ) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 time.sleep(0.03)  # noqa: ASYNC251 - a handler that blocks
                 got += 1
             if got == 100:

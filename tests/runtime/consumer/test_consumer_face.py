@@ -17,7 +17,6 @@ from penstock import (
     MemoryLeaseTable,
     OptionError,
     Position,
-    ShardReader,
     ShardReadError,
     StartAt,
     Unordered,
@@ -47,7 +46,7 @@ async def test_several_streams_with_lease_keys_as_the_kcl_writes_them(local: Loc
     got: Counter[tuple[str, bytes]] = Counter()
     async with consumer_of(local, table, stream=[STREAM, "returns"]) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 got.update((batch.stream, record.data) for record in batch)
                 assert {record.stream for record in batch} == {batch.stream}
             if set(got) == wanted:
@@ -66,7 +65,7 @@ async def test_several_streams_with_lease_keys_as_the_kcl_writes_them(local: Loc
     again: list[bytes] = []
     async with consumer_of(local, table, stream=(STREAM, "returns")) as consumer:
         async for record in consumer.records():
-            async with record:
+            with record:
                 again.append(record.data)
             if len(again) == len(more):
                 break
@@ -81,9 +80,9 @@ async def test_the_shards_of_several_streams_are_shared_and_split(local: LocalKi
         got.update(record.data for record in batch)
 
     async with consumer_of(local, table, stream=[STREAM, "returns"]) as one:
-        first = asyncio.create_task(one.run(take))
+        first = asyncio.create_task(one.run_batches(take))
         async with consumer_of(local, table, stream=[STREAM, "returns"]) as other:
-            second = asyncio.create_task(other.run(take))
+            second = asyncio.create_task(other.run_batches(take))
             await until(lambda: len(one.statistics().shards) in (1, 2) and len(other.statistics().shards) in (1, 2))
             wanted = put(kinesis, range(50), stream="returns")
             (shard,) = kinesis.list_shards(StreamName="returns")["Shards"]
@@ -108,7 +107,7 @@ async def test_by_key_keeps_each_keys_order_while_keys_go_side_by_side(local: Lo
     failed: set[int] = set()
     most = 0
 
-    async def handle(record: Delivered) -> None:
+    async def handle(record: Delivered[Any]) -> None:
         nonlocal most
         number = int(record.data)
         key = number % 10
@@ -123,7 +122,7 @@ async def test_by_key_keeps_each_keys_order_while_keys_go_side_by_side(local: Lo
         got[key].append(number)
 
     async with consumer_of(local, MemoryLeaseTable(), ledger=QUICK_RETRIES) as consumer:
-        running = asyncio.create_task(consumer.run(handle, concurrency=by_key(8), each_record=True))
+        running = asyncio.create_task(consumer.run_records(handle, concurrency=by_key(8)))
         await until(lambda: sum(map(len, got.values())) >= len(wanted))
         await consumer.close()
         await running
@@ -138,7 +137,7 @@ async def test_by_key_keeps_order_over_a_handover(local: LocalKinesis, kinesis: 
     got: defaultdict[int, list[int]] = defaultdict(list)
     wanted = 0
 
-    async def handle(record: Delivered) -> None:
+    async def handle(record: Delivered[Any]) -> None:
         await asyncio.sleep(0.001)
         got[int(record.data) % 8].append(int(record.data))
 
@@ -148,10 +147,10 @@ async def test_by_key_keeps_order_over_a_handover(local: LocalKinesis, kinesis: 
         wanted += 80
 
     async with consumer_of(local, table, drain_deadline_s=DEADLINE_S) as one:
-        first = asyncio.create_task(one.run(handle, each_record=True, concurrency=by_key(4)))
+        first = asyncio.create_task(one.run_records(handle, concurrency=by_key(4)))
         more()
         async with consumer_of(local, table, drain_deadline_s=DEADLINE_S) as other:
-            second = asyncio.create_task(other.run(handle, each_record=True, concurrency=by_key(4)))
+            second = asyncio.create_task(other.run_records(handle, concurrency=by_key(4)))
             await until(lambda: [len(each.statistics().shards) for each in (one, other)] == [1, 1])
             more()
             await until(lambda: sum(map(len, got.values())) > 100)
@@ -177,7 +176,7 @@ async def test_by_key_after_records_came_in_another_order(local: LocalKinesis, k
         async def handle(batch: Batch[Any]) -> None:
             got.append(({record.partition_key for record in batch}, [int(record.data) for record in batch]))
 
-        running = asyncio.create_task(consumer.run(handle, concurrency=by_key(4)))
+        running = asyncio.create_task(consumer.run_batches(handle, concurrency=by_key(4)))
         await until(lambda: sum(len(numbers) for _, numbers in got) >= len(wanted) - len(settled))
         await consumer.close()
         await running
@@ -191,23 +190,21 @@ async def test_a_record_that_fails_is_tried_again_alone_and_before_those_behind_
     put(kinesis, range(20), key=lambda _: "one")
     calls: list[int] = []
 
-    async def handle(record: Delivered) -> None:
+    async def handle(record: Delivered[Any]) -> None:
         calls.append(int(record.data))
         if calls.count(7) < 3 and record.data == b"7":
             raise ValueError("not yet")
 
     async with consumer_of(local, MemoryLeaseTable(), ledger=QUICK_RETRIES) as consumer:
-        running = asyncio.create_task(consumer.run(handle, each_record=True))
+        running = asyncio.create_task(consumer.run_records(handle))
         await until(lambda: calls[-1:] == [19])
         await consumer.close()
         await running
     assert calls == [*range(7), 7, 7, *range(7, 20)]
 
 
-@pytest.mark.parametrize("each_record", [True, False])
-async def test_unordered_calls_go_side_by_side_within_their_bounds(
-    local: LocalKinesis, kinesis: Any, each_record: bool
-) -> None:
+@pytest.mark.parametrize("way", ["run_batches", "run_records"])
+async def test_unordered_calls_go_side_by_side_within_their_bounds(local: LocalKinesis, kinesis: Any, way: str) -> None:
     wanted = put(kinesis, range(60))
     got: Counter[bytes] = Counter()
     now = most = 0
@@ -222,12 +219,10 @@ async def test_unordered_calls_go_side_by_side_within_their_bounds(
         await gate.wait()
         await asyncio.sleep(0)
         now -= 1
-        got.update([given.data] if each_record else [record.data for record in given])
+        got.update([given.data] if way == "run_records" else [record.data for record in given])
 
     async with consumer_of(local, MemoryLeaseTable(), batch_records_max=3) as consumer:
-        running = asyncio.create_task(
-            consumer.run(handle, concurrency=unordered(4), each_record=each_record, handlers_max=5)
-        )
+        running = asyncio.create_task(getattr(consumer, way)(handle, concurrency=unordered(4), handlers_max=5))
         await until(lambda: len(got) == len(wanted))
         await consumer.close()
         await running
@@ -240,19 +235,19 @@ async def test_a_cancelled_run_gives_back_what_its_handlers_had(local: LocalKine
     table = MemoryLeaseTable()
     had: list[bytes] = []
 
-    async def hang(record: Delivered) -> None:
+    async def hang(record: Delivered[Any]) -> None:
         had.append(record.data)
         await asyncio.Event().wait()
 
     async with consumer_of(local, table) as consumer:
-        running = asyncio.create_task(consumer.run(hang, concurrency=unordered(2), each_record=True))
+        running = asyncio.create_task(consumer.run_records(hang, concurrency=unordered(2)))
         await until(lambda: len(had) >= 2)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
         got: Counter[bytes] = Counter()
         async for record in consumer.records():
-            async with record:
+            with record:
                 got[record.data] += 1
             if len(got) == len(wanted):
                 break
@@ -269,7 +264,7 @@ async def test_single_records_settle_one_by_one(local: LocalKinesis, kinesis: An
     places: list[Position] = []
     async with consumer_of(local, table, ledger=QUICK_RETRIES) as consumer:
         async for record in consumer.records():
-            async with record:
+            with record:
                 got.append((record.value, record.attempt))
                 places.append(Position(record.record.sequence_number))
                 if record.data == b"3" and record.attempt == 1:
@@ -316,7 +311,7 @@ async def test_a_handler_may_close_the_consumer_and_closing_twice_is_closing_onc
         closing.extend(asyncio.create_task(consumer.close()) for _ in range(2))
 
     async with consumer_of(local, table) as consumer:
-        await consumer.run(handle)
+        await consumer.run_batches(handle)
     await asyncio.gather(*closing)
     rows = (await table.scan()).rows
     assert {row.owner for row in rows} == {None}
@@ -330,7 +325,7 @@ async def test_an_error_of_the_loop_itself_leaves_nothing_that_a_close_waits_for
     put(kinesis, range(5))
     table = MemoryLeaseTable()
 
-    async def fail(iterate: Callable[[Consumer], Any]) -> None:
+    async def fail(iterate: Callable[[Consumer[Any]], Any]) -> None:
         async with consumer_of(local, table, drain_deadline_s=10 * DEADLINE_S) as consumer:
             async for _ in iterate(consumer):
                 raise LookupError("of the program")
@@ -369,7 +364,7 @@ async def test_what_ends_reading_is_raised_with_its_stream_and_shard(
     async def handle(batch: Batch[Any]) -> None:
         pass
 
-    async def read(consumer: Consumer) -> None:
+    async def read(consumer: Consumer[Any]) -> None:
         match way:
             case "batches":
                 async for batch in consumer:
@@ -385,7 +380,7 @@ async def test_what_ends_reading_is_raised_with_its_stream_and_shard(
                     async for batch in shard:
                         batch.ack()
             case _:
-                await consumer.run(handle)
+                await consumer.run_batches(handle)
 
     async with consumer_of(local, MemoryLeaseTable()) as consumer:
         await until(lambda: len(consumer.statistics().shards) == 2)
@@ -535,17 +530,17 @@ async def test_nothing_is_kept_of_shards_that_have_gone(local: LocalKinesis, kin
     async def take(batch: Batch[Any]) -> None:
         pass
 
-    async def read(consumer: Consumer) -> None:
+    async def read(consumer: Consumer[Any]) -> None:
         if way == "run":
-            await consumer.run(take)
+            await consumer.run_batches(take)
         else:
             async for batch in consumer:
                 batch.ack()
 
-    def each_has_one(other: Consumer) -> bool:
+    def each_has_one(other: Consumer[Any]) -> bool:
         return len(one.statistics().shards) == len(other.statistics().shards) == 1
 
-    seen: list[weakref.ref[ShardReader]] = []
+    seen: list[weakref.ref[Any]] = []
     async with consumer_of(local, table) as one:
         reading = asyncio.create_task(read(one))
         for start in (0, 20, 40):
@@ -557,7 +552,7 @@ async def test_nothing_is_kept_of_shards_that_have_gone(local: LocalKinesis, kin
             await until(lambda: len(one.statistics().shards) == 2)
             seen += map(weakref.ref, one._ready.held)
 
-        def there() -> set[ShardReader]:
+        def there() -> set[Any]:
             gc.collect()
             return {reader for found in seen if (reader := found()) is not None}
 

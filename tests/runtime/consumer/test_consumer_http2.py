@@ -153,7 +153,7 @@ async def test_a_consumer_whose_handler_keeps_one_shard_waiting() -> None:
             ),
         )
         async with asyncio.timeout(DEADLINE_S), consumer:
-            running = asyncio.create_task(consumer.run(handle))
+            running = asyncio.create_task(consumer.run_batches(handle))
             await until(lambda: all(count == 40 for count in counts.values()))
             await until(lambda: local.stats().operations["SubscribeToShard"].calls >= 12)
             assert sum(connection.is_shared for connection in open_connections(source)) == 1
@@ -179,7 +179,7 @@ async def test_nothing_is_lost_where_shared_connections_end(how: Any) -> None:
         )
         expected: list[bytes] = []
         async with asyncio.timeout(DEADLINE_S), consumer:
-            running = asyncio.create_task(consumer.run(handle))
+            running = asyncio.create_task(consumer.run_batches(handle))
             for number in range(6):
                 order = local.faults.add(Fault(how=how, operation="SubscribeToShardEvent", count=1))
                 data = b"%d" % number

@@ -62,7 +62,7 @@ async def test_a_handler_that_gets_nowhere_shows_as_the_age_of_what_it_has(
         got.extend(record.data for record in batch)
 
     async with consumer_of(local, MemoryLeaseTable(), ledger=FOREVER) as consumer:
-        running = asyncio.create_task(consumer.run(handler))
+        running = asyncio.create_task(consumer.run_batches(handler))
         await until(lambda: (consumer.statistics().oldest_unsettled_s or 0.0) > AGE_S)
         stuck = consumer.statistics()
         assert stuck.millis_behind_latest == 0, "all was fetched"
@@ -128,7 +128,7 @@ async def test_any_thread_may_ask_for_the_numbers(local: LocalKinesis, kinesis: 
         asking = [asyncio.ensure_future(asyncio.to_thread(ask)) for _ in range(2)]
         got = 0
         async for record in consumer.records():
-            async with record:
+            with record:
                 got += 1
             if got == 200:
                 break
@@ -146,7 +146,7 @@ async def test_a_handler_that_is_run_is_timed_and_its_failures_are_counted(local
             raise failure
 
     async with consumer_of(local, MemoryLeaseTable(), ledger=FOREVER) as consumer:
-        running = asyncio.create_task(consumer.run(handler, each_record=True))
+        running = asyncio.create_task(consumer.run_records(handler))
         await until(lambda: consumer.metrics().records_settled == 4)
         found = consumer.metrics()
         assert found.batches_failed == {"KeyError": 1}

@@ -98,7 +98,7 @@ async def test_children_begin_once_the_end_of_their_parent_was_told(local: Local
 
     taken: list[Batch[Any]] = []
     async with consumer_of(local, table, **diary.callbacks()) as consumer:
-        running = asyncio.create_task(consumer.run(take))
+        running = asyncio.create_task(consumer.run_batches(take))
         await until(lambda: sum(map(len, taken)) == 10)
         diary.gate.clear()
         kinesis.split_shard(StreamName=STREAM, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127))
@@ -185,7 +185,7 @@ async def test_what_a_callback_raises_is_raised_where_records_are_asked_for(loca
             await consumer.getmany()
     async with consumer_of(local, MemoryLeaseTable(), on_shards_assigned=refuse) as consumer:
         with pytest.raises(LookupError, match="no state"):
-            await consumer.run(refuse)
+            await consumer.run_batches(refuse)
 
 
 async def test_a_callback_that_hangs_does_not_hold_up_a_close_beyond_its_deadline(

@@ -30,7 +30,7 @@ class Reader:
         if holds is None:
             self.let_go.set()
         self._told = told
-        self._task = asyncio.create_task(consumer.run(self._handle))
+        self._task = asyncio.create_task(consumer.run_batches(self._handle))
 
     async def _handle(self, batch: Any) -> None:
         for record in batch:

@@ -21,7 +21,6 @@ from penstock import (
     StartAt,
     SyncConsumer,
     WorkerSettings,
-    collect,
     events,
 )
 from penstock.runtime.home import Apart
@@ -42,8 +41,8 @@ async def test_a_consumer_that_was_not_started_says_so(local: LocalKinesis, face
         "records": lambda: anext(consumer.records()),
         "getmany": lambda: consumer.getmany(),
         "shards": lambda: anext(consumer.shards()),
-        "run": lambda: consumer.run(print),
-        "collect": lambda: anext(collect(consumer, len, records=1)),
+        "run": lambda: consumer.run_batches(print),
+        "collect": lambda: anext(consumer.collect(len, records=1)),
     }
     with pytest.raises(RuntimeError, match=r"^the consumer is not started: use it in an `async with`"):
         await reads[face]()
@@ -52,7 +51,7 @@ async def test_a_consumer_that_was_not_started_says_so(local: LocalKinesis, face
 
 def test_a_consumer_of_threads_that_was_not_started_says_so(local: LocalKinesis) -> None:
     consumer = consumer_of(local, MemoryLeaseTable(), face=SyncConsumer)
-    for read in (lambda: next(iter(consumer)), consumer.getmany, lambda: consumer.run(print)):
+    for read in (lambda: next(iter(consumer)), consumer.getmany, lambda: consumer.run_batches(print)):
         with pytest.raises(RuntimeError, match="is not started"):
             read()
     consumer.close()
@@ -143,7 +142,7 @@ async def test_how_to_run_is_checked_too(local: LocalKinesis) -> None:
         ({"handlers_max": "3"}, "handlers_max is int, not a str"),
     ):
         with pytest.raises(OptionError, match=told):
-            await consumer.run(**{"handler": print, **wrong})
+            await consumer.run_batches(**{"handler": print, **wrong})
     async with consumer:
         await until(lambda: consumer.statistics().shards)
         shard = consumer.statistics().shards[0].shard_id
@@ -160,7 +159,7 @@ async def test_plain_functions_will_do_too(local: LocalKinesis, kinesis: Any) ->
     told: list[Any] = []
     got: list[bytes] = []
     async with consumer_of(local, MemoryLeaseTable(), on_shards_assigned=told.extend) as consumer:
-        running = asyncio.create_task(consumer.run(lambda batch: got.extend(one.data for one in batch)))
+        running = asyncio.create_task(consumer.run_batches(lambda batch: got.extend(one.data for one in batch)))
         await until(lambda: len(got) == 5)
         await consumer.close()
         await running

@@ -33,7 +33,7 @@ async def read(local: LocalKinesis, leases: Any, wanted: set[bytes], **given: An
     got: set[bytes] = set()
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **given) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 got |= {record.data for record in batch.records}
             if got >= wanted:
                 break

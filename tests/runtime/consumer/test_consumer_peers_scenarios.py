@@ -37,7 +37,7 @@ async def drained(consumer: Any, wanted: int, got: Counter[bytes]) -> None:
     """So many records more."""
     first = got.total()
     async for batch in consumer:
-        async with batch:
+        with batch:
             got.update(record.data for record in batch.records)
         if got.total() >= first + wanted:
             return
@@ -55,7 +55,7 @@ async def test_two_that_start_together_on_an_empty_table_share_it(local: LocalKi
 
     async def read(consumer: Any) -> None:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 got.update(record.data for record in batch.records)
 
     async with asyncio.timeout(DEADLINE_S):

@@ -181,7 +181,7 @@ async def test_a_batch_that_fails_comes_again_and_is_halved_until_the_bad_record
             while len(done) < 7:
                 batch = await one.reader.next_batch()
                 assert batch is not None
-                async with batch:
+                with batch:
                     if any(record.data == b"5" for record in batch):
                         raise ValueError("no fives")
                     done += [record.data for record in batch]

@@ -64,7 +64,7 @@ class Reading:
 
     async def _read(self) -> None:
         async for batch in self.consumer:
-            async with batch:
+            with batch:
                 now_s = time.monotonic()
                 for record in batch.records:
                     self.got[record.data] += 1

@@ -215,7 +215,7 @@ async def test_a_handler_that_fails_is_told_by_its_own_line_and_without_its_mess
             await consumer.close()
 
         ending = asyncio.create_task(end())
-        await consumer.run(handle)
+        await consumer.run_batches(handle)
         await ending
     (failed,) = of(events, BatchFailed)
     line = handle.__code__.co_firstlineno + 2
@@ -230,7 +230,7 @@ async def test_what_is_told_is_logged_when_no_other_function_listens(
     batch: Batch[Record]
     async with consumer_of(local, MemoryLeaseTable()) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 raise ValueError(SECRET.decode())
             break
     lines = [record.getMessage() for record in caplog.records if record.name == "penstock"]
@@ -257,14 +257,14 @@ async def wait(batch):
 async def main():
     async with Consumer("orders", application="billing", leases=MemoryLeaseTable(), settings=settings) as consumer:
         consumer.close_on_signals()
-        await consumer.run(wait)
+        await consumer.run_batches(wait)
 
 if sys.argv[1] == "tasks":
     asyncio.run(main())
 else:
     with SyncConsumer("orders", application="billing", leases=MemoryLeaseTable(), settings=settings) as consumer:
         consumer.close_on_signals()
-        consumer.run(stand)
+        consumer.run_batches(stand)
 """
 
 

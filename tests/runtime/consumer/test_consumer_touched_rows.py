@@ -32,7 +32,7 @@ class Reader:
 
     async def _read(self, consumer: Any) -> None:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 self.got += [record.data for record in batch.records]
 
 
@@ -128,4 +128,4 @@ async def test_no_task_of_a_worker_dies_unheard(
     monkeypatch.setattr(ShardLeases, "missing", fails)
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), **QUICK_LEASES) as consumer:
         with pytest.raises(ZeroDivisionError, match="a bug"):
-            await consumer.run(lambda _: asyncio.sleep(0))
+            await consumer.run_batches(lambda _: asyncio.sleep(0))

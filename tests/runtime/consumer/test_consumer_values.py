@@ -29,7 +29,6 @@ from penstock import (
     Unreadable,
     UnreadableRecordError,
     by_key,
-    collect,
     deserializers,
     events,
     unordered,
@@ -100,19 +99,19 @@ async def test_what_cannot_be_read_stops_the_shard_by_default(local: LocalKinesi
 
 
 async def by_run(consumer: Any) -> None:
-    await consumer.run(handled)
+    await consumer.run_batches(handled)
 
 
 async def by_run_each_record(consumer: Any) -> None:
-    await consumer.run(handled, each_record=True)
+    await consumer.run_records(handled)
 
 
 async def by_run_with_keys(consumer: Any) -> None:
-    await consumer.run(handled, concurrency=by_key(4))
+    await consumer.run_batches(handled, concurrency=by_key(4))
 
 
 async def by_run_unordered(consumer: Any) -> None:
-    await consumer.run(handled, concurrency=unordered(4), each_record=True)
+    await consumer.run_records(handled, concurrency=unordered(4))
 
 
 async def by_shard(consumer: Any) -> None:
@@ -132,7 +131,7 @@ async def by_record(consumer: Any) -> None:
 
 
 async def by_collection(consumer: Any) -> None:
-    async for group in collect(consumer, lambda record: record.partition_key, records=1):
+    async for group in consumer.collect(lambda record: record.partition_key, records=1):
         group.ack()
 
 
@@ -171,12 +170,12 @@ async def test_what_cannot_be_read_is_raised_by_each_face_and_the_shard_is_free(
 def test_what_cannot_be_read_is_raised_by_each_face_of_threads(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, MIXED, key=lambda _: "one")
 
-    def by_shards(consumer: SyncConsumer) -> None:
+    def by_shards(consumer: SyncConsumer[Any]) -> None:
         for shard in consumer.shards():
             for batch in shard:
                 batch.ack()
 
-    for read in (lambda one: one.run(lambda batch: batch.ack()), by_shards, lambda one: next(iter(one))):
+    for read in (lambda one: one.run_batches(lambda batch: batch.ack()), by_shards, lambda one: next(iter(one))):
         table = MemoryLeaseTable()
         with consumer_of(local, table, face=SyncConsumer, deserializer=deserializers.json(Order)) as consumer:
             with pytest.raises(UnreadableRecordError):
@@ -190,7 +189,7 @@ async def test_another_consumer_that_can_read_goes_on_with_the_shard(local: Loca
     table = MemoryLeaseTable()
     async with consumer_of(local, table, deserializer=deserializers.json(Order)) as old:
         with pytest.raises(UnreadableRecordError):
-            await old.run(handled)
+            await old.run_batches(handled)
         async with consumer_of(local, table, deserializer=deserializers.text("latin-1")) as new:
             (batch,) = await new.getmany()
             assert [record.data for record in batch] == MIXED
@@ -245,13 +244,13 @@ async def test_what_cannot_be_read_is_handed_out_as_it_is_if_told(local: LocalKi
     put(kinesis, MIXED, key=lambda _: "one")
     got: list[Any] = []
 
-    async def handle(record: Delivered) -> None:
+    async def handle(record: Delivered[Any]) -> None:
         got.append(record.value)
 
     async with consumer_of(
         local, MemoryLeaseTable(), deserializer=deserializers.json(Order), unreadable=HandOut()
     ) as consumer:
-        running = asyncio.create_task(consumer.run(handle, each_record=True))
+        running = asyncio.create_task(consumer.run_records(handle))
         await until(lambda: len(got) == len(MIXED))
         await consumer.close()
         await running
@@ -298,7 +297,7 @@ async def test_parts_of_a_record_are_their_own_values(local: LocalKinesis, kines
                 record.nack()
                 if not got:
                     break
-        async with aclosing(collect(consumer, lambda part: part.value % 2, records=2)) as groups:
+        async with aclosing(consumer.collect(lambda part: part.value % 2, records=2)) as groups:
             async for group in groups:
                 got.append([part.value for part in group.records])
                 assert group.ack()
@@ -338,7 +337,7 @@ async def test_a_stream_that_ignores_keys_is_read_by_a_consumer_that_chose_no_or
             pass
         for batch in batches:
             batch.nack()
-        running = asyncio.create_task(consumer.run(handle))
+        running = asyncio.create_task(consumer.run_batches(handle))
         await until(lambda: sorted(got) == [b"0", b"1", b"2"])
         await consumer.close()
         await running
@@ -352,7 +351,7 @@ async def test_a_stream_that_ignores_keys_is_not_driven_in_an_order(
 ) -> None:
     async with consumer_of(auto, MemoryLeaseTable()) as consumer:
         with pytest.raises(OptionError, match=f"^{named}: {STREAM} spreads records .*accept_ignored_keys=True"):
-            await consumer.run(never, concurrency=concurrency)
+            await consumer.run_batches(never, concurrency=concurrency)
 
 
 @pytest.mark.parametrize("order", [ByKey(), InOrder()], ids=["by key", "in order"])
@@ -379,12 +378,12 @@ async def test_a_stream_that_ignores_keys_where_that_is_accepted_or_no_order_is_
     put(kinesis, range(3))
     got: list[bytes] = []
 
-    async def handle(record: Delivered) -> None:
+    async def handle(record: Delivered[Any]) -> None:
         got.append(record.data)
 
     ledger = LedgerSettings(order=order, retry=Retry(tries_max=None))
     async with consumer_of(auto, MemoryLeaseTable(), ledger=ledger, accept_ignored_keys=accepted) as consumer:
-        running = asyncio.create_task(consumer.run(handle, concurrency=concurrency, each_record=True))
+        running = asyncio.create_task(consumer.run_records(handle, concurrency=concurrency))
         await until(lambda: sorted(got) == [b"0", b"1", b"2"])
         await consumer.close()
         await running

@@ -40,7 +40,7 @@ async def read_with_a_poison_record(local: LocalKinesis, kinesis: Any, choice: A
     settings = {"ledger": LedgerSettings(retry=FAST), "dead_letters": choice, "cadence": Prompt(), **more}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **settings) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 if b"poison" in {record.data for record in batch}:
                     raise ValueError("not this one")
                 got |= {record.data for record in batch}
@@ -119,7 +119,7 @@ async def test_a_destination_that_fails_is_told_and_tried_again_and_the_record_i
             if b"poison" in {record.data for record in batch}:
                 raise ValueError("not this one")
 
-        running = asyncio.create_task(consumer.run(handle))
+        running = asyncio.create_task(consumer.run_batches(handle))
         await until(lambda: len(of(events, DeadLetterFailed)) >= 2)
         assert not of(events, RecordDeadLettered)
         row = await leases.get(SHARD_ID)

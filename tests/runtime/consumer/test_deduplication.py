@@ -60,7 +60,7 @@ async def read_until(
     async def handle(batch: Any) -> None:
         got.extend(record.data for record in batch)
 
-    running = asyncio.create_task(consumer.run(handle))
+    running = asyncio.create_task(consumer.run_batches(handle))
     await checkpoint_reaches(leases, number, shard_id)
     await until(also)
     await consumer.close()
@@ -169,7 +169,7 @@ async def test_dedupe_survives_a_handoff(local: LocalKinesis, kinesis: Any) -> N
 
     async def consume(consumer: Any) -> None:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 got.extend((consumer.worker_id, record.data) for record in batch)
 
     numbers = put(kinesis, *[b"%d" % number for number in range(20)])
@@ -334,7 +334,7 @@ async def test_what_came_before_a_start_at_the_tip_has_no_twins(local: LocalKine
         async def handle(batch: Any) -> None:
             got.extend(record.data for record in batch)
 
-        running = asyncio.create_task(consumer.run(handle))
+        running = asyncio.create_task(consumer.run_batches(handle))
         while b"a" not in got:  # put again until the tip is known, and then at least once more
             put(kinesis, b"a", b"%d" % len(got), key="k")
             await asyncio.sleep(0.05)
@@ -351,7 +351,7 @@ async def test_what_was_dropped_for_its_hash_key_has_no_twins(local: LocalKinesi
     leases = MemoryLeaseTable()
     events: list[Any] = []
 
-    def consumer() -> Consumer:
+    def consumer() -> Consumer[Any]:
         settings = WorkerSettings(
             failover_s=2.0, look_interval_s=0.1, start_at=StartAt.TRIM_HORIZON, polling=POLL, cadence=Prompt(),
             deduplicate=Deduplicate(key=lambda record: record.data, wait=True), outside=OutsidePolicy.DROP,
@@ -404,7 +404,7 @@ async def test_a_record_that_is_tried_again_is_no_duplicate_of_itself(local: Loc
             raise OSError
 
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **chosen) as consumer:
-        running = asyncio.create_task(consumer.run(handle))
+        running = asyncio.create_task(consumer.run_batches(handle))
         await checkpoint_reaches(leases, numbers[-1])
         await consumer.close()
         await running
@@ -430,7 +430,7 @@ async def test_splitting_and_deduplication_together(local: LocalKinesis, kinesis
         got.extend(part.value for part in batch)
 
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **chosen) as consumer:
-        running = asyncio.create_task(consumer.run(handle))
+        running = asyncio.create_task(consumer.run_batches(handle))
         await checkpoint_reaches(leases, numbers[-1])
         await consumer.close()
         await running

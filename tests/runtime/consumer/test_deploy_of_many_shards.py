@@ -48,7 +48,7 @@ async def deploy(table: CountingTable, **of_old: Any) -> Counter[Origin]:
     async def came(shards: Sequence[AssignedShard]) -> None:
         origins.update(one.origin for one in shards)
 
-    def consumer(name: str, **told: Any) -> Consumer:
+    def consumer(name: str, **told: Any) -> Consumer[Any]:
         chosen = settings(drain_deadline_s=DEADLINE_S, warm_deadline_s=DEADLINE_S)
         return Consumer(stream.source(), application="many", worker_id=name, leases=table, settings=chosen, **told)
 

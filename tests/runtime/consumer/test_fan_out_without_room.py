@@ -30,7 +30,7 @@ async def test_the_application_without_room_polls_and_subscribes_once_there_is_s
 
     async def read() -> None:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 got.update(record.data for record in batch)
 
     async with consumer_of(local, MemoryLeaseTable(), fan_out=times, on_event=events.append) as consumer:

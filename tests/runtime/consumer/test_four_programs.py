@@ -12,7 +12,6 @@ from penstock.core.ledger.settings import LedgerSettings, Redeliver
 from penstock.core.shard.checkpoints import Prompt
 from penstock.events import RecordsStalled, RecordsUnsettled
 from penstock.model import Position
-from penstock.runtime.consumer.collecting import collect
 from penstock.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S
 from tests.runtime.consumer.outcome_kit import FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
@@ -67,7 +66,7 @@ async def test_serial(local: LocalKinesis, kinesis: Any) -> None:
     events: list[Any] = []
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, cadence=Prompt()) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 for record in batch:
                     await asyncio.sleep(0)
                     got.append(record.sequence_number)
@@ -133,9 +132,9 @@ async def test_batches_per_customer_settled_when_one_has_a_hundred(local: LocalK
     got: list[tuple[object, int]] = []
     seen: set[int] = set()
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, ledger=ledger) as consumer:
-        async with aclosing(collect(consumer, lambda record: record.data, records=100)) as groups:
+        async with aclosing(consumer.collect(lambda record: record.data, records=100)) as groups:
             async for group in groups:
-                async with group:
+                with group:
                     got.append((group.key, len(group)))
                     seen |= {record.sequence_number for record in group.records}
                 if len(got) == 2:
@@ -160,10 +159,10 @@ async def test_batches_per_customer_with_a_flush_by_age(local: LocalKinesis, kin
     got: Counter[object] = Counter()
     chosen: dict[str, Any] = {"cadence": Prompt(), "batch_records_max": 30}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
-        async with aclosing(collect(consumer, lambda record: record.data, records=100, age_s=0.3)) as groups:
+        async with aclosing(consumer.collect(lambda record: record.data, records=100, age_s=0.3)) as groups:
             async for group in groups:
                 assert len(group) <= 100
-                async with group:
+                with group:
                     got[group.key] += len(group)
                 if got.total() == len(customers):
                     break
@@ -181,8 +180,8 @@ async def test_what_waits_for_its_customer_is_handed_out_when_the_shard_leaves(
         got: list[bytes] = []
 
         async def program() -> None:
-            async for group in collect(consumer, lambda record: "all", records=100):
-                async with group:
+            async for group in consumer.collect(lambda record: "all", records=100):
+                with group:
                     got.extend(record.data for record in group.records)
 
         running = asyncio.create_task(program())

@@ -23,7 +23,6 @@ from penstock import (
     Warn,
     WorkerSettings,
     by_key,
-    collect,
     events,
     unordered,
 )
@@ -59,7 +58,7 @@ async def test_a_record_that_was_put_off_in_its_block_comes_again() -> None:
     got: list[tuple[bytes, int]] = []
     async with TestConsumer(DATAS) as consumer:
         async for record in consumer.records():
-            async with record:
+            with record:
                 got.append((record.data, record.attempt))
                 if record.attempt == 1 and record.data in (b"1", b"4"):
                     record.nack()
@@ -69,7 +68,7 @@ async def test_a_record_that_was_put_off_in_its_block_comes_again() -> None:
 async def test_a_record_that_was_given_up_in_its_block_is_a_dead_letter() -> None:
     async with TestConsumer(DATAS, settings=settings(dead_letters=DeadLettersTo(lambda letter: None))) as consumer:
         async for record in consumer.records():
-            async with record:
+            with record:
                 if record.data == b"3":
                     record.dead_letter(ValueError("not wanted"))
     assert [letter.data for letter in consumer.dead_letters] == [b"3"]
@@ -90,7 +89,7 @@ async def test_a_record_that_a_handler_put_off_comes_again_in_the_order_that_is_
 ) -> None:
     got: list[bytes] = []
 
-    async def handle(record: Delivered) -> None:
+    async def handle(record: Delivered[Any]) -> None:
         got.append(record.data)
         if record.attempt == 1 and record.data == b"2":
             record.nack()
@@ -98,7 +97,7 @@ async def test_a_record_that_a_handler_put_off_comes_again_in_the_order_that_is_
     chosen = WorkerSettings(ledger=LedgerSettings(order=order, retry=FOR_EVER))
     async with TestConsumer(settings=chosen, ends=True) as consumer:
         consumer.feed(*DATAS, key="one")
-        await consumer.run(handle, each_record=True, concurrency=concurrency)
+        await consumer.run_records(handle, concurrency=concurrency)
     assert got == wanted.split()
 
 
@@ -116,8 +115,8 @@ async def test_what_is_put_off_for_long_holds_up_no_close_and_the_next_consumer_
 async def test_a_collection_that_was_put_off_in_its_block_comes_again() -> None:
     got: list[tuple[int, ...]] = []
     async with TestConsumer(DATAS) as consumer:
-        async for group in collect(consumer, lambda record: int(record.data) % 2, records=3, age_s=0.05):
-            async with group:
+        async for group in consumer.collect(lambda record: int(record.data) % 2, records=3, age_s=0.05):
+            with group:
                 got.append(tuple(sorted(int(record.data) for record in group.records)))
                 if len(got) == 1:
                     group.nack()
@@ -134,7 +133,7 @@ async def test_no_record_is_handed_out_after_its_shard_was_lost_in_the_middle_of
     """Records of one batch go to a handler one at a time: each of them is a delivery."""
     got: list[tuple[int, bytes]] = []
 
-    async def handle(record: Delivered) -> None:
+    async def handle(record: Delivered[Any]) -> None:
         first = not got
         got.append((record.token, record.data))
         if first:
@@ -144,15 +143,13 @@ async def test_no_record_is_handed_out_after_its_shard_was_lost_in_the_middle_of
 
     async def iterate() -> None:
         async for record in consumer.records():
-            async with record:
+            with record:
                 await handle(record)
 
     losing = asyncio.Event()
     async with TestConsumer(ends=False, settings=WorkerSettings(ledger=LedgerSettings(retry=FOR_EVER))) as consumer:
         consumer.feed(*DATAS, key="one")
-        running = asyncio.create_task(
-            iterate() if way == "records" else consumer.run(handle, each_record=True, concurrency=way)
-        )
+        running = asyncio.create_task(iterate() if way == "records" else consumer.run_records(handle, concurrency=way))
         await losing.wait()
         token = got[0][0]
         await consumer.get_back(consumer.stream.shards()[0])
@@ -167,19 +164,19 @@ async def test_no_record_is_handed_out_after_its_shard_was_lost_in_the_middle_of
 # --- a cancellation that was not asked for --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("each_record", [False, True], ids=["batches", "records"])
+@pytest.mark.parametrize("way", ["run_batches", "run_records"])
 @pytest.mark.parametrize("concurrency", [None, by_key(2), unordered(2)], ids=["one by one", "by key", "unordered"])
-async def test_a_handler_that_was_cancelled_from_within_has_failed(concurrency: Any, each_record: bool) -> None:
+async def test_a_handler_that_was_cancelled_from_within_has_failed(concurrency: Any, way: str) -> None:
     got: list[bytes] = []
 
     async def handle(given: Any) -> None:
-        datas = [given.data] if each_record else [record.data for record in given]
+        datas = [given.data] if way == "run_records" else [record.data for record in given]
         if b"2" in datas:
             await cancelled_inside()
         got.extend(datas)
 
     async with TestConsumer(DATAS, settings=settings()) as consumer:
-        await consumer.run(handle, each_record=each_record, concurrency=concurrency)
+        await getattr(consumer, way)(handle, concurrency=concurrency)
     assert sorted(got) == [b"0", b"1", b"3", b"4", b"5"]
     assert [skipped.records for skipped in consumer.skipped] == [1]
     assert {event.error_type for event in consumer.events if isinstance(event, events.BatchFailed)} == {
@@ -195,7 +192,7 @@ async def test_a_run_that_is_cancelled_gives_back_and_fails_nothing() -> None:
         await asyncio.Event().wait()
 
     async with TestConsumer(DATAS, ends=False) as consumer:
-        running = asyncio.create_task(consumer.run(handle))
+        running = asyncio.create_task(consumer.run_batches(handle))
         await begun.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -218,7 +215,7 @@ async def test_a_letter_whose_writing_was_cancelled_from_within_is_written_later
     chosen = WorkerSettings(ledger=LedgerSettings(retry=Retry(tries_max=1)), dead_letters=DeadLettersTo(write))
     async with TestConsumer([b"poison"], settings=chosen, skip_waits=True) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 raise ValueError("no")
     assert tries == 2
     assert [event.error_type for event in consumer.events if isinstance(event, events.DeadLetterFailed)] == [
@@ -254,7 +251,7 @@ def test_errors_that_a_loop_cannot_carry_are_failures_of_the_handler(error: type
         got.append(record.data)
 
     with SyncTestConsumer(DATAS, settings=settings()) as consumer:
-        consumer.run(handle, each_record=True)
+        consumer.run_records(handle)
     assert got == [b"0", b"1", b"3", b"4", b"5"]
 
 
@@ -265,7 +262,7 @@ def test_an_exit_of_a_handler_ends_the_run_and_leaves_the_consumer_alive(error: 
 
     with SyncTestConsumer(DATAS, settings=settings(FOR_EVER), ends=False) as consumer:
         with pytest.raises(error):
-            consumer.run(handle)
+            consumer.run_batches(handle)
         (batch,) = consumer.getmany()
         assert [record.data for record in batch] == DATAS
         assert batch.ack()
@@ -309,7 +306,7 @@ async def test_a_delay_that_is_none_is_refused(delay_s: float) -> None:
 
 async def test_a_shard_that_stopped_and_was_sought_stops_again() -> None:
     async def handle(batch: Any) -> None:
-        async with batch:
+        with batch:
             raise ValueError("no")
 
     chosen = settings(Retry(batch_tries_max=1, tries_max=1, halve=False, then=Stop()))
@@ -330,7 +327,7 @@ async def test_a_key_of_duplicates_that_is_none_hands_the_record_out(key: Any) -
     chosen = settings(deduplicate=Deduplicate(key=lambda record: key if record.data == b"2" else record.data))
     async with TestConsumer(DATAS, settings=chosen) as consumer:
         async for batch in consumer:
-            async with batch:
+            with batch:
                 got += [record.data for record in batch]
     assert got == DATAS
     assert len([event for event in consumer.events if isinstance(event, events.DedupeKeyFailed)]) == 1

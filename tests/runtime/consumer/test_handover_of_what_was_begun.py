@@ -37,16 +37,16 @@ def names(batch: Any) -> list[tuple[bytes, int]]:
     return [(record.data, getattr(record, "part", 0)) for record in batch.records]
 
 
-def held(consumer: Consumer) -> int:
+def held(consumer: Consumer[Any]) -> int:
     return sum(shard.records_held for shard in consumer.statistics().shards)
 
 
-async def iterated(consumer: Consumer) -> AsyncIterator[Batch[Any]]:
+async def iterated(consumer: Consumer[Any]) -> AsyncIterator[Batch[Any]]:
     async for batch in consumer:
         yield batch
 
 
-async def by_getmany(consumer: Consumer) -> AsyncIterator[Batch[Any]]:
+async def by_getmany(consumer: Consumer[Any]) -> AsyncIterator[Batch[Any]]:
     while found := await consumer.getmany(1):
         for batch in found:
             yield batch
@@ -81,7 +81,7 @@ async def test_a_close_waits_for_a_program_that_is_busy_with_another_shard(
     table, got, late = MemoryLeaseTable(), Counter[Any](), asyncio.Event()
     busy = asyncio.Event()
 
-    async def program(consumer: Consumer) -> None:
+    async def program(consumer: Consumer[Any]) -> None:
         async for batch in face(consumer):
             got.update(names(batch))
             if got.total() == 5:

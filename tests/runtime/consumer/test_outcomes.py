@@ -10,11 +10,13 @@ import pytest
 
 from penstock.core.leases import writes
 from penstock.core.leases.writes import Done
+from penstock.core.ledger.parts import Part
 from penstock.core.ledger.settings import ByKey, LedgerSettings
 from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError, ShardReadError
 from penstock.events import LateSettlement, RecordsSkipped, RecordsUnsettled
 from penstock.model import Position
+from penstock.runtime.consumer.shard import reader_of
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 
 # --- splitting ----------------------------------------------------------------------------------------------
+
+
+def parts(batch: Batch[Any]) -> list[Part[Any]]:
+    return [record for record in batch if isinstance(record, Part) or pytest.fail("no part")]
 
 
 async def test_a_record_is_settled_when_all_of_its_parts_are_and_a_replay_gives_the_same(
@@ -44,17 +50,17 @@ async def test_a_record_is_settled_when_all_of_its_parts_are_and_a_replay_gives_
     async with asyncio.timeout(DEADLINE_S):
         async with consumer_of(local, leases, **chosen) as consumer:
             batch: Batch[Any] = await anext(aiter(consumer))
-            assert [(part.value, part.part, part.parts) for part in batch] == [
+            assert [(part.value, part.part, part.parts) for part in parts(batch)] == [
                 (b"a", 0, 3), (b"b", 1, 3), (b"c", 2, 3), (b"d", 0, 2), (b"e", 1, 2),
             ]  # fmt: skip
-            assert {part.record.data for part in batch} == {b"a b c", b"d e"}
+            assert {part.record.data for part in parts(batch)} == {b"a b c", b"d e"}
             batch.ack(0, 1, 3, 4)
         row = await leases.get(SHARD_ID)
         assert row is not None
         assert not row.checkpoint.is_position, "a part is missing"
         async with consumer_of(local, leases, **chosen) as consumer:
             batch = await anext(aiter(consumer))
-            assert [part.value for part in batch] == [b"a", b"b", b"c", b"d", b"e"]
+            assert [part.value for part in parts(batch)] == [b"a", b"b", b"c", b"d", b"e"]
             batch.settle_through(batch.records[2])
             await checkpoint_reaches(leases, numbers[0])
             batch.ack()
@@ -82,7 +88,7 @@ async def test_what_cannot_be_split_and_a_part_that_fails_are_dead_letters_of_th
                 raise ValueError("no twos")
             got.extend(part.value for part in batch)
 
-        running = asyncio.create_task(consumer.run(handle))
+        running = asyncio.create_task(consumer.run_batches(handle))
         await checkpoint_reaches(leases, numbers[-1])
         await consumer.close()
         await running
@@ -270,14 +276,14 @@ async def test_ends_with_an_iteration_that_is_left_early_and_the_shard_is_offere
     chosen: dict[str, Any] = {"failover_s": 60.0, "batch_records_max": 3}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **chosen) as consumer:
         shards = consumer.shards()
-        reader = await anext(shards)
-        batches = aiter(reader)
+        shard = await anext(shards)
+        batches: Any = aiter(shard)
         batch = await anext(batches)
         batch.ack(0)
         await batches.aclose()
         await checkpoint_reaches(leases, numbers[0])  # at once, not with the next renewal
         again = await anext(shards)
-        assert again is reader
+        assert (again.shard_id, again.token) == (shard.shard_id, shard.token)
         anew = await again.next_batch()
         assert anew is not None
         assert [record.data for record in anew] == [b"1", b"2"]
@@ -286,5 +292,5 @@ async def test_ends_with_an_iteration_that_is_left_early_and_the_shard_is_offere
         assert more is not None
         assert [record.data for record in more] == [b"3", b"4", b"5"]
         more.settle_through(2)
-        again.take_back()
+        reader_of(again).take_back()
         await checkpoint_reaches(leases, numbers[-1])

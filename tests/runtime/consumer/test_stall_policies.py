@@ -184,7 +184,7 @@ async def test_a_worker_alone_takes_a_shard_back_after_the_cool_down(local: Loca
             raise OSError("the database is down")
 
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
-        running = asyncio.create_task(consumer.run(handle))
+        running = asyncio.create_task(consumer.run_batches(handle))
         await until(lambda: of(events, ShardGivenUp))
         works.set()
         before_s, tries = failed_s[-1], len(tokens)
@@ -210,7 +210,7 @@ async def test_a_shard_that_is_given_up_without_a_cool_down_begins_anew(local: L
             raise OSError
 
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
-        running = asyncio.create_task(consumer.run(handle))
+        running = asyncio.create_task(consumer.run_batches(handle))
         await checkpoint_reaches(leases, numbers[0])
         await consumer.close()
         await running

@@ -22,7 +22,6 @@ from penstock import (
     StartAt,
     SyncConsumer,
     by_key,
-    sync_collect,
 )
 from penstock.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put
@@ -30,15 +29,14 @@ from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, c
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock import AssignedShard
-    from penstock.runtime.consumer.sync_batch import SyncPendingCheckpoint
+    from penstock import AssignedShard, PendingCheckpoint
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 STREAMS = {STREAM: 2}
 
 
-def sync_of(local: LocalKinesis, leases: Any, **given: Any) -> SyncConsumer:
-    made: SyncConsumer = consumer_of(local, leases, face=SyncConsumer, **given)
+def sync_of(local: LocalKinesis, leases: Any, **given: Any) -> SyncConsumer[Any]:
+    made: SyncConsumer[Any] = consumer_of(local, leases, face=SyncConsumer[Any], **given)
     return made
 
 
@@ -124,7 +122,7 @@ def test_handlers_in_threads_by_key(local: LocalKinesis, kinesis: Any) -> None:
         got[number % 6].append(number)
 
     with sync_of(local, MemoryLeaseTable()) as consumer:
-        running = in_thread(lambda: consumer.run(handle, concurrency=by_key(4), each_record=True, handlers_max=4))
+        running = in_thread(lambda: consumer.run_records(handle, concurrency=by_key(4), handlers_max=4))
         until(lambda: sum(map(len, got.values())) == len(wanted))
         consumer.close()
         running.join(DEADLINE_S)
@@ -190,7 +188,7 @@ def test_errors_come_to_the_thread_that_asks(local: LocalKinesis, kinesis: Any) 
         until(lambda: len(consumer.statistics().shards) == 2)
         kinesis.delete_stream(StreamName=STREAM)
         with pytest.raises(ShardReadError, match=STREAM):
-            consumer.run(lambda batch: None)
+            consumer.run_batches(lambda batch: None)
     with pytest.raises(NotFoundError), sync_of(local, MemoryLeaseTable()):
         raise AssertionError("not reached")
     assert not [thread for thread in threading.enumerate() if thread.name == "penstock-consumer"]
@@ -203,7 +201,7 @@ def test_an_iteration_in_another_thread_ends_with_the_consumer(local: LocalKines
                 in_thread(lambda consumer=consumer: list(consumer)),  # type: ignore[misc]
                 in_thread(lambda consumer=consumer: list(consumer.records())),  # type: ignore[misc]
                 in_thread(lambda consumer=consumer: consumer.getmany()),  # type: ignore[misc]
-                in_thread(lambda consumer=consumer: consumer.run(print)),  # type: ignore[misc]
+                in_thread(lambda consumer=consumer: consumer.run_batches(print)),  # type: ignore[misc]
             ]
         for thread in threads:
             thread.join(DEADLINE_S)
@@ -219,7 +217,7 @@ def test_collections_of_a_key_in_a_thread(local: LocalKinesis, kinesis: Any) -> 
     got: list[tuple[object, list[int]]] = []
     with sync_of(local, MemoryLeaseTable(), ledger=QUICK_RETRIES) as consumer:
         failed = False
-        with closing(sync_collect(consumer, lambda record: record.partition_key, records=4, age_s=0.5)) as groups:
+        with closing(consumer.collect(lambda record: record.partition_key, records=4, age_s=0.5)) as groups:
             for group in groups:
                 with group:
                     numbers = [int(record.data) for record in group.records]
@@ -234,14 +232,14 @@ def test_collections_of_a_key_in_a_thread(local: LocalKinesis, kinesis: Any) -> 
         assert sorted(number for _, numbers in got for number in numbers) == list(range(20))
         until(lambda: all(shard.records_out == 0 for shard in consumer.statistics().shards))
         put(kinesis, [b"20"], key=lambda _: "0")
-        with closing(sync_collect(consumer, lambda record: record.partition_key, records=4, age_s=0.01)) as groups:
+        with closing(consumer.collect(lambda record: record.partition_key, records=4, age_s=0.01)) as groups:
             left = next(groups)
         (again,) = consumer.getmany()
         assert [record.data for record in left.records] == [record.data for record in again] == [b"20"]
         assert again.attempt > 1
         assert again.ack()
     assert not left.ack()  # it is closed
-    assert list(sync_collect(consumer, lambda record: record, records=1)) == []
+    assert list(consumer.collect(lambda record: record, records=1)) == []
 
 
 def test_collections_of_one_shard_and_each_way_to_settle_them(local: LocalKinesis, kinesis: Any) -> None:
@@ -250,7 +248,7 @@ def test_collections_of_one_shard_and_each_way_to_settle_them(local: LocalKinesi
     chosen = {"dead_letters": DeadLettersTo(letters.append), "ledger": QUICK_RETRIES}
     with sync_of(local, MemoryLeaseTable(), **chosen) as consumer:
         shard = next(one for one in consumer.shards() if one.shard_id == shard_of(consumer, 4))
-        with closing(sync_collect(shard, lambda record: record.data, records=1)) as groups:
+        with closing(shard.collect(lambda record: record.data, records=1)) as groups:
             first, second, third, fourth = (next(groups) for _ in range(4))
             assert first.skip(reason="not wanted")
             assert second.dead_letter(error=ValueError("no"))
@@ -264,7 +262,7 @@ def test_collections_of_one_shard_and_each_way_to_settle_them(local: LocalKinesi
         assert letters[0].data == b"1"
 
 
-def shard_of(consumer: SyncConsumer, records: int) -> str:
+def shard_of(consumer: SyncConsumer[Any], records: int) -> str:
     """The shard that holds so many."""
 
     def found() -> list[str]:
@@ -282,29 +280,30 @@ def test_a_pending_checkpoint_that_is_kept_is_found_and_committed_by_a_thread(
     table = MemoryLeaseTable()
     with sync_of(local, table, drain_deadline_s=0.1) as consumer:
         (batch,) = consumer.getmany()
-        pending = batch.prepare(b"half done")
+        pending = consumer.prepare(batch, b"half done")
         assert (pending.position, pending.state) == (Position(batch.records[-1].sequence_number), b"half done")
         wanted = batch.shard_id
     with pytest.raises(CheckpointError, match="closed"):
-        pending.commit()
+        consumer.commit(pending)
     with pytest.raises(CheckpointError, match="closed"):
-        batch.prepare()
+        consumer.prepare(batch)
     assert len(batch.unsettled()) == 4  # it can still be looked at
     with sync_of(local, table, on_pending=lambda found: PendingChoice.KEEP) as consumer:
         shard = next(one for one in consumer.shards() if one.shard_id == wanted)
 
-        def kept() -> SyncPendingCheckpoint:
-            assert shard.pending is not None
-            return shard.pending
+        def kept() -> PendingCheckpoint:
+            found = consumer.pending(shard)
+            assert found is not None
+            return found
 
         assert (kept().position, kept().state) == (pending.position, b"half done")
         again = shard.next_batch()
         assert again is not None
         with pytest.raises(CheckpointError, match="settle the others"):
-            kept().commit()
+            consumer.commit(kept())
         assert again.ack()
-        kept().commit()
-        assert shard.pending is None
+        consumer.commit(kept())
+        assert consumer.pending(shard) is None
         assert shard.stored == shard.settled
         assert shard.stored.position == pending.position
     assert shard.is_over

@@ -1,60 +1,36 @@
-"""What threads get has the names, the arguments and the defaults of what tasks get; the exceptions have reasons."""
+"""What threads get has the names, the arguments and the defaults of what tasks get; the exceptions have reasons. And
+what waits is typed apart: the wrong kind of call is a finding of mypy, and an error.
+"""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import (
-    Batch,
-    Collection,
-    Consumer,
-    Delivered,
-    PendingCheckpoint,
-    ShardReader,
-    SyncBatch,
-    SyncCollection,
-    SyncConsumer,
-    SyncDelivered,
-    SyncPendingCheckpoint,
-    SyncShard,
-    collect,
-    sync_collect,
-)
+from penstock import Batch, Collection, Consumer, Delivered, PendingCheckpoint, Shard, SyncConsumer, SyncShard
 
-FACES = [
-    (Batch, SyncBatch),
-    (Delivered, SyncDelivered),
-    (Collection, SyncCollection),
-    (PendingCheckpoint, SyncPendingCheckpoint),
-    (Consumer, SyncConsumer),
-    (ShardReader, SyncShard),
-]
-MISSING: dict[type, dict[str, list[str]]] = {
-    ShardReader: {
-        "a worker's, on the loop": [
-            *("run", "heard", "stop", "drain", "resume", "hand_over", "over", "row", "tell_failed"),
-            *("listen", "unlisten"),
-        ],
-        "the consumer's, on the loop": ["take", "take_back", "use_order"],
-        "for its batches": ["lock", "now_s", "may_deliver", "writes_letters", "emit", "touched", "handled"],
-        "the consumer's numbers": ["counts", "records_settled"],
-        "where a reader runs, which its consumer says": ["lives"],
-        "it changes while a thread looks at it": ["ledger"],
-        "a pending checkpoint's, which threads have too": ["ask"],
-        "Loss is the worker's": ["lost"],
-        "Consumer.seek is a user's way to it, which opens the feed": ["seek"],
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FACES = [(Consumer, SyncConsumer), (Shard, SyncShard)]
+WAIT = {
+    Consumer: {
+        *("start", "close", "deregister", "getmany", "run_batches", "run_records", "prepare", "commit", "abandon"),
+        *("__aenter__", "__aexit__"),
     },
+    Shard: {"next_batch", "until_stored"},
 }
-"""Names of the first face that the second has not, and why."""
+"""The calls that wait: coroutines for tasks, and plain calls for threads."""
+VALUES = [Batch, Delivered, Collection, PendingCheckpoint]
+"""They are the same in both, and nothing of them waits."""
 OTHERWISE = {
-    (Consumer, "run"): "threads are bounded: HANDLERS_MAX in place of no bound",
-    (Consumer, "__init__"): "rng: for simulations, which have a loop of their own",
+    (Consumer, "run_batches"): "threads are bounded: HANDLERS_MAX in place of no bound",
+    (Consumer, "run_records"): "as run_batches",
 }
 """Arguments that are not the same, and why."""
-DUNDERS = {"__len__": "__len__", "__iter__": "__iter__", "__aiter__": "__iter__", "__aenter__": "__enter__"}
+DUNDERS = {"__aiter__": "__iter__", "__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 
 def public(face: type) -> set[str]:
@@ -68,8 +44,7 @@ def arguments(function: Any) -> list[tuple[str, Any, Any]]:
 
 @pytest.mark.parametrize(("tasks", "threads"), FACES)
 def test_each_name_is_in_both_faces(tasks: type, threads: type) -> None:
-    missing = {name for names in MISSING.get(tasks, {}).values() for name in names}
-    assert public(tasks) - public(threads) - instance_names(threads) == missing
+    assert public(tasks) - public(threads) - instance_names(threads) == set()
     assert public(threads) - public(tasks) - instance_names(tasks) == set()
 
 
@@ -98,9 +73,60 @@ def test_methods_take_the_same(tasks: Any, threads: Any) -> None:
 
 def test_a_consumer_is_made_of_the_same_arguments() -> None:
     mine, theirs = arguments(Consumer), arguments(SyncConsumer)
-    assert [each for each in mine if each[0] != "rng"] == theirs
-    assert (Consumer, "__init__") in OTHERWISE
+    assert [each for each in mine if each[0] != "rng"] == theirs, "rng: for simulations, which have a loop of their own"
 
 
-def test_collections_are_asked_for_alike() -> None:
-    assert arguments(collect) == arguments(sync_collect)
+@pytest.mark.parametrize(("tasks", "threads"), FACES)
+def test_what_waits_is_a_coroutine_for_tasks_and_none_for_threads(tasks: type, threads: type) -> None:
+    coroutines = {
+        name for kind in tasks.__mro__[:-1] for name, one in vars(kind).items()
+        if inspect.iscoroutinefunction(one) and not (name.startswith("_") and name not in DUNDERS)
+    }  # fmt: skip
+    assert coroutines == WAIT[tasks]
+    assert not [name for name in public(threads) if inspect.iscoroutinefunction(getattr(threads, name))]
+    assert hasattr(tasks, "__aiter__")
+    assert not hasattr(tasks, "__iter__")
+    assert hasattr(threads, "__iter__")
+    assert not hasattr(threads, "__aiter__")
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_nothing_of_a_value_waits_and_one_with_serves_both(value: type) -> None:
+    assert not [name for name in public(value) if inspect.iscoroutinefunction(getattr(value, name))]
+    if value is not PendingCheckpoint:
+        assert hasattr(value, "__enter__")
+        assert hasattr(value, "__aenter__")
+
+
+async def wrong_kinds_for_mypy(consumer: Consumer[bytes], threads: SyncConsumer[int], batch: Batch[bytes]) -> None:
+    """Each line is a finding of mypy, or it says that the comment is not used."""
+    consumer.prepare(batch)  # type: ignore[unused-coroutine]
+    await threads.prepare(batch)  # type: ignore[misc]
+    for _ in consumer:  # type: ignore[attr-defined]
+        pass
+    async for _ in threads:  # type: ignore[attr-defined]
+        pass
+    with consumer:  # type: ignore[attr-defined]
+        pass
+    async with threads:  # type: ignore[attr-defined]
+        pass
+    for value in (await consumer.getmany())[0].values:
+        needs_int(value)  # type: ignore[arg-type]
+    for one in threads.records():
+        needs_int(one.value)
+
+
+def needs_int(value: int) -> None:
+    """For the types above."""
+
+
+async def test_the_wrong_kind_of_iteration_or_block_is_an_error() -> None:
+    tasks: Any = Consumer("orders", application="billing")
+    threads: Any = SyncConsumer("orders", application="billing")
+    wrong: list[Callable[[], Any]] = [lambda: iter(tasks), lambda: aiter(threads)]
+    for one in wrong:
+        with pytest.raises(TypeError):
+            one()
+    with pytest.raises(TypeError), tasks:
+        raise AssertionError("not reached")
+    threads.close()

@@ -49,7 +49,7 @@ def failed(events: list[Any], work: str) -> list[TaskFailed]:
 
 async def read(consumer: Any, got: list[bytes], count: int) -> None:
     async for batch in consumer:
-        async with batch:
+        with batch:
             got += [record.data for record in batch.records]
         if len(got) >= count:
             return
@@ -140,7 +140,7 @@ async def test_a_dead_letter_that_is_neither_written_nor_put_off_lets_the_shard_
     ledger = LedgerSettings(retry=Retry(tries_max=1))
     async with heard(local, events, ledger=ledger, dead_letters=letters) as consumer:
         with pytest.raises(ZeroDivisionError, match="a bug"):
-            await consumer.run(bug)
+            await consumer.run_batches(bug)
     assert failed(events, "dead letter")[0].what_follows.startswith("the shard is let go")
 
 

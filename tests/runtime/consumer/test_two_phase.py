@@ -35,21 +35,21 @@ async def test_a_prepared_checkpoint_is_stored_as_pending_and_becomes_one_by_its
     async with asyncio.timeout(DEADLINE_S), reading(local, table, failover_s=60) as one:
         batch = await one.reader.next_batch()
         assert batch is not None
-        prepared = await batch.prepare(b"my state")
+        prepared = await one.prepare(batch, b"my state")
         assert (prepared.position, prepared.state) == (Position(numbers[1]), b"my state")
         row = await lease_of(table)
         assert (row.checkpoint, row.pending, row.pending_state) == (
             Checkpoint.TRIM_HORIZON, at(numbers[1]), b"my state",
         )  # fmt: skip
         with pytest.raises(CheckpointError, match="settle the others"):
-            await prepared.commit()
+            await one.reader.commit(prepared)
         batch.ack()
-        await prepared.commit()
+        await one.reader.commit(prepared)
         row = await lease_of(table)
         assert (row.checkpoint, row.pending, row.pending_state) == (at(numbers[1]), None, None)
         assert one.reader.pending is None
         with pytest.raises(CheckpointError, match="not pending any more"):
-            await prepared.commit()
+            await one.reader.commit(prepared)
 
 
 async def test_riding_checkpoints_hold_still_while_one_is_pending(local: LocalKinesis, kinesis: Any) -> None:
@@ -58,13 +58,13 @@ async def test_riding_checkpoints_hold_still_while_one_is_pending(local: LocalKi
     async with asyncio.timeout(DEADLINE_S), reading(local, table, failover_s=1.5, cadence=Prompt()) as one:
         batch = await one.reader.next_batch()
         assert batch is not None
-        prepared = await batch.prepare(index=0)
+        prepared = await one.prepare(batch, index=0)
         batch.ack()
         counter = (await lease_of(table)).counter
         while (row := await lease_of(table)).counter < counter + 3:  # renewals
             await asyncio.sleep(0.01)
         assert (row.checkpoint, row.pending) == (Checkpoint.TRIM_HORIZON, at(numbers[0]))
-        await prepared.commit()
+        await one.reader.commit(prepared)
         await checkpoint_reaches(table, numbers[1])  # and what was settled meanwhile follows
 
 
@@ -76,18 +76,18 @@ async def test_an_abandoned_checkpoint_is_cleared_and_what_is_settled_is_stored(
     async with asyncio.timeout(DEADLINE_S), reading(local, table, failover_s=60) as one:
         batch = await one.reader.next_batch()
         assert batch is not None
-        prepared = await batch.prepare()
+        prepared = await one.prepare(batch)
         batch.ack(0)
-        await prepared.abandon()
+        await one.reader.abandon(prepared)
         row = await lease_of(table)
         assert (row.checkpoint, row.pending) == (at(numbers[0]), None)
-        again = await batch.prepare()
+        again = await one.prepare(batch)
         assert (await lease_of(table)).pending == at(numbers[1])
-        other = await batch.prepare(b"newer")  # takes its place
+        other = await one.prepare(batch, b"newer")  # takes its place
         with pytest.raises(CheckpointError, match="not pending any more"):
-            await again.abandon()
+            await one.reader.abandon(again)
         batch.ack()
-        await other.commit()
+        await one.reader.commit(other)
         assert (await lease_of(table)).checkpoint == at(numbers[1])
 
 
@@ -98,11 +98,11 @@ async def test_what_is_checkpointed_or_not_fetched_cannot_be_prepared(local: Loc
         assert batch is not None
         batch.ack()
         with pytest.raises(CheckpointError, match="prepare before it is settled"):
-            await batch.prepare(index=0)
+            await one.prepare(batch, index=0)
         with pytest.raises(CheckpointError, match="behind the last record"):
             await one.reader.prepare(Position(numbers[1] + 1))
-        prepared = await batch.prepare()  # where all is settled up to now
-        await prepared.commit()
+        prepared = await one.prepare(batch)  # where all is settled up to now
+        await one.reader.commit(prepared)
 
 
 async def leave_pending(local: LocalKinesis, table: MemoryLeaseTable) -> None:
@@ -110,7 +110,7 @@ async def leave_pending(local: LocalKinesis, table: MemoryLeaseTable) -> None:
     async with reading(local, table, "worker-1") as one:
         batch = await one.reader.next_batch()
         assert batch is not None
-        await batch.prepare(b"state", index=1)
+        await one.prepare(batch, b"state", index=1)
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["chosen", "by default"])
@@ -160,10 +160,10 @@ async def test_the_next_owner_may_keep_it_and_decide_later(local: LocalKinesis, 
             assert pending is not None
             assert (pending.position, pending.state) == (Position(numbers[1]), b"state")
             with pytest.raises(CheckpointError, match="settle the others"):
-                await pending.commit()
+                await two.reader.commit(pending)
             assert await two.take(3) == [b"0", b"1", b"2"]
             assert (await lease_of(table)).checkpoint == Checkpoint.TRIM_HORIZON
-            await (pending.commit() if commits else pending.abandon())
+            await (two.reader.commit(pending) if commits else two.reader.abandon(pending))
             await checkpoint_reaches(table, numbers[2])
 
 
@@ -193,9 +193,9 @@ async def test_a_shard_that_is_lost_meanwhile_is_told_to_the_caller_that_prepare
         assert batch is not None
         assert isinstance(await table.write(writes.take(await lease_of(table), "thief")), Done)
         with pytest.raises(CheckpointError, match="not held any more"):
-            await batch.prepare()
+            await one.prepare(batch)
         with pytest.raises(CheckpointError, match="not held any more"):
-            await batch.prepare()
+            await one.prepare(batch)
 
 
 async def test_a_prepare_that_is_cancelled_is_found_where_the_pending_one_is(local: LocalKinesis, kinesis: Any) -> None:
@@ -203,16 +203,16 @@ async def test_a_prepare_that_is_cancelled_is_found_where_the_pending_one_is(loc
     async with asyncio.timeout(DEADLINE_S), reading(local, MemoryLeaseTable(), failover_s=60) as one:
         batch = await one.reader.next_batch()
         assert batch is not None
-        preparing = asyncio.create_task(batch.prepare())
+        preparing = asyncio.create_task(one.prepare(batch))
         await asyncio.sleep(0)
         preparing.cancel()
         batch.ack()
         with pytest.raises(CheckpointError):  # the write is on its way
-            await batch.prepare()
+            await one.prepare(batch)
         await until(lambda: one.keeper.row.pending is not None)
         pending = one.reader.pending
         assert pending is not None
-        await pending.commit()
+        await one.reader.commit(pending)
         assert one.reader.stored.is_position
 
 
@@ -224,19 +224,19 @@ async def test_a_handoff_waits_for_the_commit_and_goes_on_without_it_after_the_d
     async with asyncio.timeout(DEADLINE_S):
         async with consumer_of(local, table, drain_deadline_s=DEADLINE_S) as consumer:
             batch = await anext(aiter(consumer))
-            prepared = await batch.prepare(index=0)
+            prepared = await consumer.prepare(batch, index=0)
             batch.ack()
             closing = asyncio.create_task(consumer.close())
             await until(lambda: not closing.done() and batch.counts)
             await asyncio.sleep(0.1)
             assert not closing.done()
-            await prepared.commit()
+            await consumer.commit(prepared)
             await closing
         assert (await lease_of(table)).checkpoint == at(numbers[1])
         more = put(kinesis, b"2")
         async with consumer_of(local, table, drain_deadline_s=0.1) as consumer:
             batch = await anext(aiter(consumer))
-            await batch.prepare(b"for the next")
+            await consumer.prepare(batch, b"for the next")
             batch.ack()
         row = await lease_of(table)
         assert (row.owner, row.checkpoint, row.pending, row.pending_state) == (

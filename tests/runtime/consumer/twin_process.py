@@ -21,7 +21,7 @@ from penstock.stores.sqlite import SqliteLeaseTable
 CHILDREN = 3
 
 
-async def read(consumer: Consumer, output: str) -> None:
+async def read(consumer: Consumer[Any], output: str) -> None:
     descriptor = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     async def handle(batch: Any) -> None:
@@ -31,7 +31,7 @@ async def read(consumer: Consumer, output: str) -> None:
     async with consumer:
         consumer.close_on_signals()
         os.write(1, f"started {consumer.worker_id}\n".encode())  # at once, whatever others print
-        await consumer.run(handle)
+        await consumer.run_batches(handle)
 
 
 def main(endpoint_url: str, leases: str, output: str, how: str) -> None:

@@ -19,6 +19,7 @@ until those others have settled.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
@@ -27,7 +28,9 @@ from penstock.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from random import Random
+    from typing import Any
 
 
 READ_BYTES_PER_S = 2 * 2**20
@@ -166,10 +169,19 @@ FALL = 0.7
 
 
 class Buffer:
-    """The bound of one consumer. It is not safe for several threads at a time."""
+    """The bound of one consumer."""
 
-    def __init__(self, bytes_max: int = BUFFER_BYTES_MAX, *, shard_bytes_max: int | None = None) -> None:
-        """``shard_bytes_max``: what one shard may hold; None: as much as the bound."""
+    def __init__(
+        self,
+        bytes_max: int = BUFFER_BYTES_MAX,
+        *,
+        shard_bytes_max: int | None = None,
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        """``shard_bytes_max``: what one shard may hold; None: as much as the bound. ``lock``: it is held during each
+        change, where several threads make them; the same thread may take it again.
+        """
+        self.lock = nullcontext() if lock is None else lock
         self.bytes_max = bytes_max
         self.shard_bytes_max = bytes_max if shard_bytes_max is None else shard_bytes_max
         self._shares: set[Share] = set()
@@ -179,10 +191,11 @@ class Buffer:
 
     def share(self, wake: Callable[[], None]) -> Share:
         """Room for one shard. ``wake`` is called when a share that got no room may ask again."""
-        share = Share(self, wake)
-        self._shares.add(share)
-        self._divide()
-        return share
+        with self.lock:
+            share = Share(self, wake)
+            self._shares.add(share)
+            self._divide()
+            return share
 
     @property
     def bytes_held(self) -> int:
@@ -204,12 +217,13 @@ class Buffer:
 
     def leave(self, share: Share) -> None:
         """A share is not used any more: what it had is free."""
-        if share in self._shares:
-            self._shares.remove(share)
-            self._used.pop(share, None)
-            self._waiting.pop(share, None)
-            self._divide()
-            self.wake_next()
+        with self.lock:
+            if share in self._shares:
+                self._shares.remove(share)
+                self._used.pop(share, None)
+                self._waiting.pop(share, None)
+                self._divide()
+                self.wake_next()
 
     def wait(self, share: Share) -> None:
         """Put a share at the end of the line of those that are to be woken, unless it stands there."""
@@ -262,6 +276,10 @@ class Share:
         """How many Kinesis records may be fetched now: their room is reserved until `came`. None: there is no room, and
         the share will be woken. ``behind``: the last page did not reach the tip.
         """
+        with self._buffer.lock:
+            return self._ask(behind)
+
+    def _ask(self, behind: bool) -> int | None:
         self._reserve(0)
         self.waits = False
         if self._has_left:
@@ -288,22 +306,25 @@ class Share:
         if records:
             mean = max(1, held_bytes // records)
             self._record_bytes = max(mean, int((self._record_bytes or 0) * FALL))
-        self._reserve(0)
+        with self._buffer.lock:
+            self._reserve(0)
 
     def change(self, held_bytes: int) -> None:
         """The shard holds so many bytes more; below 0: so many less."""
-        before = self.beyond
-        self.held += held_bytes
-        if not self._has_left:
-            self._buffer.changed(self, self.beyond - before)
-            if held_bytes < 0 and self.waits and self.held < self._buffer.part_bytes:
-                self.woken()
+        with self._buffer.lock:
+            before = self.beyond
+            self.held += held_bytes
+            if not self._has_left:
+                self._buffer.changed(self, self.beyond - before)
+                if held_bytes < 0 and self.waits and self.held < self._buffer.part_bytes:
+                    self.woken()
 
     def leave(self) -> None:
         """Nothing more is fetched, and what is held counts no more."""
-        self._has_left = True
-        self._buffer.leave(self)
-        self.woken()
+        with self._buffer.lock:
+            self._has_left = True
+            self._buffer.leave(self)
+            self.woken()
 
     def woken(self) -> bool:
         """Let it ask again. False: it does not wait."""

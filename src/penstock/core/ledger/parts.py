@@ -6,12 +6,15 @@ part for good. While a tenure lasts they are made once: what is handed out again
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from penstock.core.ledger.book import Placed
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from penstock.model import Record
 
 PARTS_MAX = 10_000
 
@@ -36,12 +39,12 @@ class SplitError(Exception):
 
 
 class Part(Generic[T]):
-    """A part of a record."""
+    """A part of a record. What a record has, each of its parts has, too."""
 
     __slots__ = ("part", "parts", "record", "value")
 
     def __init__(self, record: Source, part: int, parts: int, value: T) -> None:
-        self.record = record
+        self.record = cast("Record", record)
         self.part = part
         """From 0."""
         self.parts = parts
@@ -67,6 +70,31 @@ class Part(Generic[T]):
     def data(self) -> bytes:
         """The record's, as a whole; what this part is of it says `value`."""
         return self.record.data
+
+    @property
+    def stream(self) -> str:
+        """The record's."""
+        return self.record.stream
+
+    @property
+    def shard_id(self) -> str:
+        """The record's."""
+        return self.record.shard_id
+
+    @property
+    def approximate_arrival_timestamp(self) -> dt.datetime:
+        """The record's."""
+        return self.record.approximate_arrival_timestamp
+
+    @property
+    def explicit_hash_key(self) -> int | None:
+        """The record's."""
+        return self.record.explicit_hash_key
+
+    @property
+    def aggregated(self) -> bool:
+        """The record's."""
+        return self.record.aggregated
 
     @property
     def payload_bytes(self) -> int:

@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from penstock.core.ledger.book import R
 from penstock.core.ledger.collecting import Collected, Collector
-from penstock.runtime.shard.batch import settle_on_leaving
+from penstock.runtime.shard.batch import Settleable
 from penstock.runtime.waiting import Breath
 from penstock.tasks import awaited, give_up
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Hashable, Sequence
-    from types import TracebackType
 
+    from penstock.model import Record
     from penstock.runtime.shard.batch import Batch
 
 LOOK_INTERVAL_S = 0.2
 """While records wait it is looked so often whether a shard is about to leave, or its records count no more."""
 
 
-class Collection(Generic[R]):
+class Collection(Settleable):
     """Records of one key, in the order in which they were handed out, from one shard or from several.
 
-    Settle it as a batch is settled: with ``async with``, or by these calls. Each returns False when some of it counts
-    for nothing any more, as a shard was lost.
+    Settle it as a batch is settled: with ``with``, or by these calls, which any thread may make. Each returns False
+    when some of it counts for nothing any more, as a shard was lost.
     """
 
     __slots__ = ("_group", "key")
 
-    def __init__(self, group: Collected[R]) -> None:
+    def __init__(self, group: Collected[Record]) -> None:
         self._group = group
         self.key = group.key
 
     @property
-    def records(self) -> Sequence[R]:
+    def records(self) -> Sequence[Record]:
         """Each record once, also where one was handed out again while it waited."""
         return self._group.records
 
@@ -66,14 +66,6 @@ class Collection(Generic[R]):
     def _left(self) -> bool:
         return self._all(lambda batch, indices: batch._left(sorted(indices), chosen=True))
 
-    async def __aenter__(self) -> Collection[R]:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        return settle_on_leaving(self, error)
-
     def _all(self, settle: Callable[[Batch[Any], list[int]], bool]) -> bool:
         """Settle the records in each of their batches, also where one of those counts no more."""
         counts = [settle(batch, indices) for batch, indices in self._group.places().items()]
@@ -88,11 +80,11 @@ class _Handed(NamedTuple, Generic[R]):
 
 async def collect(
     batches: AsyncIterable[Batch[Any]],
-    key: Callable[[Any], Hashable],
+    key: Callable[[Record], Hashable],
     *,
     records: int,
     age_s: float = math.inf,
-) -> AsyncGenerator[Collection[Any], None]:
+) -> AsyncGenerator[Collection, None]:
     """Collections of ``records`` records with the same ``key(record)``, out of a consumer or a shard.
 
     ``age_s``: a collection is handed out, with what it has, when its first record came so long ago. Nothing blocks
@@ -141,7 +133,7 @@ async def _next(batches: AsyncIterator[Batch[Any]]) -> Batch[Any]:
     return await anext(batches)
 
 
-def _current(group: Collected[Any]) -> Collection[Any] | None:
+def _current(group: Collected[Any]) -> Collection | None:
     """The collection without records whose shard another worker has by now; None when none are left."""
     group.keep(lambda batch: batch.counts)
     return Collection(group) if len(group) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import signal
@@ -12,27 +13,29 @@ import uuid
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from penstock.core.feeding.allowance import Buffer
 from penstock.core.given import lacks, not_callable, not_of, shown
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.settings import ByKey
-from penstock.errors import OptionError
+from penstock.errors import CheckpointError, OptionError
 from penstock.events import KeysIgnored, LoopBlocked
 from penstock.model import Position, StartAt
 from penstock.ports import ForApplications
+from penstock.runtime.consumer.collecting import collect
 from penstock.runtime.consumer.counting import CountedSource, counted_table
-from penstock.runtime.consumer.delivered import Delivered
 from penstock.runtime.consumer.driving import OneByOne, Unordered, drive, order_of, promised
 from penstock.runtime.consumer.lifecycle import Callbacks, Lifecycle
 from penstock.runtime.consumer.metering import Metering, MetricsOptions
 from penstock.runtime.consumer.ready import Ready
+from penstock.runtime.consumer.shard import Shard
 from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker
 from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToStream, open_letters
 from penstock.runtime.feeds import SubscriptionGate
 from penstock.runtime.home import PING_S, Apart, Here, watch_own
+from penstock.runtime.shard.batch import Delivered
 from penstock.runtime.shard.pages import Values
 from penstock.runtime.telling import told
 from penstock.runtime.waiting import Breath
@@ -42,12 +45,14 @@ from penstock.tasks import failure_of, spawn
 from penstock.telemetry.log import log_events
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
     from types import TracebackType
+    from typing import Self
 
     from penstock.core.ledger.settings import OrderPolicy
     from penstock.model import Record
     from penstock.ports import LeaseTable, RecordSource
+    from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.counting import CountedTable
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import Located, Told
@@ -55,27 +60,30 @@ if TYPE_CHECKING:
     from penstock.runtime.home import Home
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.runtime.shard.two_phase import PendingCheckpoint
     from penstock.tasks import Heard
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
     from penstock.wiring import LeaseTableOptions, WireSettings
 
+R = TypeVar("R")
 T = TypeVar("T")
 FUNCTIONS = (
     "deserializer", "on_shards_assigned", "on_shards_ended", "on_shards_revoked", "on_shards_lost", "on_event",
 )  # fmt: skip
 
 
-class Consumer:
+class Consumer(Generic[T]):
     """Reads streams' shards beside other consumers of the same ``application``, each shard by one of them.
 
     ::
 
         async with Consumer("orders", application="billing") as consumer:
             async for batch in consumer:
-                async with batch:
+                with batch:
                     await handle(batch.records)
 
-    At the end of the ``async with`` block all shards are handed to the other consumers.
+    At the end of the ``async with`` block all shards are handed to the other consumers. ``T`` is what the deserializer
+    makes of a record; without one, ``bytes``.
     """
 
     _may_be_apart = True
@@ -89,6 +97,46 @@ class Consumer:
     _running: asyncio.Task[None] | None = None
     _closing: asyncio.Future[None] | None = None
 
+    @overload
+    def __init__(
+        self: Consumer[bytes],
+        stream: str | RecordSource | Sequence[str | RecordSource],
+        *,
+        application: str,
+        worker_id: str | None = ...,
+        leases: LeaseTable | LeaseTableOptions | None = ...,
+        settings: WorkerSettings | None = ...,
+        wire: WireSettings | None = ...,
+        deserializer: None = ...,
+        on_shards_assigned: Told | None = ...,
+        on_shards_ended: Told | None = ...,
+        on_shards_revoked: Told | None = ...,
+        on_shards_lost: Told | None = ...,
+        on_event: Callable[[Any], None] | None = ...,
+        metrics: MetricsOptions | None = ...,
+        rng: random.Random | None = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        stream: str | RecordSource | Sequence[str | RecordSource],
+        *,
+        application: str,
+        worker_id: str | None = ...,
+        leases: LeaseTable | LeaseTableOptions | None = ...,
+        settings: WorkerSettings | None = ...,
+        wire: WireSettings | None = ...,
+        deserializer: Callable[[bytes], T],
+        on_shards_assigned: Told | None = ...,
+        on_shards_ended: Told | None = ...,
+        on_shards_revoked: Told | None = ...,
+        on_shards_lost: Told | None = ...,
+        on_event: Callable[[Any], None] | None = ...,
+        metrics: MetricsOptions | None = ...,
+        rng: random.Random | None = ...,
+    ) -> None: ...
+
     def __init__(
         self,
         stream: str | RecordSource | Sequence[str | RecordSource],
@@ -98,7 +146,7 @@ class Consumer:
         leases: LeaseTable | LeaseTableOptions | None = None,
         settings: WorkerSettings | None = None,
         wire: WireSettings | None = None,
-        deserializer: Callable[[bytes], Any] | None = None,
+        deserializer: Callable[[bytes], T] | None = None,
         on_shards_assigned: Told | None = None,
         on_shards_ended: Told | None = None,
         on_shards_revoked: Told | None = None,
@@ -156,10 +204,11 @@ class Consumer:
             raise RuntimeError("a consumer is started once: make another one")
         self._loop = asyncio.get_running_loop()
         self.worker_id = self.worker_id or new_worker_id()
-        if self._can_be_apart():
-            self._home = self._lifecycle.home = Apart()
+        is_apart = self._can_be_apart()
+        self._home = self._lifecycle.home = Apart() if is_apart else Here(self._loop)
+        self._ready.lives(self._home)
+        if is_apart:
             self._breath.turns = 1
-            self._ready.lives(self._home)
         await self._home.run(self._begin)
 
     def _can_be_apart(self) -> bool:
@@ -177,7 +226,9 @@ class Consumer:
     async def _begin(self) -> None:
         rng = random.Random() if self._rng is None else self._rng
         gate = SubscriptionGate(self.settings.subscriptions_per_s)
-        buffer = Buffer(self.settings.buffer_bytes_max, shard_bytes_max=self.settings.ledger.bytes_max)
+        buffer = Buffer(
+            self.settings.buffer_bytes_max, shard_bytes_max=self.settings.ledger.bytes_max, lock=self._home.lock
+        )
         for given in self._given:
             source = CountedSource(self._source(given), self._source_calls, self._metering.meter)
             self._streams[source.stream] = OpenStream(
@@ -361,7 +412,7 @@ class Consumer:
             follows = "the error is raised by close(), and leases that are left are free when they expire"
             self._closing = spawn(self._close(), self._failed("closing the consumer", follows))
 
-    async def __aenter__(self) -> Consumer:
+    async def __aenter__(self) -> Self:
         try:
             await self.start()
         except BaseException:
@@ -376,7 +427,7 @@ class Consumer:
 
     # --- reading --------------------------------------------------------------------------------
 
-    async def __aiter__(self) -> AsyncGenerator[Batch[Record], None]:
+    async def __aiter__(self) -> AsyncGenerator[Batch[T], None]:
         """Batches of all shards that this consumer holds, each shard's in order. Ends when the consumer is closed.
 
         A program that leaves the iteration early gives back what it did not settle: it is handed out again. Raises what
@@ -396,8 +447,8 @@ class Consumer:
         finally:
             self._ready.take_back()
 
-    async def records(self) -> AsyncGenerator[Delivered, None]:
-        """The same record by record; each is settled by itself: ``async with record: ...``."""
+    async def records(self) -> AsyncGenerator[Delivered[T], None]:
+        """The same record by record; each is settled by itself: ``with record: ...``."""
         async with contextlib.aclosing(aiter(self)) as batches:
             async for batch in batches:
                 for index in range(len(batch)):
@@ -407,7 +458,7 @@ class Consumer:
                         break
                     yield Delivered(batch, index)
 
-    async def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[Record]]:
+    async def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[T]]:
         """What there is of all shards, as batches of one shard each: up to so many records, and more only where a
         larger batch failed and comes again. Waits until there is any, at most ``wait_s``; then the list is empty, as it
         is once the consumer is closed. Raises as the iteration does.
@@ -434,13 +485,18 @@ class Consumer:
             elif found or (end_s is not None and loop.time() >= end_s) or not await self._more(seen, end_s):
                 return found
 
-    async def shards(self) -> AsyncGenerator[ShardReader, None]:
+    async def shards(self) -> AsyncGenerator[Shard[T], None]:
         """Each shard as this consumer begins to hold it: iterate it for its batches, in a task of its own.
 
         A shard whose iteration is left while it is held is offered anew. A shard that the program does not iterate is
         offered anew when the program leaves this iteration and begins it again. An error that ends the reading of a
         shard is raised by the iteration of that shard.
         """
+        async with contextlib.aclosing(self._readers()) as readers:
+            async for reader in readers:
+                yield Shard(reader)
+
+    async def _readers(self) -> AsyncGenerator[ShardReader, None]:
         offered: list[ShardReader] = []
         try:
             while True:
@@ -458,25 +514,56 @@ class Consumer:
                 if not reader.is_iterated:
                     self._ready.left(reader)
 
-    async def run(
+    def collect(
+        self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
+    ) -> AsyncGenerator[Collection, None]:
+        """Collections of ``records`` records with the same ``key(record)``, out of all shards.
+
+        ``age_s``: a collection is handed out, with what it has, when its first record came so long ago. Nothing blocks
+        while records of a key wait for others: they count as handed out, so they are bounded, and told when they are
+        not settled in time. What waits of a shard that is about to be handed over is handed out at once. Leave it with
+        `contextlib.aclosing`: what waits then is handed out again, as with every iteration that is left.
+        """
+        return collect(self, key, records=records, age_s=age_s)
+
+    async def run_batches(
         self,
-        handler: Callable[[Any], Awaitable[object]],
+        handler: Callable[[Batch[T]], object],
         *,
         concurrency: Concurrency | None = None,
-        each_record: bool = False,
         handlers_max: int | None = None,
     ) -> None:
-        """Call ``handler`` with each batch, shards side by side, until the consumer is closed.
+        """Call ``handler`` with each batch, shards side by side, until the consumer is closed; what it returns is
+        awaited, where that can be.
 
-        A batch is settled when the handler returns; what it raises is a failure of the batch, and the retry policy says
-        what follows. With ``each_record`` the handler gets one `Delivered` record at a time, and what it raises is a
-        failure of that record alone.
+        A batch is settled when the handler is done; what it raises is a failure of the batch, and the retry policy says
+        what follows.
 
         ``concurrency`` says what of one shard is with the handler at the same time: ``OneByOne()`` (the default),
         ``by_key(16)``, ``unordered(16)``. ``handlers_max``: calls of all shards together; None: no bound beside the
         shards'. Raises what the iteration raises, and OptionError where an order is named (``OneByOne()``, ``by_key``)
         for a stream that ignores keys.
         """
+        await self._run(handler, concurrency, handlers_max, each_record=False)
+
+    async def run_records(
+        self,
+        handler: Callable[[Delivered[T]], object],
+        *,
+        concurrency: Concurrency | None = None,
+        handlers_max: int | None = None,
+    ) -> None:
+        """As `run_batches`, with one record at a time: what the handler raises is a failure of that record alone."""
+        await self._run(handler, concurrency, handlers_max, each_record=True)
+
+    async def _run(
+        self,
+        handler: Callable[[Any], object],
+        concurrency: Concurrency | None,
+        handlers_max: int | None,
+        *,
+        each_record: bool,
+    ) -> None:
         given = {"handler": handler, "concurrency": concurrency, "handlers_max": handlers_max}
         kinds: dict[str, tuple[type | str, ...]] = {"concurrency": (OneByOne, ByKey, Unordered), "handlers_max": (int,)}
         if faults := not_of(given, kinds, optional=kinds) + not_callable(given, ("handler",)):
@@ -489,7 +576,7 @@ class Consumer:
         if order is not None:
             self._order = order
             self._home.ask(self._reorder_all)
-        async with contextlib.aclosing(self.shards()) as readers:
+        async with contextlib.aclosing(self._readers()) as readers:
             await drive(
                 readers,
                 handler,
@@ -497,6 +584,47 @@ class Consumer:
                 each_record=each_record,
                 handlers_max=handlers_max,
             )
+
+    # --- checkpoints in two phases ---------------------------------------------------------------
+
+    async def prepare(self, batch: Batch[Any], state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
+        """Store a pending checkpoint that covers all up to the record of the batch at ``index`` (the last one), before
+        that is settled; then settle, and `commit`. Nothing else of the shard is checkpointed meanwhile.
+
+        ``state``: bytes for the next owner of the shard, if that is not committed. Raises CheckpointError: for a record
+        that is checkpointed already, while another such call is on its way, when the shard is lost, and for a batch of
+        another consumer.
+        """
+        record = batch.records[index]
+        at = Position(record.sequence_number, record.sub_sequence_number)
+        return await self._reader_of(batch).prepare(at, state)
+
+    async def commit(self, pending: PendingCheckpoint) -> None:
+        """Make it the shard's checkpoint; returns when that is stored.
+
+        Raises CheckpointError when records before it are not settled, when it is not the pending one any more, when the
+        shard was lost, and for one of another consumer.
+        """
+        await self._reader_of(pending).commit(pending)
+
+    async def abandon(self, pending: PendingCheckpoint) -> None:
+        """Let it go: what is settled is checkpointed as usual. Raises CheckpointError like `commit`."""
+        await self._reader_of(pending).abandon(pending)
+
+    def pending(self, shard: str | Located) -> PendingCheckpoint | None:
+        """The checkpoint of a shard that is stored as pending: prepared in this tenure, or left by a former owner and
+        kept. Raises KeyError for a shard that this consumer does not hold.
+        """
+        (reader,) = self._ready.named((shard,))
+        return reader.pending
+
+    def _reader_of(self, given: Batch[Any] | PendingCheckpoint) -> ShardReader:
+        reader = cast("ShardReader", given._reader)
+        if reader.home is not self._home:
+            raise CheckpointError(
+                f"{given.stream}, {given.shard_id}: another consumer has handed this out: ask that one"
+            )
+        return reader
 
     # --- steering -------------------------------------------------------------------------------
 
@@ -554,7 +682,7 @@ class Consumer:
         """What the consumer did since its start, as numbers that add up. Any thread may ask."""
         return self._looked_at(lambda: self._metering.snapshot(self._statistics(), self._now_s, self._confirmed_s))
 
-    def _looked_at(self, look: Callable[[], T]) -> T:
+    def _looked_at(self, look: Callable[[], R]) -> R:
         while True:
             try:
                 with self._home.lock:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.ledger.settings import AnyOrder, ByKey, InOrder
 from penstock.errors import OptionError
-from penstock.runtime.consumer.delivered import Delivered
+from penstock.runtime.shard.batch import Delivered
 from penstock.runtime.waiting import Breath, is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from penstock.core.ledger.settings import OrderPolicy
-    from penstock.model import Record
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader
 
@@ -79,7 +78,7 @@ class HandlerCancelledError(Exception):
 
 async def drive(
     readers: AsyncIterator[ShardReader],
-    handler: Callable[[Any], Awaitable[object]],
+    handler: Callable[[Any], object],
     *,
     concurrency: Concurrency,
     each_record: bool,
@@ -91,7 +90,7 @@ async def drive(
     room = asyncio.Semaphore(handlers_max) if handlers_max is not None else None
     slots = 1 if isinstance(concurrency, OneByOne) else concurrency.slots_max
 
-    async def call(given: Batch[Record] | Delivered) -> None:
+    async def call(given: Batch[Any] | Delivered[Any]) -> None:
         if room is None:
             await _called(handler, given)
         else:
@@ -118,7 +117,7 @@ async def drive(
         raise error from error.__cause__
 
 
-async def _called(handler: Callable[[Any], Awaitable[object]], given: Any) -> None:
+async def _called(handler: Callable[[Any], object], given: Any) -> None:
     try:
         waits = handler(given)
         if isawaitable(waits):  # a plain function has done its work by now
@@ -130,10 +129,10 @@ async def _called(handler: Callable[[Any], Awaitable[object]], given: Any) -> No
         raise HandlerCancelledError("what the handler waited for was cancelled, and it did not catch that") from error
 
 
-async def _one(batch: Batch[Record], call: Callable[[Any], Awaitable[None]], each_record: bool) -> None:
+async def _one(batch: Batch[Any], call: Callable[[Any], Awaitable[None]], each_record: bool) -> None:
     """A batch, as a whole or record by record; a record that fails, or is put off, sends those behind it back."""
     if not each_record:
-        async with batch:
+        with batch:
             await call(batch)
         return
     begun_s = batch._reader.now_s
@@ -143,7 +142,7 @@ async def _one(batch: Batch[Record], call: Callable[[Any], Awaitable[None]], eac
         batch._reader.handled(batch._reader.now_s - begun_s)
 
 
-async def _record_by_record(batch: Batch[Record], call: Callable[[Any], Awaitable[None]]) -> None:
+async def _record_by_record(batch: Batch[Any], call: Callable[[Any], Awaitable[None]]) -> None:
     count, breath = len(batch), Breath()
     for index in range(count):
         try:
@@ -172,7 +171,7 @@ async def _side_by_side(
     async with asyncio.TaskGroup() as group:
         busy = asyncio.Semaphore(slots)
 
-        async def work(batch: Batch[Record]) -> None:
+        async def work(batch: Batch[Any]) -> None:
             try:
                 await _one(batch, call, each_record)
             finally:
@@ -190,7 +189,7 @@ async def _records_side_by_side(reader: ShardReader, call: Callable[[Any], Await
     """Run so many tasks side by side. Each takes the next record, of whichever batch that is, and calls the handler."""
     turn = asyncio.Lock()
     breath = Breath()
-    current: list[Delivered] = []  # what is left of the batch that was taken last, its first record last
+    current: list[Delivered[Any]] = []  # what is left of the batch that was taken last, its first record last
 
     async def hand() -> None:
         while True:
@@ -206,7 +205,7 @@ async def _records_side_by_side(reader: ShardReader, call: Callable[[Any], Await
                 if not one._may_go_on():
                     current.clear()
                     continue
-            async with one:
+            with one:
                 await call(one)
 
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.runtime.home import Here
 from penstock.runtime.shard.listener import Asking, ShardListener
@@ -11,7 +11,6 @@ from penstock.runtime.shard.listener import Asking, ShardListener
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model import Record
     from penstock.runtime.consumer.lifecycle import Located
     from penstock.runtime.home import Home
     from penstock.runtime.shard.batch import Batch
@@ -60,7 +59,7 @@ class Ready(ShardListener):
         self._errors.append(error)
         self.stirred.set()
 
-    def take(self, records_max: int | None = None) -> Batch[Record] | None:
+    def take(self, records_max: int | None = None) -> Batch[Any] | None:
         """The next batch of whichever shard has one. Raises what ended the reading of a shard, once each."""
         self._raise()
         while True:

@@ -1,11 +1,16 @@
-"""What a handler gets: records of one shard, and the ways to say what became of them."""
+"""What a handler gets: records of one shard, or a single one of them, and the ways to say what became of them.
+
+A settlement is a plain call that any thread may make: it changes the ledger under the lock of the shard's reader, and
+what follows from that is left to the loop that reads the shard (`penstock.runtime.home`). So there is one class of each
+for programs on an event loop and for those in threads.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from penstock.core.ledger.book import Placed, R
 from penstock.errors import OptionError
 from penstock.model import Position
 from penstock.runtime.shard.pages import datas_of
@@ -14,11 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
+    from typing import Self
 
-    from penstock.core.ledger.book import Delivery
+    from penstock.core.ledger.book import Delivery, Placed
     from penstock.core.ledger.ledger import Ledger
     from penstock.events import LedgerEvent
-    from penstock.runtime.shard.two_phase import PendingCheckpoint
+    from penstock.model import Record
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Reader(Protocol):
@@ -53,18 +61,59 @@ class Reader(Protocol):
     def handled(self, duration_s: float) -> None:
         """The program has had a batch for so long, and is done with it. The caller does not hold the lock."""
 
-    def touched(self) -> None:
-        """Something was settled. The caller does not hold the lock."""
-
-    async def prepare(self, position: Position, state: bytes | None = None) -> PendingCheckpoint:
-        """Store a pending checkpoint up to and with this position."""
+    def touched(self) -> bool:
+        """Something was settled. The caller does not hold the lock. False: the loop that would look at it is over."""
 
 
-class Batch(Generic[R]):
-    """Records of one shard, in order.
+class Settleable:
+    """What a ``with`` block settles: done, if the block ends well; failed by an exception of it, which goes no further.
+    What raises through it and is no `Exception` (a cancellation, an interrupt) has it handed out again.
+    """
 
-    Settle them in any order, from any task, as a whole or by index; a batch that is used with ``async with`` is settled
-    at its end, and an exception of the block is a failure, which the retry policy takes from there.
+    __slots__ = ()
+
+    @abstractmethod
+    def nack(self) -> bool:
+        """Hand it out again."""
+
+    @abstractmethod
+    def fail(self, error: BaseException) -> bool:
+        """The retry policy says what follows."""
+
+    @abstractmethod
+    def _left(self) -> bool:
+        """The block has ended well: all is done, but for what was put off or given up before."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self._left()
+            return False
+        if not isinstance(error, Exception):  # the records are not to blame for it
+            self.nack()
+            return False
+        self.fail(error)
+        return True
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return self.__exit__(kind, error, trace)
+
+
+class Batch(Settleable, Generic[T_co]):
+    """Records of one shard, in order, and what the consumer's deserializer made of them (``T``).
+
+    Settle them in any order, from any task or thread, as a whole or by index. Used with ``with``, a batch is settled at
+    the end of the block, and an exception of the block is a failure, which the retry policy takes from there
+    (``async with`` does the same). In a process that was forked off, each of these calls raises RuntimeError.
     """
 
     __slots__ = (
@@ -74,13 +123,13 @@ class Batch(Generic[R]):
 
     def __init__(
         self,
-        ledger: Ledger[R],
-        delivery: Delivery[R],
+        ledger: Ledger[Record],
+        delivery: Delivery[Record],
         reader: Reader,
         *,
         token: int,
         millis_behind_latest: int | None,
-        values: Sequence[Any] | None = None,
+        values: Sequence[T_co] | None = None,
     ) -> None:
         """``ledger``: the one that the delivery is of; after a seek the reader has another one."""
         self._ledger = ledger
@@ -96,12 +145,12 @@ class Batch(Generic[R]):
         self._lock = reader.lock
 
     @property
-    def records(self) -> Sequence[R]:
-        """The records, in the shard's order."""
+    def records(self) -> Sequence[Record]:
+        """The records, in the shard's order; where records are split, each is a `Part`, with all that a record has."""
         return self._delivery.records
 
     @property
-    def values(self) -> Sequence[Any]:
+    def values(self) -> Sequence[T_co]:
         """What the consumer's deserializer made of each record, in the same order; without one, the records' data. Of
         parts, what the splitting function made: the same as each `Part.value`.
         """
@@ -117,7 +166,7 @@ class Batch(Generic[R]):
     def __len__(self) -> int:
         return len(self._delivery.records)
 
-    def __iter__(self) -> Iterator[R]:
+    def __iter__(self) -> Iterator[Record]:
         return iter(self._delivery.records)
 
     @property
@@ -151,7 +200,7 @@ class Batch(Generic[R]):
             told = ledger.told and ledger.take_told()
         return self._settled(counts, told)
 
-    def settle_through(self, record: int | R) -> bool:
+    def settle_through(self, record: int | Record) -> bool:
         """The given record (or the one at this index) is done, and all that were handed out of the shard before it, in
         this batch or in earlier ones. Raises ValueError for a record of another batch, and with `ByKey`.
         """
@@ -180,23 +229,15 @@ class Batch(Generic[R]):
         """What of them (all, or those at these indices) is not settled failed: the retry policy says what follows."""
         return self._settle(self._ledger.fail, error, self._reader.now_s, self._places(indices))
 
-    async def prepare(self, state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
-        """Store a pending checkpoint that covers all up to the record at ``index`` (the last one), before that is
-        settled; then settle, and `PendingCheckpoint.commit`. Nothing else is checkpointed meanwhile.
-
-        ``state``: bytes for the next owner of the shard, if that is not committed. Raises CheckpointError.
-        """
-        return await self._reader.prepare(_position(self._delivery.records[index]), state)
-
-    async def __aenter__(self) -> Batch[R]:
+    def __enter__(self) -> Self:
         self._begun_s = self._reader.now_s
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         self._reader.handled(self._reader.now_s - self._begun_s)
-        return settle_on_leaving(self, error)
+        return super().__exit__(kind, error, trace)
 
     def _may_go_on(self, index: int) -> bool:
         """False when this record, and those behind it, must not be handed out for now: another worker may have the
@@ -217,8 +258,7 @@ class Batch(Generic[R]):
                 counts = ledger.ack(self._delivery.ticket)
                 told = ledger.told and ledger.take_told()
             return self._settled(counts, told)
-        places = [self._delivery.places[index] for index in indices]
-        return self._settle(self._ledger.leave, places, chosen=chosen)
+        return self._settle(self._ledger.leave, self._places(indices) or (), chosen=chosen)
 
     def _holds_up(self, index: int) -> bool:
         """True when this one was put off, and those behind it have to wait for it."""
@@ -243,13 +283,15 @@ class Batch(Generic[R]):
         # Without the lock: what is told runs the program's functions, which may take long, or settle other records.
         if told:
             self._reader.emit(told)
-        self._reader.touched()
-        return counts
+        return self._reader.touched() and counts
 
-    def _places(self, indices: tuple[int, ...]) -> Sequence[int] | None:
-        return [self._delivery.places[index] for index in indices] if indices else None
+    def _places(self, indices: Sequence[int]) -> Sequence[int] | None:
+        places = self._delivery.places
+        if len(indices) == 1:  # as with each record that is settled alone
+            return (places[indices[0]],)
+        return [places[index] for index in indices] if indices else None
 
-    def _index(self, record: R) -> int:
+    def _index(self, record: Record) -> int:
         """Where a record of this batch is. Several may have one position: parts of one record."""
         records, position = self._delivery.records, _position(record)
         index = bisect_right(records, position, key=_position) - 1
@@ -265,30 +307,82 @@ class Batch(Generic[R]):
         return index
 
 
+class Delivered(Settleable, Generic[T_co]):
+    """A record out of a batch. Used with ``with`` it is settled at the end of the block; an exception of the block is a
+    failure of this record alone. Any thread may settle it.
+    """
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch[T_co], index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    @property
+    def record(self) -> Record:
+        """The record: position, key, time, data."""
+        return self._batch.records[self._index]
+
+    @property
+    def data(self) -> bytes:
+        """Its bytes; of a part, those of the whole record."""
+        return self.record.data
+
+    @property
+    def value(self) -> T_co:
+        """What the deserializer made of the record; without one, its bytes. For a part, what ``split`` made."""
+        return self._batch.values[self._index]
+
+    @property
+    def stream(self) -> str:
+        """The stream's name or ARN, as it was given."""
+        return self._batch.stream
+
+    @property
+    def shard_id(self) -> str:
+        """The shard from which it was read."""
+        return self._batch.shard_id
+
+    @property
+    def token(self) -> int:
+        """See `Batch.token`."""
+        return self._batch.token
+
+    @property
+    def attempt(self) -> int:
+        """1 when it is handed out for the first time."""
+        return self._batch.attempt
+
+    def ack(self) -> bool:
+        """It is done. False once the tenure is over: then it counts for nothing, as with the others."""
+        return self._batch.ack(self._index)
+
+    def settle_through(self) -> bool:
+        """It is done, and so are all that were handed out of its shard before it."""
+        return self._batch.settle_through(self._index)
+
+    def nack(self, delay_s: float = 0.0) -> bool:
+        """Hand it out again, after a while."""
+        return self._batch.nack(self._index, delay_s=delay_s)
+
+    def skip(self, reason: str = "skipped") -> bool:
+        """It counts as settled without having been processed; an event says so."""
+        return self._batch.skip(self._index, reason=reason)
+
+    def dead_letter(self, error: BaseException | None = None) -> bool:
+        """Give it up: it becomes a dead letter."""
+        return self._batch.dead_letter(self._index, error=error)
+
+    def fail(self, error: BaseException) -> bool:
+        """It failed: the retry policy says what follows."""
+        return self._batch.fail(error, self._index)
+
+    def _may_go_on(self) -> bool:
+        return self._batch._may_go_on(self._index)
+
+    def _left(self) -> bool:
+        return self._batch._left((self._index,))
+
+
 def _position(record: Placed) -> Position:
     return Position(record.sequence_number, record.sub_sequence_number)
-
-
-class Settled(Protocol):
-    """A batch, a collection, a record: what a ``with`` block settles."""
-
-    def _left(self) -> Any:
-        """All is done, but for what was put off or given up before."""
-
-    def nack(self) -> Any:
-        """Hand it out again."""
-
-    def fail(self, error: BaseException) -> Any:
-        """The retry policy says what follows."""
-
-
-def settle_on_leaving(settled: Settled, error: BaseException | None) -> bool:
-    """The end of the block: done, if it ended well; failed by an exception, which goes no further (True)."""
-    if error is None:
-        settled._left()
-        return False
-    if not isinstance(error, Exception):  # a cancellation, an interrupt: the records are not to blame
-        settled.nack()
-        return False
-    settled.fail(error)
-    return True

@@ -105,7 +105,7 @@ class ShardReader:
         """
         self.stream = stream
         self.shard_id = shard_id
-        self.home: Home = Here()
+        self.home: Home = Here(asyncio.get_running_loop())
         """Where it runs; the callers that read may be on another loop."""
         self.origin = Origin.NEW
         """How the shard came to this consumer."""
@@ -250,7 +250,8 @@ class ShardReader:
     @property
     def settled(self) -> Checkpoint:
         """How far all is settled; once that is stored, a new owner goes on behind it."""
-        return self.ledger.safe
+        with self._lock:
+            return self.ledger.safe
 
     @property
     def records_settled(self) -> int:
@@ -269,7 +270,7 @@ class ShardReader:
 
     # --- for the callers that read --------------------------------------------------------------
 
-    def take(self, records_max: int | None = None) -> Batch[Record] | None:
+    def take(self, records_max: int | None = None) -> Batch[Any] | None:
         """The next records, if there are any to be had now; a listener hears when to ask again (`stir`). No more than
         ``records_max``, unless they failed as a larger batch.
 
@@ -294,7 +295,7 @@ class ShardReader:
             values=values,
         )
 
-    async def next_batch(self) -> Batch[Record] | None:
+    async def next_batch(self) -> Batch[Any] | None:
         """The next records, waited for; None when there will be none in this tenure. Raises what ended the reading,
         and ShardStoppedError where the policies have stopped the shard (`Stop`).
         """
@@ -302,7 +303,7 @@ class ShardReader:
             self.asking.once()
         return await self._next_batch()
 
-    async def _next_batch(self) -> Batch[Record] | None:
+    async def _next_batch(self) -> Batch[Any] | None:
         await self.breath.take()
         while not self.is_over:
             seen = self._signal.count  # before the look, which may itself end the reading
@@ -312,7 +313,7 @@ class ShardReader:
             batch = self.take()
             if batch is not None:
                 return batch
-            if self.checkpoint_max is not None and self.ledger.safe.is_end:
+            if self.checkpoint_max is not None and self.settled.is_end:
                 return None
             await self._signal.wait(seen)
             self.breath.rested()
@@ -320,7 +321,7 @@ class ShardReader:
             raise self.failure
         return None
 
-    async def __aiter__(self) -> AsyncGenerator[Batch[Record], None]:
+    async def __aiter__(self) -> AsyncGenerator[Batch[Any], None]:
         """Batches until the tenure ends. What a program that leaves early did not settle is handed out again."""
         self.is_iterated = True
         try:
@@ -367,11 +368,13 @@ class ShardReader:
         found = self._shard.checkpoints.pending
         return None if found is None else PendingCheckpoint(self, found)
 
-    async def ask(self, given: checkpoints.Commit | checkpoints.Abandon) -> Pending | None:
-        """Ask for a step of a checkpoint in two phases, and wait until it is stored. Returns what was pending then.
-        Raises CheckpointError.
-        """
-        return await self.home.run(lambda: self._ask(given))
+    async def commit(self, pending: PendingCheckpoint) -> None:
+        """Make it the checkpoint, and wait until that is stored. Raises CheckpointError."""
+        await self.home.run(lambda: self._ask(checkpoints.Commit(pending._value)))
+
+    async def abandon(self, pending: PendingCheckpoint) -> None:
+        """Let it go, and wait until that is stored. Raises CheckpointError."""
+        await self.home.run(lambda: self._ask(checkpoints.Abandon(pending._value)))
 
     async def _prepare(self, to: Checkpoint, state: bytes | None) -> Pending | None:
         return await self._ask(Prepare(to, state, self.ledger.came_to))
@@ -389,7 +392,8 @@ class ShardReader:
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
         """From now on checkpoints go so far, if all before is settled, and no further; a later call moves the bound."""
         with self._lock:
-            self._tell(SetBound(checkpoint))
+            said = self._shard.tell(SetBound(checkpoint), self._loop.time())
+        self._perform_soon(said)
         self.touched()
 
     async def until_stored(self, checkpoint: Checkpoint) -> bool:
@@ -436,7 +440,7 @@ class ShardReader:
 
     def let_go(self) -> None:
         """Free the shard for any worker."""
-        self.home.ask(self._let_go)
+        self.home.soon(self._let_go)
 
     def _let_go(self) -> None:
         for listener in self._listeners:
@@ -579,7 +583,9 @@ class ShardReader:
         """False while nothing should be fetched, None: never again."""
         if self.is_over:
             return None
-        if not self._keeper.may_deliver() or not self.ledger.has_room:
+        with self._lock:
+            has_room = self.ledger.has_room
+        if not has_room or not self._keeper.may_deliver():
             return False
         if self._window is not None:
             self._window.check()
@@ -696,26 +702,38 @@ class ShardReader:
         """See `Reader` of the batches."""
         return self._letter_writer is not None
 
-    def touched(self) -> None:
-        """Something was settled, from outside maybe: thousands of records may be, before it is looked at."""
+    def touched(self) -> bool:
+        """Something was settled, by any thread: thousands of records may be, before it is looked at. False: the loop
+        that would look is over, without a close, and stores nothing any more.
+        """
         # Without the lock: `_look` lowers the flag before it looks, so what was settled before the flag was seen up is
         # looked at.
         if not self._is_touched:
             self._is_touched = True
-            self.home.soon(self._look)
+            if not self.home.soon(self._look):
+                self._is_touched = False
+                return False
+        return True
 
     # --- the machine, driven ----------------------------------------------------------------------
 
     def _look(self) -> None:
         self._is_touched = False
-        self._perform(self._shard.look(self._loop.time()))
+        now_s = self._loop.time()
+        with self._lock:  # other threads settle meanwhile
+            said = self._shard.look(now_s)
+        if said:
+            self._perform(said)
 
     def _rang(self) -> None:
         self._tell(machine.Rang())
 
     def _tell(self, given: machine.Input) -> None:
         """Give the shard's machine an input, and do what it says. Raises CheckpointError."""
-        self._perform(self._shard.tell(given, self._loop.time()))
+        now_s = self._loop.time()
+        with self._lock:
+            said = self._shard.tell(given, now_s)
+        self._perform(said)
 
     def _perform(self, said: list[machine.Output]) -> None:
         for output in said:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.shard.checkpoints import Abandon, Commit, PendingChoice
+from penstock.core.shard.checkpoints import PendingChoice
 from penstock.events import PendingCheckpointFound
 
 if TYPE_CHECKING:
@@ -38,13 +38,25 @@ class FoundPending(NamedTuple):
 
 
 class PendingCheckpoint:
-    """A checkpoint that is stored as pending. Commit it once what it stands for is done, or abandon it."""
+    """A checkpoint that is stored as pending. Commit it once what it stands for is done, or abandon it: the consumer
+    has a call for each, which waits until that is stored.
+    """
 
     __slots__ = ("_reader", "_value")
 
     def __init__(self, reader: ShardReader, value: Pending) -> None:
         self._reader = reader
         self._value = value
+
+    @property
+    def stream(self) -> str:
+        """The stream's name or ARN, as it was given."""
+        return self._reader.stream
+
+    @property
+    def shard_id(self) -> str:
+        """The shard's id."""
+        return self._reader.shard_id
 
     @property
     def position(self) -> Position | None:
@@ -55,18 +67,6 @@ class PendingCheckpoint:
     def state(self) -> bytes | None:
         """What the application stored with it."""
         return self._value.state
-
-    async def commit(self) -> None:
-        """Make it the shard's checkpoint; returns when that is stored.
-
-        Raises CheckpointError when records before it are not settled, when it is not the pending one any more, and when
-        the shard was lost.
-        """
-        await self._reader.ask(Commit(self._value))
-
-    async def abandon(self) -> None:
-        """Let it go: what is settled is checkpointed as usual. Raises CheckpointError like `commit`."""
-        await self._reader.ask(Abandon(self._value))
 
 
 def choose(

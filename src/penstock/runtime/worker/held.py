@@ -58,14 +58,14 @@ class HeldShard(ShardListener):
 
     def measure(self) -> None:
         """Have the next renewal store how much is read, and until when all is settled."""
-        now_s, cursor, ledger = self._clock(), self._cursor, self.reader.ledger
+        now_s, cursor = self._clock(), self._cursor
         if now_s <= self._measured_s:
             return
         rate = (cursor.payload_bytes - self._measured_bytes) / 1024 / (now_s - self._measured_s)
         self._measured_s, self._measured_bytes = now_s, cursor.payload_bytes
         before, row = self._throughput_kib_s, self.keeper.row
         self._throughput_kib_s = rate if before is None else (before + rate) / 2  # as the KCL 3.x smooths it
-        done = row.pending is None and ledger.came_to <= ledger.safe <= row.checkpoint
+        done = row.pending is None and self.reader.ledger.came_to <= self.reader.settled <= row.checkpoint
         until_ms = None if cursor.read_until_s is None or not done else int(cursor.read_until_s * 1000)
         self.keeper.tell(Measured(self._throughput_kib_s, until_ms))
 

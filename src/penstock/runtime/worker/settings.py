@@ -171,7 +171,7 @@ class WorkerSettings:
     not commit it. The function says what becomes of that checkpoint. None: the consumer abandons it, as the KCL does.
     """
     checkpoint_when_told: bool = False
-    """True: the consumer checkpoints settled records no further than `ShardReader.checkpoint_to` says, and stores a
+    """True: the consumer checkpoints settled records no further than `Shard.checkpoint_to` says, and stores a
     shard as ended when that says so.
     """
     polling: PollTimes = field(default_factory=PollTimes)

@@ -39,7 +39,7 @@ START_AGAIN_S = 1.0
 """After a start that failed, the process starts again, as a service manager would do it."""
 
 
-class SimulatedConsumer(Consumer):
+class SimulatedConsumer(Consumer[Any]):
     """A consumer that tells the history what it hands out, and what is settled of it."""
 
     def __init__(self, process: Process, *arguments: Any, **options: Any) -> None:
@@ -77,7 +77,7 @@ def _parts(batch: Batch[Any], indices: Sequence[int]) -> list[int] | None:
     """Which parts of their records they are; None: records are not split."""
     if not isinstance(batch.records[0], Part):
         return None
-    records = batch.records if not indices else [batch.records[index] for index in indices]
+    records: Sequence[Any] = batch.records if not indices else [batch.records[index] for index in indices]
     return [record.part for record in records]
 
 
@@ -132,7 +132,7 @@ class Process:
         name: str,
         worker_id: str,
         world: Simulator,
-        program: Callable[[Consumer, Process], Awaitable[object]],
+        program: Callable[[Consumer[Any], Process], Awaitable[object]],
     ) -> None:
         plan = world.plan
         self.name = name
@@ -169,7 +169,7 @@ class Process:
         self._leave = asyncio.Event()
         self._wall = wall_clock(self.loop, world.service_time(), lambda: self.jumped_s)
         self._dead_tasks: list[asyncio.Task[Any]] = []
-        self.consumer: Consumer | None = None
+        self.consumer: Consumer[Any] | None = None
         self.main = self.loop.create_task(self._main())
 
     @property
@@ -238,7 +238,7 @@ class Process:
                 continue
             await self._run(consumer)
 
-    async def _run(self, consumer: Consumer) -> None:
+    async def _run(self, consumer: Consumer[Any]) -> None:
         running = asyncio.ensure_future(self._program(consumer, self))
         leaving = asyncio.create_task(self._leave.wait())
         await asyncio.wait((running, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -258,7 +258,7 @@ class Process:
                 self.history.fault("a worker ends", f"{self.name}: its program came to an end")
                 await consumer.close()
 
-    def _consumer(self) -> Consumer:
+    def _consumer(self) -> Consumer[Any]:
         def link_rng(what: str) -> random.Random:
             return random.Random(f"{self.rng.random()} {what}")
 

@@ -12,6 +12,7 @@ from penstock.testing.sim.history import BAD
 
 if TYPE_CHECKING:
     from penstock.runtime.consumer.consumer import Consumer
+    from penstock.runtime.consumer.shard import Shard
     from penstock.runtime.shard.batch import Batch
     from penstock.testing.sim.process import Process
 
@@ -41,32 +42,32 @@ async def handle(batch: Batch[Any], process: Process) -> None:
         check(record)
 
 
-async def batches(consumer: Consumer, process: Process) -> None:
+async def batches(consumer: Consumer[Any], process: Process) -> None:
     """One batch after the other, of all shards."""
     async for batch in consumer:
-        async with batch:
+        with batch:
             await handle(batch, process)
 
 
-async def shards(consumer: Consumer, process: Process) -> None:
+async def shards(consumer: Consumer[Any], process: Process) -> None:
     """A task for each shard."""
 
-    async def follow(reader: object) -> None:
-        async for batch in reader:  # type: ignore[attr-defined]
-            async with batch:
+    async def follow(shard: Shard[Any]) -> None:
+        async for batch in shard:
+            with batch:
                 await handle(batch, process)
 
     async with asyncio.TaskGroup() as group:
-        async for reader in consumer.shards():
-            group.create_task(follow(reader))
+        async for shard in consumer.shards():
+            group.create_task(follow(shard))
 
 
-async def run(consumer: Consumer, process: Process) -> None:
+async def run(consumer: Consumer[Any], process: Process) -> None:
     """The consumer drives a function."""
-    await consumer.run(lambda batch: handle(batch, process))
+    await consumer.run_batches(lambda batch: handle(batch, process))
 
 
-async def any_order(consumer: Consumer, process: Process) -> None:
+async def any_order(consumer: Consumer[Any], process: Process) -> None:
     """A task per record, settled when it is done."""
 
     async def settle(batch: Batch[Any], index: int) -> None:
@@ -84,28 +85,28 @@ async def any_order(consumer: Consumer, process: Process) -> None:
                 group.create_task(settle(batch, index))
 
 
-async def leaves_early(consumer: Consumer, process: Process) -> None:
+async def leaves_early(consumer: Consumer[Any], process: Process) -> None:
     """Leaves the iteration every now and then, also with a batch that it did not settle."""
     while True:
         async for batch in consumer:
             if process.rng.random() < 0.05:
                 break
-            async with batch:
+            with batch:
                 await handle(batch, process)
         else:
             return
 
 
-async def only_the_last(consumer: Consumer, process: Process) -> None:
+async def only_the_last(consumer: Consumer[Any], process: Process) -> None:
     """Settles through the last record of each batch."""
     async for batch in consumer:
         await asyncio.sleep(process.handling_s())
         batch.settle_through(len(batch) - 1)
 
 
-async def by_key(consumer: Consumer, process: Process) -> None:
+async def by_key(consumer: Consumer[Any], process: Process) -> None:
     """The consumer drives a function, partition keys side by side."""
-    busy: set[tuple[str, str, int, str]] = set()
+    busy: set[tuple[str, str, int, str | None]] = set()
 
     async def one_of_a_key(batch: Batch[Any]) -> None:
         one = batch.stream, batch.shard_id, batch.token, batch.records[0].partition_key
@@ -117,10 +118,10 @@ async def by_key(consumer: Consumer, process: Process) -> None:
         finally:
             busy.discard(one)
 
-    await consumer.run(one_of_a_key, concurrency=ByKey(slots_max=4))
+    await consumer.run_batches(one_of_a_key, concurrency=ByKey(slots_max=4))
 
 
-async def unordered(consumer: Consumer, process: Process) -> None:
+async def unordered(consumer: Consumer[Any], process: Process) -> None:
     """The consumer drives a function, record by record, in no order."""
 
     async def one(record: Any) -> None:
@@ -129,34 +130,34 @@ async def unordered(consumer: Consumer, process: Process) -> None:
             raise HandlerError("told to fail")
         check(record.record)
 
-    await consumer.run(one, concurrency=Unordered(slots_max=4), each_record=True)
+    await consumer.run_records(one, concurrency=Unordered(slots_max=4))
 
 
-async def two_phase(consumer: Consumer, process: Process) -> None:
+async def two_phase(consumer: Consumer[Any], process: Process) -> None:
     """Each batch is put out by a transaction, whose name is prepared with the checkpoint; some are given up."""
 
     async def work(batch: Batch[Any]) -> None:
         name = f"{batch.shard_id} {batch.token} {process.rng.random()}"
-        pending = await batch.prepare(name.encode())
+        pending = await consumer.prepare(batch, name.encode())
         await asyncio.sleep(process.handling_s())
         if process.rng.random() < 0.05:
-            await pending.abandon()
+            await consumer.abandon(pending)
             batch.nack()
         elif process.put_out(batch, name):
             batch.ack()
             await asyncio.sleep(process.rng.choice([0.0, process.rng.uniform(0.0, process.lingers_s)]))
-            await pending.commit()
+            await consumer.commit(pending)
 
-    async def follow(reader: object) -> None:
-        async for batch in reader:  # type: ignore[attr-defined]
+    async def follow(shard: Shard[Any]) -> None:
+        async for batch in shard:
             try:
                 await work(batch)
             except CheckpointError:
                 batch.nack(delay_s=0.5)
 
     async with asyncio.TaskGroup() as group:
-        async for reader in consumer.shards():
-            group.create_task(follow(reader))
+        async for shard in consumer.shards():
+            group.create_task(follow(shard))
 
 
 PROGRAMS = {

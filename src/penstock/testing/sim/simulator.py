@@ -95,7 +95,7 @@ class Simulator:
         self,
         plan: FaultPlan,
         *,
-        program: Callable[[Consumer, Process], Awaitable[object]] | None = None,
+        program: Callable[[Consumer[Any], Process], Awaitable[object]] | None = None,
         settings: WorkerSettings | None = None,
     ) -> None:
         self.plan = plan

@@ -1,0 +1,469 @@
+"""`SyncConsumer`: the consumer for threads. It reads on an event loop in a thread of its own.
+
+What is settled is settled by the thread that says so (`penstock.runtime.shard.batch`). What waits, waits for the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from penstock.core.given import not_callable
+from penstock.errors import CheckpointError, OptionError
+from penstock.runtime.consumer.consumer import FUNCTIONS, Consumer
+from penstock.runtime.consumer.shard import Shard, ShardFace, reader_of
+from penstock.runtime.loop_thread import LoopThread
+from penstock.runtime.shard.batch import Delivered
+from penstock.tasks import logged, thread
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Hashable, Sequence
+    from concurrent.futures import Executor
+    from types import TracebackType
+    from typing import Self
+
+    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.model import Position, Record, StartAt
+    from penstock.ports import LeaseTable, RecordSource
+    from penstock.runtime.consumer.collecting import Collection
+    from penstock.runtime.consumer.driving import Concurrency
+    from penstock.runtime.consumer.lifecycle import AssignedShard, Located
+    from penstock.runtime.consumer.metering import MetricsOptions
+    from penstock.runtime.consumer.statistics import ConsumerStatistics
+    from penstock.runtime.shard.batch import Batch
+    from penstock.runtime.shard.two_phase import PendingCheckpoint
+    from penstock.runtime.worker.settings import WorkerSettings
+    from penstock.telemetry.consumer_metrics import ConsumerSnapshot
+    from penstock.wiring import LeaseTableOptions, WireSettings
+
+    Told = Callable[[Sequence[AssignedShard]], object]
+
+R = TypeVar("R")
+T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - an item
+
+HANDLERS_MAX = 32
+"""The most threads for handlers, unless more are asked for."""
+
+
+class SyncConsumer(Generic[T]):
+    """`Consumer` for plain threads; it reads on an event loop in a thread of its own.
+
+    ::
+
+        with SyncConsumer("orders", application="billing") as consumer:
+            for batch in consumer:
+                with batch:
+                    handle(batch.records)
+
+    Arguments, errors and guarantees are those of `Consumer`. Callbacks are plain functions, called in a thread of their
+    own; ``on_event`` is called on the loop's thread. Any number of threads may use it. A call that waits raises
+    RuntimeError on the loop's own thread (in ``on_event``, ``split``, a key), since it would wait for itself, and in a
+    process that was forked off.
+    """
+
+    @overload
+    def __init__(
+        self: SyncConsumer[bytes],
+        stream: str | RecordSource | Sequence[str | RecordSource],
+        *,
+        application: str,
+        worker_id: str | None = ...,
+        leases: LeaseTable | LeaseTableOptions | None = ...,
+        settings: WorkerSettings | None = ...,
+        wire: WireSettings | None = ...,
+        deserializer: None = ...,
+        on_shards_assigned: Told | None = ...,
+        on_shards_ended: Told | None = ...,
+        on_shards_revoked: Told | None = ...,
+        on_shards_lost: Told | None = ...,
+        on_event: Callable[[Any], None] | None = ...,
+        metrics: MetricsOptions | None = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        stream: str | RecordSource | Sequence[str | RecordSource],
+        *,
+        application: str,
+        worker_id: str | None = ...,
+        leases: LeaseTable | LeaseTableOptions | None = ...,
+        settings: WorkerSettings | None = ...,
+        wire: WireSettings | None = ...,
+        deserializer: Callable[[bytes], T],
+        on_shards_assigned: Told | None = ...,
+        on_shards_ended: Told | None = ...,
+        on_shards_revoked: Told | None = ...,
+        on_shards_lost: Told | None = ...,
+        on_event: Callable[[Any], None] | None = ...,
+        metrics: MetricsOptions | None = ...,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        stream: str | RecordSource | Sequence[str | RecordSource],
+        *,
+        application: str,
+        worker_id: str | None = None,
+        leases: LeaseTable | LeaseTableOptions | None = None,
+        settings: WorkerSettings | None = None,
+        wire: WireSettings | None = None,
+        deserializer: Callable[[bytes], T] | None = None,
+        on_shards_assigned: Told | None = None,
+        on_shards_ended: Told | None = None,
+        on_shards_revoked: Told | None = None,
+        on_shards_lost: Told | None = None,
+        on_event: Callable[[Any], None] | None = None,
+        metrics: MetricsOptions | None = None,
+    ) -> None:
+        if faults := not_callable(locals(), FUNCTIONS):
+            raise OptionError(faults)
+        self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="penstock-callbacks")
+        make: Any = Consumer  # which of its two forms it is, the deserializer says
+        self._consumer: Consumer[T] = make(
+            stream,
+            application=application,
+            worker_id=worker_id,
+            leases=leases,
+            settings=settings,
+            wire=wire,
+            deserializer=deserializer,
+            on_shards_assigned=self._in_thread(on_shards_assigned),
+            on_shards_ended=self._in_thread(on_shards_ended),
+            on_shards_revoked=self._in_thread(on_shards_revoked),
+            on_shards_lost=self._in_thread(on_shards_lost),
+            on_event=on_event,
+            metrics=metrics,
+        )
+        self._consumer._may_be_apart = False  # it has a loop of its own already
+        self.application = application
+        self.settings = self._consumer.settings
+        self._thread = LoopThread("penstock-consumer")
+        self._closing = threading.Lock()
+        self._last: ConsumerStatistics | None = None
+
+    @property
+    def worker_id(self) -> str:
+        """As `Consumer.worker_id`."""
+        return self._consumer.worker_id
+
+    # --- life -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin; ``with`` does it. Raises as `Consumer.start`."""
+        self._thread.run(self._consumer.start())
+
+    def close(self) -> None:
+        """Hand over all shards, and end. Iterations in other threads end, too. May be called again."""
+        with self._closing:
+            if self._last is not None:
+                return
+            try:
+                self._thread.run(self._consumer.close())
+            finally:
+                self._last = self._thread.run(self._statistics())
+                self._thread.close()
+                self._callbacks.shutdown(wait=False)
+
+    def deregister(self) -> None:
+        """As `Consumer.deregister`."""
+        self._thread.run(self._consumer.deregister())
+
+    def close_on_signals(self, *numbers: int) -> None:
+        """As `Consumer.close_on_signals`. To be called by the main thread."""
+        awaited = numbers or (signal.SIGTERM, signal.SIGINT)
+
+        def close(*_: object) -> None:
+            for number in awaited:
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            # In a thread: the main one may wait for the very loop that closes.
+            thread(self.close, "penstock-close", logged("closing the consumer has failed"), daemon=False)
+
+        for number in awaited:
+            signal.signal(number, close)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def __iter__(self) -> Generator[Batch[T], None, None]:
+        """As ``async for`` over a `Consumer`."""
+        return each(self._thread, lambda: aiter(self._consumer))
+
+    def records(self) -> Generator[Delivered[T], None, None]:
+        """As `Consumer.records`."""
+        with contextlib.closing(iter(self)) as batches:
+            for batch in batches:
+                for index in range(len(batch)):
+                    if not batch._may_go_on(index):
+                        break
+                    yield Delivered(batch, index)
+
+    def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[T]]:
+        """As `Consumer.getmany`."""
+        return self._unless_closed(lambda: self._thread.run(self._consumer.getmany(records_max, wait_s))) or []
+
+    def shards(self) -> Generator[SyncShard[T], None, None]:
+        """As `Consumer.shards`: iterate each in a thread of its own."""
+        with contextlib.closing(each(self._thread, self._consumer.shards)) as shards:
+            for shard in shards:
+                yield SyncShard(shard, self._thread)
+
+    def collect(
+        self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
+    ) -> Generator[Collection, None, None]:
+        """As `Consumer.collect`, for one thread. ``key`` is called on the loop's thread, so it returns at once. What
+        waits when the iteration is left is handed out again: where the program goes on behind it, leave it with
+        `contextlib.closing`.
+        """
+        return each(self._thread, lambda: self._consumer.collect(key, records=records, age_s=age_s))
+
+    def run_batches(
+        self,
+        handler: Callable[[Batch[T]], object],
+        *,
+        concurrency: Concurrency | None = None,
+        handlers_max: int = HANDLERS_MAX,
+    ) -> None:
+        """As `Consumer.run_batches`, with a plain function, which is called in at most ``handlers_max`` threads.
+        Returns when the consumer is closed, by another thread or by the handler.
+        """
+        self._run(
+            lambda call: self._consumer.run_batches(call, concurrency=concurrency, handlers_max=handlers_max),
+            handler,
+            handlers_max,
+        )
+
+    def run_records(
+        self,
+        handler: Callable[[Delivered[T]], object],
+        *,
+        concurrency: Concurrency | None = None,
+        handlers_max: int = HANDLERS_MAX,
+    ) -> None:
+        """As `Consumer.run_records`, with a plain function, as `run_batches`."""
+        self._run(
+            lambda call: self._consumer.run_records(call, concurrency=concurrency, handlers_max=handlers_max),
+            handler,
+            handlers_max,
+        )
+
+    def _run(
+        self,
+        drive: Callable[[Callable[[Any], object]], Coroutine[Any, Any, None]],
+        handler: Callable[[Any], object],
+        handlers_max: int,
+    ) -> None:
+        if handlers_max < 1:
+            raise ValueError("handlers_max must be at least 1")
+        pool = ThreadPoolExecutor(handlers_max, thread_name_prefix="penstock-handler")
+
+        async def call(given: Any) -> None:
+            await in_thread(pool, handler, given)
+
+        try:
+            driving = drive(call)
+            self._unless_closed(lambda: self._thread.run(driving))
+        except ThreadExitError as left:
+            raise left.error from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    # --- checkpoints in two phases ---------------------------------------------------------------
+
+    def prepare(self, batch: Batch[Any], state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
+        """As `Consumer.prepare`."""
+        return self._stored(lambda: self._consumer.prepare(batch, state, index=index))
+
+    def commit(self, pending: PendingCheckpoint) -> None:
+        """As `Consumer.commit`."""
+        self._stored(lambda: self._consumer.commit(pending))
+
+    def abandon(self, pending: PendingCheckpoint) -> None:
+        """As `Consumer.abandon`."""
+        self._stored(lambda: self._consumer.abandon(pending))
+
+    def pending(self, shard: str | Located) -> PendingCheckpoint | None:
+        """As `Consumer.pending`."""
+        return self._call(lambda: self._consumer.pending(shard))
+
+    def _stored(self, ask: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Raises CheckpointError also once the consumer is closed."""
+        try:
+            return self._thread.run(ask())
+        except RuntimeError as error:
+            if not self._thread.is_closed:
+                raise
+            raise CheckpointError("the consumer is closed: no checkpoint can be stored any more") from error
+
+    # --- steering -------------------------------------------------------------------------------
+
+    def pause(self, *shards: str | Located) -> None:
+        """As `Consumer.pause`."""
+        self._call(lambda: self._consumer.pause(*shards))
+
+    def resume(self, *shards: str | Located) -> None:
+        """As `Consumer.resume`."""
+        self._call(lambda: self._consumer.resume(*shards))
+
+    def seek(self, shard: str | Located, to: Position | StartAt) -> None:
+        """As `Consumer.seek`."""
+        self._call(lambda: self._consumer.seek(shard, to))
+
+    def position(self, shard: str | Located) -> Position | None:
+        """As `Consumer.position`."""
+        return self._call(lambda: self._consumer.position(shard))
+
+    def statistics(self) -> ConsumerStatistics:
+        """As `Consumer.statistics`; once it is closed, as it was then."""
+        with self._closing:
+            return self._last or self._thread.run(self._statistics())
+
+    def metrics(self) -> ConsumerSnapshot:
+        """As `Consumer.metrics`."""
+        return self._consumer.metrics()
+
+    # --- parts ----------------------------------------------------------------------------------
+
+    async def _statistics(self) -> ConsumerStatistics:
+        return self._consumer.statistics()
+
+    def _call(self, work: Callable[[], R]) -> R:
+        return on_loop(self._thread, work)
+
+    def _unless_closed(self, work: Callable[[], R]) -> R | None:
+        return unless_closed(self._thread, work)
+
+    def _in_thread(self, callback: Told | None) -> Callable[[Sequence[AssignedShard]], Awaitable[object]] | None:
+        if callback is None:
+            return None
+        called = callback
+
+        async def call(shards: Sequence[AssignedShard]) -> None:
+            try:
+                await in_thread(self._callbacks, called, shards)
+            except ThreadExitError as left:
+                raise RuntimeError(f"a callback ended with {type(left.error).__name__}") from left.error
+
+        return call
+
+
+class SyncShard(ShardFace[T]):
+    """A shard while a `SyncConsumer` holds it: iterate it for its batches, in a thread of its own. It ends when the
+    tenure does.
+    """
+
+    __slots__ = ("_shard", "_thread")
+
+    def __init__(self, shard: Shard[T], thread: LoopThread) -> None:
+        super().__init__(reader_of(shard))
+        self._shard = shard
+        self._thread = thread
+
+    def __iter__(self) -> Generator[Batch[T], None, None]:
+        """As ``async for`` over a `Shard`."""
+        return each(self._thread, lambda: aiter(self._shard))
+
+    def next_batch(self) -> Batch[T] | None:
+        """As `Shard.next_batch`."""
+        return unless_closed(self._thread, lambda: self._thread.run(self._shard.next_batch()))
+
+    def until_stored(self, checkpoint: Checkpoint) -> bool:
+        """As `Shard.until_stored`."""
+        waited = unless_closed(self._thread, lambda: self._thread.run(self._shard.until_stored(checkpoint)))
+        return self.stored >= checkpoint if waited is None else waited
+
+    def collect(
+        self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
+    ) -> Generator[Collection, None, None]:
+        """As `SyncConsumer.collect`, out of this shard."""
+        return each(self._thread, lambda: self._shard.collect(key, records=records, age_s=age_s))
+
+
+# --- what runs on the loop, for threads that wait for it ------------------------------------------
+
+
+def on_loop(thread: LoopThread, work: Callable[[], R]) -> R:
+    """Do it on the loop's thread. Raises RuntimeError once that has ended."""
+    if thread.is_current():
+        return work()
+
+    async def ask() -> R:
+        return work()
+
+    return thread.run(ask())
+
+
+def unless_closed(thread: LoopThread, work: Callable[[], R]) -> R | None:
+    """None once the loop has ended, also while this waited for it."""
+    try:
+        return work()
+    except RuntimeError:
+        if not thread.is_closed:
+            raise
+        return None
+
+
+def each(thread: LoopThread, iterate: Callable[[], AsyncIterator[I]]) -> Generator[I, None, None]:
+    """What an iteration on the loop gives, one by one. Leaving this one leaves that one; it ends with the loop."""
+    found = unless_closed(thread, lambda: on_loop(thread, iterate))
+    if found is None:
+        return
+    try:
+        while (item := unless_closed(thread, lambda: thread.run(_next(found)))) is not None:
+            yield item
+    finally:
+        unless_closed(thread, lambda: thread.run(_left(found)))
+
+
+class ThreadExitError(BaseException):
+    """What a function of the user's raised in its thread and a loop cannot carry: an exit or an interrupt would end
+    the loop itself, and with it the leases.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(type(error).__name__)
+        self.error = error
+
+
+async def in_thread(pool: Executor, function: Callable[[Any], object], given: Any) -> None:
+    """Call it in a thread of the pool. Raises what it raises, but ThreadExitError for what is no Exception."""
+    error = await asyncio.get_running_loop().run_in_executor(pool, _error_of, function, given)
+    if isinstance(error, Exception):
+        raise error
+    if error is not None:
+        raise ThreadExitError(error)
+
+
+def _error_of(function: Callable[[Any], object], given: Any) -> BaseException | None:
+    """What it raises: a StopIteration that is raised into a loop's future (Python 3.11) is never heard of again."""
+    try:
+        function(given)
+    except BaseException as error:
+        return error
+    return None
+
+
+async def _next(found: AsyncIterator[I]) -> I | None:
+    return await anext(found, None)
+
+
+async def _left(found: Any) -> None:
+    await found.aclose()
