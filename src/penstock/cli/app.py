@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import dead_letters, kclpy, load, local, put
+from penstock.cli import application, dead_letters, kclpy, load, local, put, stream
 from penstock.cli import run as run_job
 from penstock.cli.output import warn
 from penstock.errors import PenstockError
@@ -25,6 +25,8 @@ app.command("run")(run_job.command)
 app.command("java-archive")(run_job.archive_command)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.command("kclpy")(kclpy.command)
+app.add_typer(stream.app, name="stream")
+app.add_typer(application.app, name="app")
 
 
 def _show_version(wanted: bool) -> None:

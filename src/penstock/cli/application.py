@@ -1,0 +1,266 @@
+"""``penstock app``: the applications that read streams, their leases and workers, and how far they are behind.
+
+It only reads, and needs no running Penstock: tables of the KCL 1.x, 2.x and 3.x are shown as those of Penstock are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from penstock.cli.output import warn
+from penstock.cli.producing import EndpointUrl, Profile, Region
+from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
+from penstock.cli.stream import looking
+from penstock.errors import OptionError
+from penstock.inspect.moments import span_s, span_text, time_text
+from penstock.wiring import WireSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.inspect import ApplicationReport, Inspector, LagReport, Look
+
+app = typer.Typer(no_args_is_help=True, help="Applications: their leases and workers, and how far they are behind.")
+
+HISTORY_BYTES_MAX = 64 * 1024 * 1024
+
+Name = Annotated[str, typer.Argument(help="Name of the application.", metavar="APPLICATION")]
+StoreText = Annotated[
+    str, typer.Option("--store", help="dynamodb, sqlite:FILE or postgresql://HOST/DATABASE.", metavar="STORE")
+]
+Table = Annotated[
+    str | None, typer.Option(help="Lease table; else the application's name in DynamoDB, and leases elsewhere.")
+]
+OfStream = Annotated[
+    str | None, typer.Option("--stream", help="Stream of the leases, where they do not name it.", metavar="STREAM")
+]
+Window = Annotated[
+    str, typer.Option(help="Look again for so long, as in 30s: one look shows no trend.", metavar="SPAN")
+]
+OkText = Annotated[str, typer.Option("--ok", help="A shard that is less behind keeps up.", metavar="SPAN")]
+StalledText = Annotated[
+    str, typer.Option("--stalled", help="A checkpoint that stands still for so long is stalled.", metavar="SPAN")
+]
+History = Annotated[
+    Path | None, typer.Option(help="File that keeps the looks of the last hour, so that the next run sees a trend.")
+]
+
+
+@app.command("ls")
+def ls_command(
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """List the applications that have lease tables."""
+    from penstock.inspect import Store
+
+    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    where = Store.parse(store, table)
+    report = asyncio.run(looking(wire, lambda inspector: inspector.applications(where)))
+    rows = (
+        (
+            one.name,
+            one.store,
+            one.leases,
+            ", ".join(["Penstock"] * one.workers_table + ["KCL 3.0 to 3.4"] * one.coordinator_table) or None,
+        )
+        for one in report.applications
+    )
+    show_report(report, report.applications, table_of(("APPLICATION", "STORE", "LEASES", "TABLES OF"), rows), output)
+    tell_missing(report.missing)
+
+
+@app.command("describe")
+def describe_command(
+    name: Name,
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Show an application's leases and workers."""
+    report = _read(name, store, table, WireSettings(region=region, endpoint_url=endpoint_url, profile=profile))
+    show_report(report, report.application.leases, _described(report), output)
+    for key, why in report.application.unreadable.items():
+        warn(f"the row {key} is no lease that can be read: {why}")
+    tell_missing(report.missing)
+
+
+@app.command("lag")
+def lag_command(
+    name: Name,
+    stream: OfStream = None,
+    window: Window = "0s",
+    ok: OkText = "60s",
+    stalled: StalledText = "2m",
+    history: History = None,
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    rate: Rate = 2.0,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Show how far an application is behind, shard by shard, with a verdict and the time until records are lost.
+
+    One look tells where each lease stands. Whether it moves takes two: with --window the command looks again for a
+    while, with --history it compares with its own earlier runs.
+    """
+    from penstock.inspect import Store
+
+    wire, where = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile), Store.parse(store, table)
+    window_s, ok_s, stalled_s = span_s(window), span_s(ok), span_s(stalled)
+    known = {} if history is None else _history(history)
+
+    async def look(inspector: Inspector) -> tuple[LagReport, Mapping[str, Sequence[Look]]]:
+        return await inspector.lag(
+            name, stream, where, window_s=window_s, ok_s=ok_s, stalled_s=stalled_s, history=known.get(name)
+        )
+
+    report, looks = asyncio.run(looking(wire, look, calls_per_s=rate))
+    if history is not None:
+        _keep(history, {**known, name: looks})
+    show_report(report, report.shards, _lagging(report), output)
+    tell_missing(report.missing)
+
+
+@app.command("export")
+def export_command(
+    name: Name,
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+) -> None:
+    """Write an application's positions to standard output, as a document of JSON (penstock.positions/1)."""
+    import datetime as dt
+
+    from penstock.inspect.positions import positions_of
+
+    report = _read(name, store, table, WireSettings(region=region, endpoint_url=endpoint_url, profile=profile))
+    document = positions_of(report.application, dt.datetime.now(dt.UTC))
+    show_report(document, [], "", Shape.json)
+    for key, why in document.left_out.items():
+        warn(f"left out: {key}: {why}")
+    tell_missing(report.missing)
+    if document.left_out or report.missing:
+        raise typer.Exit(1)
+
+
+def _read(name: str, store: str, table: str | None, wire: WireSettings) -> ApplicationReport:
+    from penstock.inspect import Store
+
+    where = Store.parse(store, table)
+    return asyncio.run(looking(wire, lambda inspector: inspector.application(name, where)))
+
+
+def _described(report: ApplicationReport) -> str:
+    found = report.application
+    pairs: list[tuple[str, Any]] = [
+        ("application", found.name),
+        ("store", found.store),
+        ("written by", ", ".join(found.kinds)),
+        ("streams", ", ".join(found.streams)),
+        ("fleet's mode", found.client_version),
+        ("table migration", found.table_migration),
+        ("other rows", ", ".join(found.other_rows)),
+    ]
+    for one in found.tables:
+        capacity = "" if one.read_units is None else f" {one.read_units} reads/s, {one.write_units} writes/s"
+        indexes = "".join(f", index {name} {status}" for name, status in one.indexes.items())
+        pairs.append(("table", f"{one.name}: {one.status}, {one.billing}{capacity}{indexes}"))
+    workers = (
+        (one.worker_id, one.kind, one.leases, _remarks(one.leader, one.leaving), time_text(one.updated_at))
+        for one in found.workers
+    )
+    leases = (
+        (
+            one.shard_id if one.stream is None else f"{one.stream} {one.shard_id}",
+            one.owner + (f" -> {one.next_owner}" if one.next_owner else "") if one.owner else None,
+            one.counter,
+            one.checkpoint + (f"/{one.sub_sequence_number}" if one.sub_sequence_number else ""),
+            time_text(one.checkpoint_at),
+            one.pending_checkpoint,
+        )
+        for one in found.leases
+    )
+    return "\n\n".join(
+        [
+            pairs_of(pairs),
+            table_of(("WORKER", "KIND", "LEASES", "", "SEEN"), workers),
+            table_of(("SHARD", "OWNER", "COUNTER", "CHECKPOINT", "ARRIVED", "PENDING"), leases),
+        ]
+    )
+
+
+def _remarks(leader: bool, leaving: bool) -> str | None:
+    return ", ".join(["leader"] * leader + ["leaving"] * leaving) or None
+
+
+def _lagging(report: LagReport) -> str:
+    head = ("SHARD", "VERDICT", "BEHIND", "LOSES DATA IN", "OWNER", "WHY")
+    rows = [
+        (
+            one.shard_id,
+            one.state.value,
+            None if one.behind_s is None else ("" if one.exact else "up to ") + span_text(one.behind_s),
+            "may have lost" if one.may_have_lost else None if one.loses_in_s is None else span_text(one.loses_in_s),
+            one.owner,
+            one.why,
+        )
+        for one in report.shards
+    ]
+    rows += [
+        (one, "unowned", None, None, None, "there is no lease for this open shard") for one in report.without_lease
+    ]
+    behind = "" if report.behind_s is None else f", {span_text(report.behind_s)} behind"
+    loses = "" if report.loses_in_s is None else f", loses data in {span_text(report.loses_in_s)}"
+    summary = f"{report.application} on {report.stream}: {report.state.value}{behind}{loses}"
+    return "\n".join([pairs_of([("", summary)]).strip(), table_of(head, rows)])
+
+
+def _history(path: Path) -> dict[str, Mapping[str, Sequence[Look]]]:
+    """The looks that a file keeps, by applications and lease keys. Raises OptionError."""
+    from penstock.inspect import Look
+
+    try:
+        if not path.exists():
+            return {}
+        if path.stat().st_size > HISTORY_BYTES_MAX:
+            raise OptionError(f"--history {path}: it has more than {HISTORY_BYTES_MAX} bytes: remove it")
+        kept = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, list[Look]]])
+    except OSError as fault:
+        raise OptionError(f"--history {path}: {fault.strerror}") from fault
+    except msgspec.DecodeError as fault:
+        raise OptionError(f"--history {path}: it holds no looks of this command: {fault}") from None
+    return {**kept}
+
+
+def _keep(path: Path, looks: Mapping[str, Any]) -> None:
+    """Replace the file as a whole: a run that is broken off leaves the one before."""
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(looks))
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as fault:
+        raise OptionError(f"--history {path}: {fault.strerror}") from fault

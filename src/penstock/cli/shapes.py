@@ -1,0 +1,135 @@
+"""How the tools that look show what they found: a table for people; JSON, lines of JSON or YAML for programs.
+
+Data goes to standard output, everything else to standard error. Escape sequences reach no terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from penstock.cli.output import warn
+from penstock.shown import json_line, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.inspect import Missing
+
+CELL_CHARACTERS_MAX = 200
+"""A longer cell is cut in a table; the other shapes show it whole."""
+
+
+class Shape(StrEnum):
+    """Shapes of what is shown."""
+
+    table = "table"
+    json = "json"
+    jsonl = "jsonl"
+    yaml = "yaml"
+
+
+Output = Annotated[
+    Shape, typer.Option("--output", "-o", help="table; or json (the whole report), jsonl (a line per row), yaml.")
+]
+Rate = Annotated[
+    float, typer.Option(help="Read calls a second of each shard, of the 5 that all its readers share.", metavar="CALLS")
+]
+
+
+def show_report(report: msgspec.Struct, rows: Sequence[Any], table: str, shape: Shape) -> None:
+    """Show a report: as a table, whole, or its rows one by one."""
+    if shape is Shape.table:
+        text = table
+    elif shape is Shape.jsonl:
+        text = "\n".join(json_line(row) for row in rows)
+    elif shape is Shape.json:
+        text = _printable(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    else:
+        text = _printable("\n".join(_yaml(msgspec.to_builtins(report), 0)))
+    if text:
+        print(text, flush=True)
+
+
+def tell_missing(missing: Iterable[Missing]) -> None:
+    """Say which permissions lack for what."""
+    for one in missing:
+        warn(f"not shown: {one.what}. The credentials lack {one.action}: {one.message}")
+
+
+def table_of(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Columns of text, as wide as they must be. Numbers stand to the right."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    right = [all(_is_number(row[place]) for row in cells) and bool(cells) for place in range(len(head))]
+    widths = [max(len(row[place]) for row in [[*head], *cells]) for place in range(len(head))]
+
+    def line(row: Sequence[str]) -> str:
+        aligned = (
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, right, strict=True)
+        )
+        return "  ".join(aligned).rstrip()
+
+    return "\n".join([line([*head]), *map(line, cells)])
+
+
+def pairs_of(pairs: Iterable[tuple[str, Any]]) -> str:
+    """Names and values, a line each; those without a value are left out."""
+    told = [(name, _cell(value)) for name, value in pairs if value is not None and value != ""]
+    width = max((len(name) for name, _ in told), default=0)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in told)
+
+
+def _cell(value: Any) -> str:
+    text = "-" if value is None else one_line(str(value))
+    return text if len(text) <= CELL_CHARACTERS_MAX else text[: CELL_CHARACTERS_MAX - 3] + "..."
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "-" or cell.replace(",", "").replace(".", "").replace("%", "").strip().isdigit()
+
+
+def _printable(text: str) -> str:
+    """Text of several lines, what no terminal should get escaped as JSON writes it."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
+
+
+def _yaml(value: Any, depth: int) -> list[str]:
+    """YAML in block style; texts are quoted as in JSON, which YAML reads too."""
+    pad = "  " * depth
+    if isinstance(value, dict) and value:
+        lines = []
+        for name, member in value.items():
+            if isinstance(member, dict | list) and member:
+                lines += [f"{pad}{_scalar(name)}:", *_yaml(member, depth + 1)]
+            else:
+                lines.append(f"{pad}{_scalar(name)}: {_scalar(member)}")
+        return lines
+    if isinstance(value, list) and value:
+        lines = []
+        for member in value:
+            first, *rest = _yaml(member, depth + 1)
+            lines += [f"{pad}- {first.lstrip()}", *rest]
+        return lines
+    return [f"{pad}{_scalar(value)}"]
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and value.isidentifier() and value.lower() not in _YAML_WORDS:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+_YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "inf", "nan"})
+
+
+def is_terminal() -> bool:
+    """True when a person looks at standard output."""
+    return sys.stdout.isatty()

@@ -1,0 +1,174 @@
+"""``penstock stream``: streams, their shards, and where their load lies. It only reads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.output import of_bytes
+from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
+from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
+from penstock.inspect.moments import span_s, span_text, time_text
+from penstock.wiring import WireSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import TypeVar
+
+    from penstock.inspect import Inspector, ShardHeat, ShardView, StreamReport
+
+    T = TypeVar("T")
+
+app = typer.Typer(no_args_is_help=True, help="Streams: list them, their shards, and where their load lies.")
+
+Since = Annotated[str, typer.Option(help="How far back to look, as in 10m.", metavar="SPAN")]
+RecordsMax = Annotated[int, typer.Option(help="Records to read of each shard at most.", min=1)]
+KeysMax = Annotated[int, typer.Option("--keys", help="Keys to show of each shard.", min=0)]
+NoKeys = Annotated[bool, typer.Option("--no-keys", help="Show no partition key, only what each takes.")]
+
+
+@app.command("ls")
+def ls_command(
+    region: Region = None, endpoint_url: EndpointUrl = None, profile: Profile = None, output: Output = Shape.table
+) -> None:
+    """List the streams of the account in the region."""
+    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    report = asyncio.run(looking(wire, lambda inspector: inspector.streams()))
+    rows = ((one.name, one.status, one.mode, time_text(one.created_at)) for one in report.streams)
+    show_report(report, report.streams, table_of(("STREAM", "STATUS", "MODE", "CREATED"), rows), output)
+    tell_missing(report.missing)
+
+
+@app.command("describe")
+def describe_command(
+    stream: Stream,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Describe a stream: its settings, its open shards, its registered consumers."""
+    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    report = asyncio.run(looking(wire, lambda inspector: inspector.stream(stream)))
+    show_report(report, [report], _described(report), output)
+    tell_missing(report.missing)
+
+
+@app.command("shards")
+def shards_command(
+    stream: Stream,
+    every: Annotated[bool, typer.Option("--all", help="Also the closed shards that the retention covers.")] = False,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """List the open shards of a stream, with their lineage and hash ranges."""
+    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    report = asyncio.run(looking(wire, lambda inspector: inspector.stream(stream, consumers=False)))
+    shown = [one for one in report.shards or () if every or one.open]
+    head = ("SHARD", "STATE", "HASH SHARE", "FIRST HASH KEY", "PARENTS", "CHILDREN", "OPENED")
+    show_report(report, shown, table_of(head, map(_shard_row, shown)), output)
+    tell_missing(report.missing)
+
+
+@app.command("heat")
+def heat_command(
+    stream: Stream,
+    since: Since = "5m",
+    records_max: RecordsMax = 20_000,
+    keys: KeysMax = 5,
+    no_keys: NoKeys = False,
+    rate: Rate = 2.0,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Read the newest records and show hot shards and keys, with the hash key at which a hot shard is best split.
+
+    KPL aggregates are opened. The command reads within its share of each shard's calls (--rate), so a busy stream takes
+    a while.
+    """
+    wire, since_s = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile), span_s(since)
+
+    async def look(inspector: Inspector) -> Any:
+        return await inspector.heat(
+            stream, since_s=since_s, records_max=records_max, keys_shown_max=keys, show_keys=not no_keys
+        )
+
+    report = asyncio.run(looking(wire, look, calls_per_s=rate))
+    show_report(report, report.shards, _heated(report.shards), output)
+    tell_missing(report.missing)
+
+
+async def looking(
+    wire: WireSettings, look: Callable[[Inspector], Awaitable[T]], *, calls_per_s: float | None = None
+) -> T:
+    """What one look at AWS finds."""
+    from penstock.inspect import Inspector
+
+    given: dict[str, float] = {} if calls_per_s is None else {"calls_per_s": calls_per_s}
+    async with Inspector(wire, **given) as inspector:
+        return await look(inspector)
+
+
+def _described(report: StreamReport) -> str:
+    pairs: list[tuple[str, Any]] = [("stream", report.name)]
+    if (found := report.stream) is not None:
+        pairs += [
+            ("arn", found.arn),
+            ("status", found.status),
+            ("mode", found.mode),
+            ("created", time_text(found.created_at)),
+            ("retention", span_text(found.retention_hours * 3600)),
+            ("open shards", found.open_shards),
+            ("encryption", " ".join(one for one in (found.encryption, found.key_id) if one)),
+            ("shard metrics", ", ".join(found.shard_metrics)),
+            ("record size", f"up to {found.max_record_kib} KiB" if found.max_record_kib else None),
+            ("distribution", found.distribution),
+            ("warm throughput", f"{found.warm_throughput_mib_s} MiB/s" if found.warm_throughput_mib_s else None),
+            ("channels", found.channels),
+            ("queues", found.queues),
+        ]
+    if report.shards is not None:
+        closed = sum(not one.open for one in report.shards)
+        pairs.append(("closed shards", f"{closed} that the retention still covers"))
+    pairs += [("hole", f"no open shard takes the hash keys {first} to {last}") for first, last in report.holes]
+    for one in report.consumers or ():
+        pairs.append(("consumer", f"{one.name}, {one.status}, registered {time_text(one.created_at)}"))
+    return pairs_of(pairs)
+
+
+def _shard_row(shard: ShardView) -> tuple[Any, ...]:
+    trimmed = [f"{one} (trimmed)" for one in shard.trimmed_parents]
+    return (
+        shard.shard_id,
+        "open" if shard.open else "closed",
+        f"{shard.hash_share:.2%}",
+        shard.first_hash_key,
+        ", ".join([*shard.parents, *trimmed]) or None,
+        ", ".join(shard.children) or None,
+        time_text(shard.opened_at),
+    )
+
+
+def _heated(shards: list[ShardHeat]) -> str:
+    head = ("SHARD", "HOT", "OF LIMIT", "OF STREAM", "RECORDS/S", "BYTES/S", "SPAN", "HOT KEYS")
+    rows = [
+        (
+            one.shard_id,
+            "hot" if one.hot else None,
+            f"{one.utilization:.0%}",
+            f"{one.share:.0%}",
+            f"{one.records_per_s:,.1f}",
+            of_bytes(one.bytes_per_s),
+            span_text(one.span_s) + ("" if one.complete else " (bound)"),
+            ", ".join(f"{key.partition_key or '(hidden)'} {key.share:.0%}" for key in one.hot_keys[:3]),
+        )
+        for one in shards
+    ]
+    advice = [f"{one.shard_id}: {one.advice}" for one in shards if one.advice]
+    return "\n".join([table_of(head, rows), *advice])

@@ -1,0 +1,62 @@
+"""The read model: what streams, shards and applications are like now, with what it cost to look.
+
+It only reads, it leaves most of each shard's calls to others, and it needs no running Penstock application. The
+command-line tools show this model and nothing else.
+"""
+
+from penstock.inspect.applications import (
+    ApplicationFound,
+    ApplicationReport,
+    ApplicationsReport,
+    ApplicationView,
+    LeaseView,
+    TableView,
+    WorkerView,
+)
+from penstock.inspect.heat import HeatReport, HotKey, ShardHeat
+from penstock.inspect.inspector import Inspector
+from penstock.inspect.positions import PositionsReport, PositionsSource, PositionView
+from penstock.inspect.tables import Store
+from penstock.inspect.values import (
+    ConsumerView,
+    Missing,
+    ShardLimits,
+    ShardView,
+    StreamFound,
+    StreamReport,
+    StreamsReport,
+    StreamView,
+)
+from penstock.inspect.verdicts import Judged, LagReport, Look, ShardLag, State, judge
+
+__all__ = [
+    "ApplicationFound",
+    "ApplicationReport",
+    "ApplicationView",
+    "ApplicationsReport",
+    "ConsumerView",
+    "HeatReport",
+    "HotKey",
+    "Inspector",
+    "Judged",
+    "LagReport",
+    "LeaseView",
+    "Look",
+    "Missing",
+    "PositionView",
+    "PositionsReport",
+    "PositionsSource",
+    "ShardHeat",
+    "ShardLag",
+    "ShardLimits",
+    "ShardView",
+    "State",
+    "Store",
+    "StreamFound",
+    "StreamReport",
+    "StreamView",
+    "StreamsReport",
+    "TableView",
+    "WorkerView",
+    "judge",
+]

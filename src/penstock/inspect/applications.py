@@ -1,0 +1,281 @@
+"""Applications as their tables show them: leases, workers, and which consumer wrote them. Nothing is called here.
+
+One table may hold the leases of a KCL 1.x, 2.x or 3.x, of Penstock, or of several of these at a time.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from penstock.core.assignment.kcl_rows import METRICS_ENTITY, coordination
+from penstock.core.leases.keys import LeaseKey
+from penstock.core.leases.row import ENTITY, LEASE_ENTITY, LeaseRow
+from penstock.core.sequence import second_of
+from penstock.inspect.moments import utc
+from penstock.inspect.values import Missing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.core.assignment.fleet import Coordination
+    from penstock.core.leases.listing import Listing
+    from penstock.core.leases.membership import WorkerRow
+
+    Rows = Mapping[str, Mapping[str, Any]]
+
+WORKERS_SUFFIX = "-Workers"
+COORDINATOR_SUFFIX = "-CoordinatorState"
+METRICS_SUFFIX = "-WorkerMetricStats"
+SUFFIXES = (WORKERS_SUFFIX, COORDINATOR_SUFFIX, METRICS_SUFFIX)
+_LEADER_ROW = "Leader"
+
+
+class TableView(msgspec.Struct, frozen=True, kw_only=True):
+    """A table in DynamoDB, as DescribeTable describes it."""
+
+    name: str
+    status: str
+    billing: str
+    """``on demand`` or ``provisioned``."""
+    read_units: int | None = None
+    write_units: int | None = None
+    """Provisioned capacity."""
+    items: int | None = None
+    """As DynamoDB counted them some hours ago."""
+    indexes: dict[str, str] = {}
+    """Status by name."""
+
+
+class ApplicationFound(msgspec.Struct, frozen=True, kw_only=True):
+    """An application in a listing."""
+
+    name: str
+    store: str
+    """``dynamodb``, ``sqlite`` or ``postgresql``."""
+    table: str
+    workers_table: bool = False
+    """There is a table of Penstock's workers beside the leases."""
+    coordinator_table: bool = False
+    """There is a table of the KCL 3.0 to 3.4 beside the leases."""
+    leases: int | None = None
+    """As the store counts rows; DynamoDB does so every six hours."""
+
+
+class ApplicationsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The applications that have lease tables in a store."""
+
+    schema: str = "penstock.applications/1"
+    applications: list[ApplicationFound]
+    missing: list[Missing]
+    calls: dict[str, int]
+
+
+class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease: which worker has a shard, and how far it is."""
+
+    key: str
+    shard_id: str
+    stream: str | None
+    """What the row tells of the stream: a name, or nothing."""
+    owner: str | None
+    """The worker that may read and checkpoint now."""
+    next_owner: str | None
+    """The worker that the lease is being handed to."""
+    counter: int
+    checkpoint: str
+    """A sequence number, TRIM_HORIZON, LATEST, AT_TIMESTAMP or SHARD_END."""
+    sub_sequence_number: int
+    checkpoint_at: dt.datetime | None
+    """When the record at the checkpoint arrived, as its sequence number tells."""
+    pending_checkpoint: str | None
+    switches: int
+    """Changes of owner since the last checkpoint."""
+    ended: bool
+    parents: tuple[str, ...]
+    children: tuple[str, ...]
+    first_hash_key: str | None
+    last_hash_key: str | None
+    read_until: dt.datetime | None
+    """All that had arrived by then is settled (Penstock alone writes this)."""
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker: one that has a row of its own, or that leases name as their owner."""
+
+    worker_id: str
+    leases: int
+    """That it may read now."""
+    kind: str
+    """``penstock``, ``kcl 3.x`` or, where leases alone name it, ``kcl``."""
+    leader: bool = False
+    """It is the leader of a KCL 3.x fleet."""
+    leaving: bool = False
+    version: str | None = None
+    counter: int | None = None
+    """Grows with each write of its row."""
+    failover_s: float | None = None
+    updated_at: dt.datetime | None = None
+    """When a KCL 3.x worker wrote its metrics row last."""
+
+
+class ApplicationView(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the tables of an application tell."""
+
+    name: str
+    store: str
+    kinds: list[str]
+    """Which consumers have written the rows."""
+    streams: list[str]
+    """Those that rows name. A KCL table for one stream names none."""
+    leases: list[LeaseView]
+    workers: list[WorkerView]
+    unreadable: dict[str, str]
+    """Why, by the keys of rows that cannot be read as leases."""
+    other_rows: list[str]
+    """Keys of rows that are no leases, such as those of the KCL 3.5."""
+    client_version: str | None
+    """The mode that a KCL 3.x fleet has written down."""
+    table_migration: str | None
+    tables: list[TableView]
+
+
+class ApplicationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One application."""
+
+    schema: str = "penstock.application/1"
+    application: ApplicationView
+    missing: list[Missing]
+    calls: dict[str, int]
+
+
+class ApplicationRows(NamedTuple):
+    """What was read of an application."""
+
+    listing: Listing
+    workers: Sequence[WorkerRow] = ()
+    states: Rows | None = None
+    metrics: Rows | None = None
+    """Rows of the KCL 3.0 to 3.4 by their keys; None: there is no such table, or it is not shown."""
+    tables: Sequence[TableView] = ()
+
+
+def application_view(name: str, store: str, rows: ApplicationRows) -> ApplicationView:
+    """All of it. No row makes this fail."""
+    listing = rows.listing
+    leases = [lease_view(row) for row in sorted(listing.rows, key=lambda row: row.key)]
+    states: Rows = {**listing.foreign, **(rows.states or {})}
+    beside = {key: row for key, row in listing.foreign.items() if row.get(ENTITY) == METRICS_ENTITY}
+    metrics: Rows = {**beside, **(rows.metrics or {})}
+    known = coordination(states, metrics)
+    streams = {one.stream for one in leases if one.stream} | {_name(row.stream) for row in rows.workers if row.stream}
+    return ApplicationView(
+        name=name,
+        store=store,
+        kinds=_kinds(rows),
+        streams=sorted(streams),
+        leases=leases,
+        workers=_workers(leases, rows.workers, known, _leader(states)),
+        unreadable=dict(listing.unreadable),
+        other_rows=sorted(listing.foreign),
+        client_version=known.client_version,
+        table_migration=known.table_migration,
+        tables=list(rows.tables),
+    )
+
+
+def lease_view(row: LeaseRow) -> LeaseView:
+    """One lease."""
+    key = LeaseKey.parse(row.key)
+    checkpoint = row.checkpoint
+    at_s = second_of(checkpoint.position.sequence_number) if checkpoint.is_position else None
+    stream = key.stream.name if key.stream is not None else None
+    if stream is None and row.of_stream is not None:
+        stream = _name(row.of_stream.rpartition(" ")[0])
+    return LeaseView(
+        key=row.key,
+        shard_id=key.shard_id,
+        stream=stream,
+        owner=row.actual_owner,
+        next_owner=row.handoff_to,
+        counter=row.counter,
+        checkpoint=checkpoint.text,
+        sub_sequence_number=checkpoint.sub_sequence_number,
+        checkpoint_at=_time(at_s),
+        pending_checkpoint=None if row.pending is None else row.pending.text,
+        switches=row.switches,
+        ended=row.ended,
+        parents=tuple(sorted(row.parents)),
+        children=tuple(sorted(row.children)),
+        first_hash_key=None if row.first_hash_key is None else str(row.first_hash_key),
+        last_hash_key=None if row.last_hash_key is None else str(row.last_hash_key),
+        read_until=_time(None if row.read_until_ms is None else row.read_until_ms / 1000),
+    )
+
+
+def _workers(
+    leases: Sequence[LeaseView], rows: Sequence[WorkerRow], known: Coordination, leader: str | None
+) -> list[WorkerView]:
+    held = Counter(one.owner for one in leases if one.owner is not None and not one.ended)
+    views = {
+        row.worker_id: WorkerView(
+            worker_id=row.worker_id,
+            leases=held[row.worker_id],
+            kind="penstock",
+            leaving=row.leaving,
+            version=row.version or None,
+            counter=row.counter,
+            failover_s=row.failover_s,
+        )
+        for row in rows
+    }
+    for worker_id, updated_s in known.updated_epoch_s.items():
+        # A Penstock worker shows itself to a KCL 3.x leader by such a row too.
+        if worker_id not in views:
+            views[worker_id] = WorkerView(
+                worker_id=worker_id,
+                leases=held[worker_id],
+                kind="kcl 3.x",
+                leader=worker_id == leader,
+                updated_at=_time(updated_s),
+            )
+    for worker_id, count in held.items():
+        if worker_id not in views:
+            views[worker_id] = WorkerView(worker_id=worker_id, leases=count, kind="kcl", leader=worker_id == leader)
+    return sorted(views.values(), key=lambda one: (-one.leases, one.worker_id))
+
+
+def _kinds(rows: ApplicationRows) -> list[str]:
+    leases, foreign = rows.listing.rows, rows.listing.foreign
+    kinds = []
+    if rows.workers or any(row.process is not None or row.of_stream is not None for row in leases):
+        kinds.append("Penstock")
+    if any(row.entity == LEASE_ENTITY for row in leases) or any(ENTITY in row for row in foreign.values()):
+        kinds.append("KCL 3.5 or later")
+    elif rows.states or rows.metrics:
+        kinds.append("KCL 3.0 to 3.4")
+    if not kinds and leases:
+        newer = any(row.first_hash_key is not None or row.children for row in leases)
+        kinds.append("KCL 2.x" if newer else "KCL 1.x")
+    return kinds
+
+
+def _leader(states: Rows) -> str | None:
+    row = states.get(_LEADER_ROW, {})
+    owner = row.get("ownerName")
+    return owner if isinstance(owner, str) and "isReleased" not in row else None
+
+
+def _name(arn: str) -> str:
+    return arn.rpartition("/")[2]
+
+
+def _time(epoch_s: float | None) -> dt.datetime | None:
+    """None also for what no datetime can hold: rows are written by anything."""
+    try:
+        return None if epoch_s is None else utc(epoch_s)
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -1,0 +1,141 @@
+"""The calls of the read model: counted, paced, and never a write.
+
+Each shard gives 5 GetRecords calls and 2 MiB a second to all of its readers together. An inspector leaves most of that
+to the programs whose streams it looks at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from penstock.aws.retry import NEVER, RetryPolicy
+from penstock.aws.wire import Wire
+from penstock.core.pacing import TokenBucket
+from penstock.errors import OptionError, PenstockError, ThrottledError
+from penstock.inspect.values import READ_BYTES_PER_S, READ_CALLS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from penstock.aws.settings import WireSettings
+
+SHARE = 0.4
+"""Of each limit. The other 60 % stay with the programs that read for their living."""
+
+READS: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("kinesis", "DescribeStreamSummary"),
+        ("kinesis", "GetRecords"),
+        ("kinesis", "GetShardIterator"),
+        ("kinesis", "ListShards"),
+        ("kinesis", "ListStreamConsumers"),
+        ("kinesis", "ListStreams"),
+        ("dynamodb", "DescribeTable"),
+        ("dynamodb", "ListTables"),
+        ("dynamodb", "Scan"),
+    }
+)
+"""All that an inspector calls. What is not in here is refused before it is sent."""
+
+ACCOUNT_CALLS_PER_S = {"DescribeStreamSummary": 20, "ListStreams": 5, "ListStreamConsumers": 5}
+"""Limits that all programs of an account, or of a stream, share (Kinesis API reference)."""
+
+RETRY = RetryPolicy(attempts_max=6, base_s=0.2, cap_s=3.0)
+
+
+class ReadingWire(Wire):
+    """A wire that counts each attempt, keeps within the account's limits, and refuses to write."""
+
+    def __init__(
+        self,
+        settings: WireSettings | None = None,
+        *,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(settings, now=now, sleep=sleep, retry=RETRY)
+        self.calls: Counter[str] = Counter()
+        """Attempts by operation."""
+        self.throttled = 0
+        """Attempts that the service refused for their rate."""
+        self._jitter = random.Random()
+        self._account = {
+            name: TokenBucket(
+                records_per_s=rate * SHARE, records_burst=max(1.0, rate * SHARE), bytes_per_s=float("inf"), now_s=now()
+            )
+            for name, rate in ACCOUNT_CALLS_PER_S.items()
+        }
+
+    async def call(
+        self,
+        service: str,
+        operation: str,
+        body: bytes,
+        *,
+        retry: RetryPolicy | None = None,
+        stream_arn: str | None = None,
+        content_type: str | None = None,
+    ) -> bytes:
+        """See `Wire.call`. Raises ValueError for an operation that is not in `READS`."""
+        if (service, operation) not in READS:
+            raise ValueError(f"{service}:{operation} is no call of the read model")
+        policy, attempt, began_s = retry or self._retry, 1, self._now()
+        while True:
+            if (bucket := self._account.get(operation)) is not None:
+                await self._take(bucket)
+            self.calls[operation] += 1
+            try:
+                return await super().call(
+                    service, operation, body, retry=NEVER, stream_arn=stream_arn, content_type=content_type
+                )
+            except PenstockError as error:
+                self.throttled += isinstance(error, ThrottledError)
+                wait_s = policy.wait_s(attempt, self._jitter)
+                if not error.retryable or policy.gives_up(attempt, self._now() - began_s, wait_s):
+                    raise
+            await self._sleep(wait_s)
+            attempt += 1
+
+    async def _take(self, bucket: TokenBucket) -> None:
+        while not bucket.take(self._now(), records=1):
+            await self._sleep(bucket.wait_s(self._now(), records=1))
+
+
+class ShardPaces:
+    """How often each shard may be asked, and for how much. ``calls_per_s``: of the 5 that a shard allows."""
+
+    def __init__(self, calls_per_s: float = READ_CALLS_PER_S * SHARE) -> None:
+        if not 0 < calls_per_s <= READ_CALLS_PER_S:
+            raise OptionError(
+                f"--rate: a shard allows {READ_CALLS_PER_S} read calls a second; choose more than 0 of them"
+            )
+        self.calls_per_s = calls_per_s
+        self.bytes_per_s = READ_BYTES_PER_S * calls_per_s / READ_CALLS_PER_S
+        """The same share of a shard's bytes."""
+        self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
+
+    async def before(self, stream: str, shard_id: str, operation: str) -> None:
+        """Wait until the shard may be asked."""
+        bucket, clock = self._bucket(stream, shard_id, operation), asyncio.get_running_loop().time
+        while not bucket.take(clock(), records=1, payload_bytes=1):
+            await asyncio.sleep(bucket.wait_s(clock(), records=1, payload_bytes=1))
+
+    def after(self, stream: str, shard_id: str, operation: str, payload_bytes: int) -> None:
+        """Note what came: more than the share is paid for by waiting before the next call."""
+        now_s = asyncio.get_running_loop().time()
+        self._bucket(stream, shard_id, operation).charge(now_s, payload_bytes=payload_bytes)
+
+    def _bucket(self, stream: str, shard_id: str, operation: str) -> TokenBucket:
+        key = (stream, shard_id, operation)
+        if (found := self._buckets.get(key)) is None:
+            found = self._buckets[key] = TokenBucket(
+                records_per_s=self.calls_per_s,
+                records_burst=1.0,
+                bytes_per_s=self.bytes_per_s,
+                now_s=asyncio.get_running_loop().time(),
+            )
+        return found

@@ -1,0 +1,303 @@
+"""The reader behind the read model: asks Kinesis within a share of each shard's calls, and never writes.
+
+::
+
+    async with Inspector(WireSettings(region="eu-west-1")) as inspector:
+        report = await inspector.stream("orders")
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from penstock.aws.kinesis import KinesisClient
+from penstock.errors import AccessDeniedError, ExpiredIteratorError, OptionError, TransportError
+from penstock.inspect.applications import ApplicationReport, ApplicationsReport, application_view
+from penstock.inspect.calls import ReadingWire, ShardPaces
+from penstock.inspect.heat import HeatOfShard, HeatReport, heat_of
+from penstock.inspect.lagging import Lags
+from penstock.inspect.moments import utc
+from penstock.inspect.streams import consumer_views, listed_streams, shard_views, stream_view
+from penstock.inspect.tables import Store, applications_in, rows_of
+from penstock.inspect.values import ConsumerView, Missing, StreamFound, StreamReport, StreamsReport, StreamView
+from penstock.inspect.verdicts import OK_S, STALLED_S
+from penstock.model import IteratorAt
+from penstock.runtime.waiting import side_by_side
+from penstock.wiring import stream_name
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+    from types import TracebackType
+    from typing import TypeVar
+
+    from penstock.aws.kinesis import GetRecordsPage
+    from penstock.aws.settings import WireSettings
+    from penstock.inspect.applications import ApplicationView
+    from penstock.inspect.verdicts import LagReport, Look
+    from penstock.model import Shard, StreamName
+
+    T = TypeVar("T")
+
+AT_ONCE_MAX = 48
+"""Shards that are asked side by side: fewer than the wire has connections."""
+PAGES_MAX = 1_000
+"""Of a listing of streams or consumers: 100 entries each."""
+LOOK_INTERVAL_S = 3.0
+"""Between looks at leases: workers renew them as often."""
+HEAT_RECORDS_MAX = 20_000
+"""Kinesis records that are read of a shard for its heat, if nothing else is asked for."""
+
+
+class Inspector:
+    """Looks at streams and at the applications that read them. Belongs to one event loop.
+
+    ``calls_per_s``: how many of the 5 read calls that each shard allows in a second it may use, and with them the same
+    share of the shard's 2 MiB/s. By default 2; the other 60 % stay with the programs that read the stream.
+    """
+
+    def __init__(self, wire: WireSettings | None = None, *, calls_per_s: float = 2.0) -> None:
+        """Raises OptionError."""
+        self.paces = ShardPaces(calls_per_s)
+        self.wire = ReadingWire(wire)
+        self.missing: list[Missing] = []
+        """What the credentials did not show, in all reports so far."""
+        self._client = KinesisClient(self.wire)
+
+    async def __aenter__(self) -> Inspector:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.wire.close()
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """Attempts of calls so far, by operation."""
+        return dict(sorted(self.wire.calls.items()))
+
+    @property
+    def now_s(self) -> float:
+        """The service's time, epoch seconds, as its answers have told it."""
+        return self.wire.now() + self.wire.clock.offset_s
+
+    # --- streams ----------------------------------------------------------------------------------
+
+    async def streams(self) -> StreamsReport:
+        """All streams of the account in this region."""
+        found = await self.shown("the list of streams", "kinesis", self._list_streams())
+        return StreamsReport(streams=found or [], missing=list(self.missing), calls=self.calls)
+
+    async def stream(self, stream: str, *, shards: bool = True, consumers: bool = True) -> StreamReport:
+        """A stream with its shards and registered consumers. Raises NotFoundError where there is none."""
+        name = stream_name(stream)
+        view = await self.shown(f"the stream {name}", "kinesis", self.describe(name))
+        listed = (
+            await self.shown(f"the shards of {name}", "kinesis", self._client.list_shards(name)) if shards else None
+        )
+        readers = None
+        if consumers and view is not None:
+            readers = await self.shown(f"the consumers of {name}", "kinesis", self._list_consumers(view.arn))
+        views, holes = (None, []) if listed is None else shard_views(listed)
+        return StreamReport(
+            name=name.short,
+            stream=view,
+            shards=views,
+            holes=holes,
+            consumers=readers,
+            missing=list(self.missing),
+            calls=self.calls,
+        )
+
+    async def describe(self, stream: StreamName) -> StreamView:
+        """DescribeStreamSummary, with all that it tells."""
+        named = {"StreamARN": stream.arn} if stream.arn is not None else {"StreamName": stream.short}
+        return stream_view(await self._client.call("DescribeStreamSummary", named))
+
+    async def shards(self, stream: StreamName) -> list[Shard]:
+        """All shards that the retention covers."""
+        return await self._client.list_shards(stream)
+
+    async def _list_streams(self) -> list[StreamFound]:
+        found: list[StreamFound] = []
+        parameters: dict[str, Any] = {}
+        for _ in range(PAGES_MAX):
+            answer = await self._client.call("ListStreams", parameters)
+            found += listed_streams(answer)
+            if not answer.get("HasMoreStreams") or not found:
+                return found
+            token = answer.get("NextToken")
+            parameters = {"NextToken": token} if token else {"ExclusiveStartStreamName": found[-1].name}
+        raise TransportError(f"ListStreams has no end after {PAGES_MAX} pages")
+
+    async def _list_consumers(self, arn: str) -> list[ConsumerView]:
+        found: list[ConsumerView] = []
+        parameters: dict[str, Any] = {"StreamARN": arn}
+        for _ in range(PAGES_MAX):
+            answer = await self._client.call("ListStreamConsumers", parameters)
+            found += consumer_views(answer)
+            token = answer.get("NextToken")
+            if not token:
+                return found
+            parameters = {"StreamARN": arn, "NextToken": token}
+        raise TransportError(f"ListStreamConsumers has no end after {PAGES_MAX} pages")
+
+    async def shown(self, what: str, service: str, looking: Awaitable[T]) -> T | None:
+        """What was looked at; None, and noted in `missing`, where a permission lacks."""
+        try:
+            return await looking
+        except AccessDeniedError as fault:
+            action = f"{service}:{fault.operation}"
+            self.missing.append(Missing(what=what, action=action, message=fault.service_message))
+            return None
+
+    # --- shards -----------------------------------------------------------------------------------
+
+    async def iterator(self, stream: StreamName, shard_id: str, at: IteratorAt) -> str:
+        """GetShardIterator, within the shard's share."""
+        await self.paces.before(str(stream), shard_id, "GetShardIterator")
+        return await self._client.get_shard_iterator(stream, shard_id, at)
+
+    async def page(self, stream: StreamName, shard_id: str, iterator: str, *, limit: int = 10_000) -> GetRecordsPage:
+        """GetRecords, within the shard's share."""
+        await self.paces.before(str(stream), shard_id, "GetRecords")
+        page = await self._client.get_records(iterator, limit=limit, stream=stream)
+        payload_bytes = sum(len(one.data) + len(one.partition_key or "") for one in page.records)
+        self.paces.after(str(stream), shard_id, "GetRecords", payload_bytes)
+        return page
+
+    async def pages(
+        self, stream: StreamName, shard_id: str, at: IteratorAt, *, limit: int = 10_000
+    ) -> AsyncGenerator[GetRecordsPage, None]:
+        """The pages of a shard to its end, for as long as they are asked for. An iterator that expired is renewed."""
+        iterator: str | None = await self.iterator(stream, shard_id, at)
+        while iterator is not None:
+            try:
+                page = await self.page(stream, shard_id, iterator, limit=limit)
+            except ExpiredIteratorError:
+                iterator = await self.iterator(stream, shard_id, at)
+                continue
+            if page.records:
+                at = IteratorAt.after_sequence(int(page.records[-1].sequence_number))
+            iterator = page.next_shard_iterator
+            yield page
+
+    # --- applications -----------------------------------------------------------------------------
+
+    async def applications(self, store: Store | None = None) -> ApplicationsReport:
+        """The applications that have leases in a store, by default DynamoDB."""
+        found = await applications_in(store or Store(), self)
+        return ApplicationsReport(applications=found, missing=list(self.missing), calls=self.calls)
+
+    async def application(self, name: str, store: Store | None = None) -> ApplicationReport:
+        """An application's leases and workers. Raises NotFoundError, OptionError for a table that holds no leases."""
+        store = store or Store()
+        view = application_view(name, store.kind, await rows_of(name, store, self))
+        return ApplicationReport(application=view, missing=list(self.missing), calls=self.calls)
+
+    async def lag(
+        self,
+        application: str,
+        stream: str | None = None,
+        store: Store | None = None,
+        *,
+        window_s: float = 0.0,
+        interval_s: float = LOOK_INTERVAL_S,
+        ok_s: float = OK_S,
+        stalled_s: float = STALLED_S,
+        history: Mapping[str, Sequence[Look]] | None = None,
+    ) -> tuple[LagReport, Mapping[str, Sequence[Look]]]:
+        """How far an application is behind, and all looks that say so: give them to the next call as ``history``.
+
+        It looks again each ``interval_s`` for ``window_s`` seconds. Without ``stream`` the table must name one stream.
+        """
+        store = store or Store()
+        rows = await rows_of(application, store, self)
+        if not rows.listing.rows:
+            raise OptionError(f"{application} shows no leases: its workers have not started, or see what is not shown")
+        name = stream_name(stream or _only_stream(application_view(application, store.kind, rows)))
+        view = await self.describe(name)
+        lags = Lags(self, application, name, retention_s=view.retention_hours * 3600.0)
+        lags.remember(history or {})
+        await lags.look(rows, await self.shards(name))
+        end_s = self.wire.now() + window_s
+        while (left_s := end_s - self.wire.now()) > 0:
+            await asyncio.sleep(min(interval_s, left_s))
+            await lags.look(await rows_of(application, store, self), await self.shards(name))
+        return lags.report(ok_s=ok_s, stalled_s=stalled_s), lags.looks
+
+    # --- heat -------------------------------------------------------------------------------------
+
+    async def heat(
+        self,
+        stream: str,
+        *,
+        since_s: float = 300.0,
+        records_max: int = HEAT_RECORDS_MAX,
+        keys_shown_max: int = 5,
+        show_keys: bool = True,
+    ) -> HeatReport:
+        """Where the load of the last ``since_s`` seconds lies. Reads at most ``records_max`` records of each shard."""
+        name = stream_name(stream)
+        listed = await self.shards(name)
+        begin_s = self.now_s - since_s
+        read: dict[str, tuple[HeatOfShard, float, bool]] = {}
+
+        async def look(shard: Shard) -> None:
+            read[shard.shard_id] = await self._heat_of(name, shard, begin_s, records_max)
+
+        await side_by_side(look, [one for one in listed if not one.closed], AT_ONCE_MAX)
+        total = sum(counted.payload_bytes for counted, _, _ in read.values())
+        shards = [
+            heat_of(
+                counted,
+                span_s=span_s,
+                complete=complete,
+                total_bytes=total,
+                shards=len(read),
+                keys_shown_max=keys_shown_max,
+                show_keys=show_keys,
+            )
+            for counted, span_s, complete in read.values()
+        ]
+        shards.sort(key=lambda one: (-one.utilization, one.shard_id))
+        return HeatReport(
+            stream=name.short, since=utc(begin_s), shards=shards, missing=list(self.missing), calls=self.calls
+        )
+
+    async def _heat_of(
+        self, stream: StreamName, shard: Shard, begin_s: float, records_max: int
+    ) -> tuple[HeatOfShard, float, bool]:
+        """The counts, how many seconds they are of, and whether the reading came to the shard's tip."""
+        counted = HeatOfShard(shard.shard_id, shard.first_hash_key, shard.last_hash_key)
+        until_s, complete, last_s = self.now_s, False, begin_s
+        pages = self.pages(stream, shard.shard_id, IteratorAt.at_timestamp(begin_s), limit=min(10_000, records_max))
+        try:
+            async for page in pages:
+                counted.add(page.records)
+                if page.records:
+                    last_s = page.records[-1].approximate_arrival_timestamp
+                if not page.millis_behind_latest or page.next_shard_iterator is None or last_s >= until_s:
+                    complete = True
+                    break
+                if counted.records >= records_max:
+                    break
+        finally:
+            await pages.aclose()
+        return counted, max((until_s if complete else last_s) - begin_s, 1.0), complete
+
+
+def _only_stream(application: ApplicationView) -> str:
+    if len(application.streams) == 1:
+        return application.streams[0]
+    found = ", ".join(application.streams)
+    raise OptionError(
+        f"{application.name} reads several streams ({found}): choose one with --stream"
+        if found
+        else f"the leases of {application.name} do not name their stream: name it with --stream"
+    )

@@ -1,0 +1,134 @@
+"""What the read model tells: plain values that become JSON as they are.
+
+Hash keys and sequence numbers are decimal texts, since JSON's readers take no numbers of 128 bits. Times are aware
+datetimes in UTC. Each report names its schema, what it cost in calls, and what the credentials did not show.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+WRITE_BYTES_PER_S = 1024 * 1024
+WRITE_RECORDS_PER_S = 1_000
+READ_BYTES_PER_S = 2 * 1024 * 1024
+READ_CALLS_PER_S = 5
+"""What a shard takes and gives each second (Amazon Kinesis Data Streams, Quotas and limits)."""
+
+
+class Missing(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that could not be looked at, because a permission is missing."""
+
+    what: str
+    """What the report lacks for it."""
+    action: str
+    """The IAM action that shows it: ``kinesis:ListShards``."""
+    message: str
+    """What the service said."""
+
+
+class ShardLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What each shard of a stream takes and gives in a second, for all programs together."""
+
+    write_bytes_per_s: int = WRITE_BYTES_PER_S
+    write_records_per_s: int = WRITE_RECORDS_PER_S
+    read_bytes_per_s: int = READ_BYTES_PER_S
+    read_calls_per_s: int = READ_CALLS_PER_S
+
+
+class StreamFound(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream in a listing: what ListStreams tells of it, or only its name."""
+
+    name: str
+    arn: str | None = None
+    status: str | None = None
+    mode: str | None = None
+    """``PROVISIONED`` or ``ON_DEMAND``."""
+    created_at: dt.datetime | None = None
+
+
+class StreamView(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream as DescribeStreamSummary describes it."""
+
+    name: str
+    arn: str
+    status: str
+    mode: str | None
+    """``PROVISIONED`` or ``ON_DEMAND``; None: the service does not tell."""
+    created_at: dt.datetime
+    retention_hours: int
+    open_shards: int
+    consumers: int | None
+    """Consumers that are registered for enhanced fan-out."""
+    encryption: str | None
+    """``NONE`` or ``KMS``."""
+    key_id: str | None
+    """The key that encrypts the stream."""
+    shard_metrics: tuple[str, ...]
+    """Metrics that are kept per shard (enhanced monitoring), for a price."""
+    max_record_kib: int | None
+    distribution: str | None
+    """``AUTO``: the service spreads records as it likes, whatever their keys."""
+    warm_throughput_mib_s: int | None
+    """What an on-demand stream is kept ready for."""
+    channels: int | None
+    queues: int | None
+    """Channels and queues that hang on the stream."""
+    limits: ShardLimits = ShardLimits()
+
+
+class ShardView(msgspec.Struct, frozen=True, kw_only=True):
+    """A shard with its place in the lineage."""
+
+    shard_id: str
+    open: bool
+    generation: int
+    """0 for a shard without a known parent, else one more than its youngest parent's."""
+    parents: tuple[str, ...]
+    children: tuple[str, ...]
+    trimmed_parents: tuple[str, ...]
+    """Parents that the retention has removed from the listing."""
+    first_hash_key: str
+    last_hash_key: str
+    """Inclusive."""
+    hash_share: float
+    """Of all hash keys, from 0 to 1."""
+    first_sequence_number: str
+    last_sequence_number: str | None
+    opened_at: dt.datetime | None
+    """As its first sequence number tells; None: the number has an unknown shape."""
+
+
+class ConsumerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer that is registered for enhanced fan-out."""
+
+    name: str
+    arn: str
+    status: str
+    created_at: dt.datetime
+
+
+class StreamsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The streams of an account in a region."""
+
+    schema: str = "penstock.streams/1"
+    streams: list[StreamFound]
+    missing: list[Missing]
+    calls: dict[str, int]
+
+
+class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream, its shards and its registered consumers."""
+
+    schema: str = "penstock.stream/1"
+    name: str
+    stream: StreamView | None
+    """None: the credentials do not show it (`missing`)."""
+    shards: list[ShardView] | None
+    """All that the retention covers, parents before children; None: not shown."""
+    holes: list[tuple[str, str]]
+    """Hash ranges, both ends inclusive, that no open shard takes. A reshard that is under way shows some."""
+    consumers: list[ConsumerView] | None
+    missing: list[Missing]
+    calls: dict[str, int]

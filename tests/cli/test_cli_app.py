@@ -1,0 +1,259 @@
+"""``penstock app``: tables of the KCL and of Penstock beside a local stream; nothing is written to any of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from penstock.core.leases import Checkpoint, LeaseRow
+from penstock.local import LocalKinesis
+from penstock.model import Position
+from penstock.stores.sqlite import SqliteLeaseTable
+from penstock.testing import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Run = Callable[..., Any]
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "kcl"
+SHARDS = ["shardId-000000000000", "shardId-000000000001"]
+pytestmark = pytest.mark.xdist_group("inspected-tables")
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[LocalKinesis]:
+    """One for all tests: its DynamoDB takes a while to start."""
+    with LocalKinesis(streams={"orders": 2}) as running:
+        yield running
+
+
+@pytest.fixture
+def local(service: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKinesis]:
+    """Its DynamoDB and its streams stay between tests."""
+    for name, value in service.environment().items():
+        monkeypatch.setenv(name, value)
+    yield service
+    service.faults.clear()
+
+
+@pytest.fixture
+def kinesis(local: LocalKinesis) -> Iterator[Any]:
+    client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def dynamodb(local: LocalKinesis) -> Iterator[Any]:
+    client = boto3.client("dynamodb", endpoint_url=local.endpoint_url, region_name=local.region)
+    yield client
+    for table in client.list_tables()["TableNames"]:
+        client.delete_table(TableName=table)
+    client.close()
+
+
+def make_table(dynamodb: Any, name: str, *items: dict[str, Any], key: str = "leaseKey") -> None:
+    dynamodb.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    for item in items:
+        dynamodb.put_item(TableName=name, Item=item)
+
+
+def lease(shard_id: str, checkpoint: str, counter: int = 1, owner: str | None = "w1") -> dict[str, Any]:
+    """A row as the KCL 1.x writes it."""
+    row = {
+        "leaseKey": {"S": shard_id},
+        "leaseCounter": {"N": str(counter)},
+        "checkpoint": {"S": checkpoint},
+        "checkpointSubSequenceNumber": {"N": "0"},
+        "ownerSwitchesSinceCheckpoint": {"N": "0"},
+    }
+    return row if owner is None else {**row, "leaseOwner": {"S": owner}}
+
+
+def stream_of(kinesis: Any, name: str, shards: int = 2) -> None:
+    kinesis.create_stream(StreamName=name, ShardCount=shards)
+
+
+def put(kinesis: Any, stream: str, shard: int, data: bytes = b"x") -> str:
+    hash_key = "0" if shard == 0 else str(2**128 - 1)
+    answer = kinesis.put_record(StreamName=stream, PartitionKey="k", ExplicitHashKey=hash_key, Data=data)
+    return str(answer["SequenceNumber"])
+
+
+def fixture_table(dynamodb: Any, name: str) -> str:
+    ((table, content),) = json.loads((FIXTURES / f"{name}.json").read_text())["tables"].items()
+    make_table(dynamodb, table, *content["items"])
+    return str(table)
+
+
+def test_ls_knows_lease_tables_by_their_key(run: Run, dynamodb: Any) -> None:
+    make_table(dynamodb, "billing", lease(SHARDS[0], "LATEST"))
+    make_table(dynamodb, "billing-Workers", key="workerId")
+    make_table(dynamodb, "old-kcl")
+    make_table(dynamodb, "old-kcl-CoordinatorState", key="key")
+    make_table(dynamodb, "customers", key="id")
+    done = run("app", "ls")
+    assert (done.status, done.stderr) == (0, "")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["APPLICATION", "billing", "old-kcl"]
+    found = {one["name"]: one for one in map(json.loads, run("app", "ls", "-o", "jsonl").stdout.splitlines())}
+    assert (found["billing"]["workers_table"], found["old-kcl"]["coordinator_table"]) == (True, True)
+
+
+@pytest.mark.parametrize("name", ["kcl27-steady", "kcl35-during-handoff"])
+def test_describe_shows_a_real_table_of_the_kcl(run: Run, dynamodb: Any, name: str) -> None:
+    table = fixture_table(dynamodb, name)
+    before = dynamodb.scan(TableName=table)["Items"]
+    done = run("app", "describe", table)
+    assert (done.status, done.stderr) == (0, "")
+    assert ("KCL 2.x" if "27" in name else "KCL 3.5 or later") in done.stdout
+    assert ("->" in done.stdout) == ("handoff" in name)
+    report = json.loads(run("app", "describe", table, "-o", "json").stdout)
+    assert report["application"]["tables"][0]["billing"] == "on demand"
+    assert set(report["calls"]) <= {"DescribeTable", "Scan"}
+    assert dynamodb.scan(TableName=table)["Items"] == before
+
+
+def test_a_table_of_another_kind_is_no_lease_table(run: Run, dynamodb: Any) -> None:
+    make_table(dynamodb, "customers", {"id": {"S": "\x1b[2Jboo"}}, key="id")
+    done = run("app", "describe", "customers")
+    assert (done.status, done.stdout) == (1, "")
+    assert done.stderr == "penstock: the table customers has the key ['id'], not ['leaseKey']: it is no lease table\n"
+
+
+def test_a_table_that_is_not_there(run: Run, dynamodb: Any) -> None:
+    done = run("app", "describe", "nothing")
+    assert (done.status, done.stdout) == (1, "")
+    assert "ResourceNotFoundException" in done.stderr
+
+
+def test_lag_from_each_checkpoint_to_the_next_record(
+    run: Run, kinesis: Any, dynamodb: Any, local: LocalKinesis
+) -> None:
+    stream_of(kinesis, "lagging")
+    read = put(kinesis, "lagging", 0)
+    tip = put(kinesis, "lagging", 1)
+    local.clock.advance(100)
+    put(kinesis, "lagging", 0)
+    local.clock.advance(500)
+    make_table(dynamodb, "lagging-app", lease(SHARDS[0], read), lease(SHARDS[1], tip))
+    done = run("app", "lag", "lagging-app", "--stream", "lagging", "-o", "json")
+    assert (done.status, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    behind, at_tip = report["shards"]
+    assert 495 < behind["behind_s"] < 530
+    assert (behind["state"], at_tip["state"], at_tip["behind_s"]) == ("not known yet", "ok", 0)
+    assert 86400 - 530 < report["loses_in_s"] < 86400 - 495
+    assert (at_tip["loses_in_s"], report["state"], report["schema"]) == (None, "not known yet", "penstock.lag/1")
+    text = run("app", "lag", "lagging-app", "--stream", "lagging").stdout
+    assert text.startswith("lagging-app on lagging: not known yet, 8 m 2")
+    assert "loses data in 23 h 51 m" in text
+
+
+def test_a_history_gives_the_next_run_its_trend(
+    run: Run, kinesis: Any, dynamodb: Any, local: LocalKinesis, tmp_path: Path
+) -> None:
+    stream_of(kinesis, "trend", 1)
+    numbers = [put(kinesis, "trend", 0) for _ in range(3)]
+    local.clock.advance(300)
+    make_table(dynamodb, "trend-app", lease(SHARDS[0], numbers[0]))
+    words = ("app", "lag", "trend-app", "--stream", "trend", "--history", str(tmp_path / "looks"), "-o", "json")
+    assert json.loads(run(*words).stdout)["state"] == "not known yet"
+    local.clock.advance(200)
+    dynamodb.put_item(TableName="trend-app", Item=lease(SHARDS[0], numbers[1], counter=2))
+    report = json.loads(run(*words).stdout)
+    assert (report["state"], report["shards"][0]["slope"] > 0.9) == ("falling behind", True)
+    local.clock.advance(100)
+    assert json.loads(run(*words).stdout)["state"] == "stopped"  # the counter has not moved for 100 s
+    dynamodb.put_item(TableName="trend-app", Item=lease(SHARDS[0], numbers[0], counter=3))
+    assert json.loads(run(*words).stdout)["state"] == "rewound"
+    (tmp_path / "looks").write_text("{")
+    assert "it holds no looks of this command" in run(*words).stderr
+
+
+def test_unowned_leases_shards_without_a_lease_and_shards_that_are_gone(run: Run, kinesis: Any, dynamodb: Any) -> None:
+    stream_of(kinesis, "holes", 3)
+    make_table(
+        dynamodb,
+        "holes-app",
+        lease(SHARDS[0], "TRIM_HORIZON", owner=None),
+        lease(SHARDS[1], "SHARD_END"),
+        lease("shardId-000000000099", "TRIM_HORIZON"),
+    )
+    report = json.loads(run("app", "lag", "holes-app", "--stream", "holes", "-o", "json").stdout)
+    assert [one["state"] for one in report["shards"]] == ["unowned", "ended", "gone"]
+    assert report["without_lease"] == ["shardId-000000000002"]
+    assert report["state"] == "gone"
+
+
+def test_a_checkpoint_behind_the_horizon_may_have_lost_records(
+    run: Run, kinesis: Any, dynamodb: Any, local: LocalKinesis
+) -> None:
+    stream_of(kinesis, "trimmed", 1)
+    old = put(kinesis, "trimmed", 0)
+    local.clock.advance(30 * 3600)
+    put(kinesis, "trimmed", 0)
+    make_table(dynamodb, "trimmed-app", lease(SHARDS[0], old))
+    done = run("app", "lag", "trimmed-app", "--stream", "trimmed")
+    assert "may have lost" in done.stdout
+
+
+def test_the_stream_must_be_named_where_the_rows_do_not_say_it(run: Run, dynamodb: Any) -> None:
+    make_table(dynamodb, "nameless", lease(SHARDS[0], "LATEST"))
+    done = run("app", "lag", "nameless")
+    assert done.stderr == "penstock: the leases of nameless do not name their stream: name it with --stream\n"
+    make_table(dynamodb, "empty")
+    assert "shows no leases" in run("app", "lag", "empty").stderr
+
+
+def test_missing_permissions_are_named_and_the_rest_is_shown(run: Run, dynamodb: Any, local: LocalKinesis) -> None:
+    make_table(dynamodb, "guarded", lease(SHARDS[0], "LATEST"))
+    local.faults.add(Fault(how="access_denied", operation="DescribeTable", count=1))
+    done = run("app", "describe", "guarded")
+    assert done.status == 0
+    assert "The credentials lack dynamodb:DescribeTable" in done.stderr
+    assert SHARDS[0] in done.stdout
+
+
+def test_export_is_a_document_of_positions(run: Run, dynamodb: Any) -> None:
+    make_table(dynamodb, "carried", lease(SHARDS[0], "0004957"), lease(SHARDS[1], "LATEST"))
+    document = json.loads(run("app", "export", "carried").stdout)
+    assert document["schema"] == "penstock.positions/1"
+    assert document["shards"][SHARDS[0]]["sequence_number"] == "0004957"
+    assert [one["exact"] for one in document["shards"].values()] == [True, False]
+    dynamodb.put_item(TableName="carried", Item={**lease("b", "LATEST"), "leaseCounter": {"S": "odd"}})
+    done = run("app", "export", "carried")
+    assert (done.status, json.loads(done.stdout)["left_out"].keys()) == (1, {"b"})
+
+
+def test_an_application_in_a_file_of_sqlite(run: Run, kinesis: Any, tmp_path: Path) -> None:
+    stream_of(kinesis, "filed", 1)
+    number = put(kinesis, "filed", 0)
+    path = tmp_path / "leases.sqlite"
+
+    async def fill() -> None:
+        table = SqliteLeaseTable(path).of("filed-app")
+        await table.ensure()
+        at = Checkpoint.at(Position(int(number), 0))
+        await table.create(LeaseRow(key=SHARDS[0], checkpoint=at, owner="w1", counter=4))
+        await table.close()
+
+    asyncio.run(fill())
+    store = f"sqlite:{path}"
+    assert run("app", "ls", "--store", store).stdout.splitlines()[1].split()[:3] == ["filed-app", "sqlite", "1"]
+    report = json.loads(run("app", "lag", "filed-app", "--store", store, "--stream", "filed", "-o", "json").stdout)
+    assert report["state"] == "ok"
+    wrong = run("app", "describe", "other", "--store", store)
+    assert "the application 'other' has no leases in" in wrong.stderr
+    assert run("app", "ls", "--store", f"sqlite:{tmp_path}/none").stderr.startswith("penstock: there is no file")
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,122 @@
+"""``penstock stream``: on the local Kinesis, in every shape, and with permissions that lack."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+import yaml
+
+from penstock.core.hashkeys import HASH_KEY_MAX
+from penstock.testing import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.local import LocalKinesis
+
+    Run = Callable[..., Any]
+
+
+@pytest.fixture
+def kinesis(local: LocalKinesis) -> Iterator[Any]:
+    client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
+    yield client
+    client.close()
+
+
+def test_ls(run: Run, kinesis: Any) -> None:
+    kinesis.create_stream(StreamName="clicks", StreamModeDetails={"StreamMode": "ON_DEMAND"})
+    done = run("stream", "ls")
+    assert (done.status, done.stderr) == (0, "")
+    head, *rows = [line.split() for line in done.stdout.splitlines()]
+    assert head == ["STREAM", "STATUS", "MODE", "CREATED"]
+    assert [row[:3] for row in rows] == [["clicks", "ACTIVE", "ON_DEMAND"], ["orders", "ACTIVE", "PROVISIONED"]]
+    found = json.loads(run("stream", "ls", "-o", "json").stdout)
+    assert (found["schema"], [one["name"] for one in found["streams"]]) == ("penstock.streams/1", ["clicks", "orders"])
+    assert found["calls"] == {"ListStreams": 1}
+
+
+def test_describe(run: Run, kinesis: Any) -> None:
+    arn = kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
+    kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="reader")
+    kinesis.enable_enhanced_monitoring(StreamName="orders", ShardLevelMetrics=["IncomingBytes"])
+    done = run("stream", "describe", "orders")
+    assert (done.status, done.stderr) == (0, "")
+    told = dict(line.split("  ", 1) for line in done.stdout.splitlines())
+    assert told["arn"].strip() == arn
+    assert told["retention"].strip() == "1 d"
+    assert told["open shards"].strip() == "2"
+    assert told["shard metrics"].strip() == "IncomingBytes"
+    assert told["consumer"].strip().startswith("reader, ACTIVE, registered 2")
+    by_arn = json.loads(run("stream", "describe", arn, "-o", "json").stdout)
+    assert by_arn["stream"]["shard_metrics"] == ["IncomingBytes"]
+    assert by_arn["stream"]["limits"]["read_calls_per_s"] == 5
+
+
+@pytest.mark.usefixtures("local")
+def test_yaml_is_what_json_is(run: Run) -> None:
+    as_json = json.loads(run("stream", "describe", "orders", "-o", "json").stdout)
+    loaded = yaml.load(run("stream", "describe", "orders", "-o", "yaml").stdout, yaml.SafeLoader)
+    assert {**loaded, "stream": None} == {**as_json, "stream": None}
+    as_yaml, as_json = loaded["stream"], as_json["stream"]
+    assert as_yaml.pop("created_at") == as_json.pop("created_at")
+    assert as_yaml == as_json
+
+
+def test_shards_show_their_lineage(run: Run, kinesis: Any) -> None:
+    kinesis.split_shard(StreamName="orders", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**126))
+    assert "shardId-000000000000  open" not in run("stream", "shards", "orders").stdout
+    done = run("stream", "shards", "orders", "--all", "-o", "jsonl")
+    shards = {one["shard_id"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert [one["open"] for one in shards.values()] == [False, True, True, True]
+    assert shards["shardId-000000000000"]["children"] == ["shardId-000000000002", "shardId-000000000003"]
+    assert shards["shardId-000000000003"]["parents"] == ["shardId-000000000000"]
+    assert shards["shardId-000000000003"]["generation"] == 1
+    assert shards["shardId-000000000001"]["last_hash_key"] == str(HASH_KEY_MAX)
+    assert sum(one["hash_share"] for one in shards.values() if one["open"]) == 1
+
+
+def test_heat_shows_the_hot_key_and_where_to_split(run: Run, kinesis: Any) -> None:
+    for number in range(30):
+        kinesis.put_records(
+            StreamName="orders",
+            Records=[{"Data": b"x" * 30_000, "PartitionKey": f"key {number} {other}"} for other in range(30)],
+        )
+    kinesis.put_record(StreamName="orders", Data=b"x" * 900_000, PartitionKey="\x1b[31mred")
+    done = run("stream", "heat", "orders", "--since", "20s", "--rate", "5", "-o", "json")
+    assert (done.status, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    assert report["schema"] == "penstock.heat/1"
+    hottest = report["shards"][0]
+    assert hottest["hot"]
+    assert 0.4 < hottest["split_share"] < 0.6
+    keys = {key["partition_key"] for one in report["shards"] for key in one["hot_keys"]}
+    assert "\x1b[31mred" in keys
+    assert "\x1b" not in done.stdout
+    hidden = json.loads(
+        run("stream", "heat", "orders", "--since", "20s", "--rate", "5", "--no-keys", "-o", "json").stdout
+    )
+    assert {key["partition_key"] for one in hidden["shards"] for key in one["hot_keys"]} == {None}
+
+
+def test_what_a_permission_hides_is_named_and_the_rest_is_shown(run: Run, local: LocalKinesis) -> None:
+    local.faults.add(Fault(how="access_denied", operation="ListStreamConsumers", count=1))
+    done = run("stream", "describe", "orders")
+    assert done.status == 0
+    assert done.stderr.startswith(
+        "penstock: not shown: the consumers of orders. The credentials lack kinesis:ListStreamConsumers"
+    )
+    assert "open shards" in done.stdout
+    local.faults.add(Fault(how="access_denied", operation="DescribeStreamSummary", count=1))
+    report = json.loads(run("stream", "describe", "orders", "-o", "json").stdout)
+    assert (report["stream"], len(report["shards"])) == (None, 2)
+    assert [one["action"] for one in report["missing"]] == ["kinesis:DescribeStreamSummary"]
+
+
+def test_a_stream_that_is_not_there(run: Run, local: LocalKinesis) -> None:
+    done = run("stream", "describe", "nothing")
+    assert (done.status, done.stdout) == (1, "")
+    assert "ResourceNotFoundException" in done.stderr

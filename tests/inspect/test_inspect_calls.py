@@ -1,0 +1,112 @@
+"""What looking costs: calls are counted, writes are refused, a shard is asked within its share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import OptionError
+from penstock.inspect import Inspector
+from penstock.inspect.calls import READS, ReadingWire, ShardPaces
+from penstock.local import LocalKinesis
+from penstock.model import IteratorAt, StreamName
+from penstock.testing.sim.loop import VirtualLoop, VirtualTime
+from penstock.wiring import WireSettings
+
+WRITES = (
+    "Put",
+    "Create",
+    "Delete",
+    "Update",
+    "Merge",
+    "Split",
+    "Add",
+    "Register",
+    "Deregister",
+    "Start",
+    "Batch",
+    "Tag",
+)
+
+
+def test_no_call_of_the_read_model_writes() -> None:
+    assert [operation for _, operation in READS if operation.startswith(WRITES)] == []
+
+
+def test_the_policy_allows_what_the_read_model_calls_and_nothing_else() -> None:
+    policy = json.loads((Path(__file__).parents[2] / "docs" / "iam" / "inspect.json").read_text())
+    allowed: set[str] = set()
+    for statement in policy["Statement"]:
+        actions = statement["Action"]
+        allowed |= {actions} if isinstance(actions, str) else set(actions)
+    assert allowed - {"kms:Decrypt"} == {f"{service}:{operation}" for service, operation in READS}
+
+
+async def test_a_call_that_writes_is_refused_before_it_is_sent() -> None:
+    wire = ReadingWire(WireSettings(region="us-east-1", endpoint_url="http://127.0.0.1:9"))
+    with pytest.raises(ValueError, match="kinesis:PutRecord is no call of the read model"):
+        await wire.call("kinesis", "PutRecord", b"{}")
+    assert wire.calls == {}
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, 5.5, float("nan")])
+def test_a_rate_beyond_what_a_shard_allows_is_no_rate(rate: float) -> None:
+    with pytest.raises(OptionError, match="a shard allows 5 read calls a second"):
+        ShardPaces(rate)
+
+
+def asked_within(seconds: float, paces: ShardPaces, payload_bytes: int) -> int:
+    """How often one shard is asked by a reader that never rests."""
+
+    async def read() -> int:
+        import asyncio
+
+        loop, calls = asyncio.get_running_loop(), 0
+        end_s = loop.time() + seconds
+        while True:
+            await paces.before("orders", "shardId-000000000000", "GetRecords")
+            if loop.time() > end_s:
+                return calls
+            calls += 1
+            paces.after("orders", "shardId-000000000000", "GetRecords", payload_bytes)
+
+    loop = VirtualLoop(VirtualTime())
+    try:
+        return loop.run_until_complete(read())
+    finally:
+        loop.close()
+
+
+def test_two_calls_a_second_and_two_fifths_of_the_bytes_unless_the_caller_says_otherwise() -> None:
+    assert asked_within(100, ShardPaces(), 0) in (200, 201)
+    assert asked_within(100, ShardPaces(5.0), 0) in (500, 501)
+    assert asked_within(100, ShardPaces(), 2 * 1024 * 1024) in (40, 41, 42)  # a call with 2 MiB takes 2.5 s
+
+
+async def test_attempts_are_counted_those_that_were_refused_too() -> None:
+    from penstock.testing import Fault
+
+    with LocalKinesis(streams={"orders": 1}) as local:
+        local.faults.add(Fault(how="throttle", operation="ListShards", count=2))
+        wire = WireSettings(region=local.region, endpoint_url=local.endpoint_url)
+        async with Inspector(wire) as inspector:
+            report = await inspector.stream("orders")
+            assert report.shards is not None
+            assert inspector.wire.throttled == 2
+            assert report.calls == {"DescribeStreamSummary": 1, "ListShards": 3, "ListStreamConsumers": 1}
+            assert {name: local.stats().calls(name) for name in report.calls} == report.calls
+
+
+async def test_pages_go_on_after_an_iterator_that_expired() -> None:
+    from penstock.testing import Fault
+
+    with LocalKinesis(streams={"orders": 1}) as local:
+        local.faults.add(Fault(how="expired_iterator", operation="GetRecords", count=1))
+        wire = WireSettings(region=local.region, endpoint_url=local.endpoint_url)
+        async with Inspector(wire, calls_per_s=5.0) as inspector:
+            pages = inspector.pages(StreamName("orders"), "shardId-000000000000", IteratorAt.trim_horizon())
+            page = await anext(pages)
+            await pages.aclose()
+            assert (page.records, inspector.calls["GetShardIterator"]) == ([], 2)
