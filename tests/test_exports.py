@@ -127,6 +127,7 @@ PUBLIC = {
         "Inspector",
         "Judged",
         "LagReport",
+        "LagTimes",
         "LeaseView",
         "Look",
         "Missing",

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws.attribute_values import plain_item
-from penstock.core.leases.listing import listing_of
+from penstock.aws.dynamodb import plain_item
+from penstock.core.leases.row import listing_of
 from penstock.inspect import ApplicationView
 from penstock.inspect.applications import ApplicationRows, application_view
 

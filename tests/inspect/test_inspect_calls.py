@@ -63,7 +63,8 @@ def asked_within(seconds: float, paces: ShardPaces, payload_bytes: int) -> int:
     async def read() -> int:
         import asyncio
 
-        loop, calls = asyncio.get_running_loop(), 0
+        loop = asyncio.get_running_loop()
+        calls = 0
         end_s = loop.time() + seconds
         while True:
             await paces.before("orders", "shardId-000000000000", "GetRecords")
@@ -74,9 +75,10 @@ def asked_within(seconds: float, paces: ShardPaces, payload_bytes: int) -> int:
 
     loop = VirtualLoop(VirtualTime())
     try:
-        return loop.run_until_complete(read())
+        calls: int = loop.run_until_complete(read())
     finally:
         loop.close()
+    return calls
 
 
 def test_two_calls_a_second_and_two_fifths_of_the_bytes_unless_the_caller_says_otherwise() -> None:

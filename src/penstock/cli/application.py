@@ -120,16 +120,14 @@ def lag_command(
     One look tells where each lease stands. Whether it moves takes two: with --window the command looks again for a
     while, with --history it compares with its own earlier runs.
     """
-    from penstock.inspect import Store
+    from penstock.inspect import LagTimes, Store
 
     wire, where = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile), Store.parse(store, table)
-    window_s, ok_s, stalled_s = span_s(window), span_s(ok), span_s(stalled)
+    times = LagTimes(window_s=span_s(window), ok_s=span_s(ok), stalled_s=span_s(stalled))
     known = {} if history is None else _history(history)
 
     async def look(inspector: Inspector) -> tuple[LagReport, Mapping[str, Sequence[Look]]]:
-        return await inspector.lag(
-            name, stream, where, window_s=window_s, ok_s=ok_s, stalled_s=stalled_s, history=known.get(name)
-        )
+        return await inspector.lag(name, stream, where, times=times, history=known.get(name))
 
     report, looks = asyncio.run(looking(wire, look, calls_per_s=rate))
     if history is not None:

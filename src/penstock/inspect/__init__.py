@@ -27,7 +27,7 @@ from penstock.inspect.values import (
     StreamsReport,
     StreamView,
 )
-from penstock.inspect.verdicts import Judged, LagReport, Look, ShardLag, State, judge
+from penstock.inspect.verdicts import Judged, LagReport, LagTimes, Look, ShardLag, State, judge
 
 __all__ = [
     "ApplicationFound",
@@ -40,6 +40,7 @@ __all__ = [
     "Inspector",
     "Judged",
     "LagReport",
+    "LagTimes",
     "LeaseView",
     "Look",
     "Missing",

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.core.assignment.kcl_rows import METRICS_ENTITY, coordination
-from penstock.core.leases.keys import LeaseKey
-from penstock.core.leases.row import ENTITY, LEASE_ENTITY, LeaseRow
+from penstock.core.assignment.fleet import METRICS_ENTITY, coordination
+from penstock.core.leases.row import ENTITY, LEASE_ENTITY, LeaseKey, LeaseRow
 from penstock.core.sequence import second_of
 from penstock.inspect.moments import utc
 from penstock.inspect.values import Missing
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.core.assignment.fleet import Coordination
-    from penstock.core.leases.listing import Listing
     from penstock.core.leases.membership import WorkerRow
+    from penstock.core.leases.row import Listing
 
     Rows = Mapping[str, Mapping[str, Any]]
 

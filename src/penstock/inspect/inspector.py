@@ -21,7 +21,7 @@ from penstock.inspect.moments import utc
 from penstock.inspect.streams import consumer_views, listed_streams, shard_views, stream_view
 from penstock.inspect.tables import Store, applications_in, rows_of
 from penstock.inspect.values import ConsumerView, Missing, StreamFound, StreamReport, StreamsReport, StreamView
-from penstock.inspect.verdicts import OK_S, STALLED_S
+from penstock.inspect.verdicts import LagTimes
 from penstock.model import IteratorAt
 from penstock.runtime.waiting import side_by_side
 from penstock.wiring import stream_name
@@ -43,8 +43,6 @@ AT_ONCE_MAX = 48
 """Shards that are asked side by side: fewer than the wire has connections."""
 PAGES_MAX = 1_000
 """Of a listing of streams or consumers: 100 entries each."""
-LOOK_INTERVAL_S = 3.0
-"""Between looks at leases: workers renew them as often."""
 HEAT_RECORDS_MAX = 20_000
 """Kinesis records that are read of a shard for its heat, if nothing else is asked for."""
 
@@ -206,17 +204,14 @@ class Inspector:
         stream: str | None = None,
         store: Store | None = None,
         *,
-        window_s: float = 0.0,
-        interval_s: float = LOOK_INTERVAL_S,
-        ok_s: float = OK_S,
-        stalled_s: float = STALLED_S,
+        times: LagTimes | None = None,
         history: Mapping[str, Sequence[Look]] | None = None,
     ) -> tuple[LagReport, Mapping[str, Sequence[Look]]]:
         """How far an application is behind, and all looks that say so: give them to the next call as ``history``.
 
-        It looks again each ``interval_s`` for ``window_s`` seconds. Without ``stream`` the table must name one stream.
+        Without ``stream`` the table must name one stream.
         """
-        store = store or Store()
+        store, times = store or Store(), times or LagTimes()
         rows = await rows_of(application, store, self)
         if not rows.listing.rows:
             raise OptionError(f"{application} shows no leases: its workers have not started, or see what is not shown")
@@ -225,11 +220,11 @@ class Inspector:
         lags = Lags(self, application, name, retention_s=view.retention_hours * 3600.0)
         lags.remember(history or {})
         await lags.look(rows, await self.shards(name))
-        end_s = self.wire.now() + window_s
+        end_s = self.wire.now() + times.window_s
         while (left_s := end_s - self.wire.now()) > 0:
-            await asyncio.sleep(min(interval_s, left_s))
+            await asyncio.sleep(min(times.interval_s, left_s))
             await lags.look(await rows_of(application, store, self), await self.shards(name))
-        return lags.report(ok_s=ok_s, stalled_s=stalled_s), lags.looks
+        return lags.report(times), lags.looks
 
     # --- heat -------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.leases.keys import LeaseKey
+from penstock.core.leases.row import LeaseKey
 from penstock.core.sequence import second_of
 from penstock.errors import ExpiredIteratorError, InvalidArgumentError, NotFoundError, OptionError
 from penstock.inspect.moments import utc
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.checkpoint import Checkpoint
     from penstock.inspect.applications import ApplicationRows
     from penstock.inspect.inspector import Inspector
+    from penstock.inspect.verdicts import LagTimes
     from penstock.model import Shard, StreamName
 
 AT_ONCE_MAX = 48
@@ -115,18 +116,18 @@ class Lags:
             pass
         return found
 
-    def report(self, *, ok_s: float, stalled_s: float) -> LagReport:
+    def report(self, times: LagTimes) -> LagReport:
         """What the looks so far tell."""
-        shards = [self._lag_of(row, ok_s=ok_s, stalled_s=stalled_s) for _, row in sorted(self._rows.items())]
+        shards = [self._lag_of(row, times) for _, row in sorted(self._rows.items())]
         behind = [one.behind_s for one in shards if one.behind_s is not None]
         loses = [one.loses_in_s for one in shards if one.loses_in_s is not None]
-        times = [look.at_s for key in self._rows for look in self.looks[key]]
+        looked_s = [look.at_s for key in self._rows for look in self.looks[key]]
         inspector = self._inspector
         return LagReport(
             application=self._application,
             stream=self._stream.short,
             taken_at=utc(inspector.now_s),
-            window_s=max(times) - min(times) if times else 0.0,
+            window_s=max(looked_s) - min(looked_s) if looked_s else 0.0,
             state=worst([one.state for one in shards] + [State.UNOWNED] * bool(self._without)),
             behind_s=max(behind, default=None),
             loses_in_s=min(loses, default=None),
@@ -136,10 +137,10 @@ class Lags:
             calls=inspector.calls,
         )
 
-    def _lag_of(self, row: LeaseRow, *, ok_s: float, stalled_s: float) -> ShardLag:
+    def _lag_of(self, row: LeaseRow, times: LagTimes) -> ShardLag:
         ahead = self._ahead.get(row.key, Ahead(None))
         failover_s = self._failover_s.get(row.actual_owner or "", FAILOVER_S)
-        judged = judge(self.looks[row.key], failover_s=failover_s, ok_s=ok_s, stalled_s=stalled_s)
+        judged = judge(self.looks[row.key], failover_s=failover_s, ok_s=times.ok_s, stalled_s=times.stalled_s)
         state, why = judged.state, judged.why
         if ahead.gone:
             state, why = State.GONE, "the stream has no such shard or position: it is trimmed, or of another stream"

@@ -13,10 +13,9 @@ import msgspec
 
 from penstock.aws.answers import reading
 from penstock.aws.dynamodb import DynamoClient
-from penstock.core.assignment.kcl_rows import COORDINATOR_KEY, METRICS_KEY
-from penstock.core.leases.listing import listing_of
+from penstock.core.assignment.fleet import COORDINATOR_KEY, METRICS_KEY
 from penstock.core.leases.membership import worker_rows
-from penstock.core.leases.row import KEY
+from penstock.core.leases.row import KEY, listing_of
 from penstock.errors import NotFoundError, OptionError
 from penstock.inspect.applications import (
     COORDINATOR_SUFFIX,

@@ -21,6 +21,8 @@ OK_S = 60.0
 """A shard whose oldest unread record is younger than this keeps up."""
 STALLED_S = 120.0
 """A checkpoint that stands still for so long while records wait is stalled: programs checkpoint each minute or so."""
+LOOK_INTERVAL_S = 3.0
+"""Between looks at leases: workers renew them as often."""
 WINDOW_MIN_S = 5.0
 """Two looks less far apart show no trend."""
 FAILOVER_S = 10.0
@@ -31,6 +33,18 @@ HISTORY_S = 3600.0
 """Looks that are older tell nothing of now."""
 LOOKS_MAX = 1_000
 """Of one lease, in a history: the newest count."""
+
+
+class LagTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """For how long an application is looked at, and what counts as what."""
+
+    window_s: float = 0.0
+    """Between the first look and the last; 0: one look, which shows no trend."""
+    interval_s: float = LOOK_INTERVAL_S
+    ok_s: float = OK_S
+    """A shard whose oldest unread record is younger keeps up."""
+    stalled_s: float = STALLED_S
+    """A checkpoint that stands still for so long while records wait is stalled."""
 
 
 class State(StrEnum):
