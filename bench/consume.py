@@ -1,4 +1,4 @@
-"""The consumer: what 1,000 idle shards cost, how fast a backlog is read beside boto3, and put to handler.
+"""Measures what 1,000 idle shards cost a consumer, how fast it reads a backlog beside boto3, and the time to a handler.
 
 ``idle_*``: one process holds 1,000 shards, each polled once a second, with its leases in DynamoDB. ``rows_*`` and
 ``cpu_*``: the same backlog through ``async for batch`` with an empty handler, and by boto3's ``get_records`` in a loop,

@@ -1,4 +1,4 @@
-"""Deploys of four workers on eight shards under 2,000 records/s, kills, starts, stops and reshards: gaps and repeats.
+"""Measures gaps and duplicates in deploys, kills and reshards: four workers, eight shards, 2,000 records/s.
 
 Every worker is a process. ``one_by_one``: each is stopped, then its successor is started. ``blue_green``: four new ones
 are started, then the four old ones stopped. A gap is the time between two deliveries of a shard around its move, less

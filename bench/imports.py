@@ -1,4 +1,4 @@
-"""What `import penstock` costs a fresh interpreter; what it brings in is bounded by a test.
+"""Measures what `import penstock` costs a fresh interpreter; a test bounds what it brings in.
 
 ``import_s``: the import alone, without the interpreter's own start. Each round is the least of several
 interpreters: what the machine does beside only adds.

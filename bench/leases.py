@@ -1,4 +1,4 @@
-"""What leases cost in DynamoDB: writes per shard and hour, idle and under load, beside the KCL's; reads per worker.
+"""Measures what leases cost in DynamoDB: writes per shard and hour beside the KCL's, and reads per worker.
 
 Two workers share eight shards at a failover time of 10 s, twice at the same time: one application whose stream is
 silent, and one that settles 25 records a shard and second, batch by batch, with the default cadence. Every call goes

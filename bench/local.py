@@ -1,4 +1,4 @@
-"""How many records the local service hands out and takes, itself on one core.
+"""Measures how many records the local service returns and takes, itself on one core.
 
 The client sends ready-made requests from another core and throws the answers away, several at a time, so that
 the server never waits for it: the share that both have of their cores is shown beside the figures.
