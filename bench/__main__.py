@@ -72,10 +72,10 @@ def versions() -> str:
 
 HEAD = """# Benchmarks
 
-Written by `make bench`; do not edit. Each program has a section, with the day of its last run. Both sides of a
-comparison are measured in the same run, turn by turn, and the median of the rounds counts. The goal bounds the ratio
-ours / peer where there is a peer, else our figure. A program run alone prints its table with all rounds:
-`python -m bench.wire`. `make bench ARGS="wire"` runs it, and writes its section anew.
+`make bench` writes this page; do not edit it. Each program has a section, with the day of its last run. A program
+measures both sides of a comparison in the same run, turn by turn, and reports the median of the rounds. The goal
+bounds the ratio of our figure to the peer's, or our figure where there is no peer. `python -m bench.wire` runs one
+program and prints its table with all rounds; `make bench ARGS="wire"` runs it and writes its section anew.
 """
 
 

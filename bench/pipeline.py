@@ -1,4 +1,4 @@
-"""Pipelines on Spark in ``local[2]``: what the runner costs, the sink beside boto3, a killed executor, and latency.
+"""Measures pipelines on Spark in ``local[2]``: the runner's cost, the sink beside boto3, a killed executor, latency.
 
 ``runner_overhead``: rows/s of a job file (JSON decode, de-duplication, Parquet, dead letters) beside the same written
 by hand in plain PySpark with the same public functions, turn by turn in one session; of the time that Spark gives for

@@ -1,4 +1,4 @@
-"""The producer beside boto3's ``put_records`` in a loop; its latency, memory and share of a shard; what reshards lose.
+"""Measures the producer beside boto3: its rate, latency, memory, share of a shard, and what reshards lose.
 
 ``put_*``, ``plain_*`` and ``cpu_*`` put records of 100 bytes to a server of ready-made answers with four shards,
 both sides from one thread of this process, and count until the last record is confirmed. Ours does not pace itself

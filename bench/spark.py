@@ -1,4 +1,4 @@
-"""The Spark source in ``local[2]``, with the local Kinesis as a process beside it.
+"""Measures the Spark source in ``local[2]``, with the local Kinesis as a process beside it.
 
 ``rows_*`` and ``cpu_*``: a query with a noop sink reads a backlog in micro-batches. The first batch is start-up and
 does not count; rows per second are of the time that Spark gives for the batches that follow, but for the last, in which

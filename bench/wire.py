@@ -1,4 +1,4 @@
-"""Our client beside boto3 and botocore: reading pages, the cost of an empty read, building and signing PutRecords.
+"""Measures our client beside boto3 and botocore: reading pages, an empty read, building and signing PutRecords.
 
 Both clients read the same ready-made answers from one canned server, one request at a time on one connection.
 Both build their bodies from the same (key, data) pairs.
