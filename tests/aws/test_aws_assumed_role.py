@@ -9,8 +9,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from penstock.aws.assumed_role import parse_credentials
-from penstock.aws.assumed_role import sts_error as error_of
+from penstock.aws.credentials import parse_credentials
+from penstock.aws.credentials import sts_error as error_of
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.wire import NEVER, Wire
 from penstock.errors import AccessDeniedError, CredentialsError, ThrottledError, TransportError

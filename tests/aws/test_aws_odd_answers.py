@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.aws.answers import decoded, reading, service_error
-from penstock.aws.assumed_role import parse_credentials, sts_error
+from penstock.aws.credentials import parse_credentials, sts_error
 from penstock.aws.dynamodb import DynamoClient
 from penstock.aws.kinesis import GetRecordsPage, KinesisClient, PutEntry, decode_get_records
 from penstock.aws.lease_table import DynamoLeaseTable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipeline.job.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, FOLDER_FORMATS, KNOWN_FORMATS, deliveries
 from penstock.pipeline.job.model import DeadLetters, Job, Sink
+from penstock.pipeline.job.writing import AT_LEAST_ONCE, EXACTLY_ONCE, FOLDER_FORMATS, KNOWN_FORMATS, deliveries
 from tests.docs.doc_pages import DOCS, ROOT, blocks, rows, section
 
 if TYPE_CHECKING:

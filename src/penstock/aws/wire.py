@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from penstock.aws.answers import service_error
 from penstock.aws.calls import Request, Route, SignedCalls
-from penstock.aws.credentials import CredentialCache
+from penstock.aws.credentials import AssumedRole, CredentialCache, StsCalls
 from penstock.aws.retry import NEVER, RetryPolicy
 from penstock.aws.sdk import DATA_OPERATIONS, Endpoint, Sdk, environment_credentials, resolve_endpoint, resolve_region
 from penstock.aws.settings import Credentials, WireSettings
@@ -228,8 +228,6 @@ class Wire:
         base = CredentialCache(self._load_credentials, now=self._now)
         if settings.role_arn is None:
             return _Parts(transport, calls, (base,))
-        from penstock.aws.assumed_role import AssumedRole, StsCalls
-
         sts_calls = StsCalls(transport, ServiceClock(), rng=self._rng, now=self._now, sleep=self._sleep)
         role = AssumedRole(settings, sts_calls, base, lambda: self._find_route("sts", None, ""))
         return _Parts(transport, calls, (CredentialCache(role.load, now=self._now), base))

@@ -11,10 +11,9 @@ import pytest
 from penstock.local import LocalKinesis
 from penstock.pipeline import delta_settings
 from penstock.pipeline.job import ExitCode, JobFileError, load_job, packages
-from penstock.pipeline.job.delivery import deliveries
 from penstock.pipeline.job.model import Job, Sink
 from penstock.pipeline.job.packages import TABLE_PACKAGES, Spark
-from penstock.pipeline.job.writing import with_tables
+from penstock.pipeline.job.writing import deliveries, with_tables
 from tests.pipeline.job.job_files import GOOD
 from tests.pipeline.job.job_running import HEAD, ONCE, World
 

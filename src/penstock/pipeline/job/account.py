@@ -14,9 +14,9 @@ from penstock.pipeline.repeats import EXACT_REPEATS, late_rows
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.pipeline.job.delivery import Delivery
     from penstock.pipeline.job.files import JobFile
     from penstock.pipeline.job.outcome import ExitCode
+    from penstock.pipeline.job.writing import Delivery
 
 # --- numbers --------------------------------------------------------------------------------------
 

@@ -11,13 +11,13 @@ import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from penstock.pipeline.job.account import Show
-from penstock.pipeline.job.delivery import deliveries
 from penstock.pipeline.job.faults import JobFileError
 from penstock.pipeline.job.files import load_job
 from penstock.pipeline.job.model import job_schema
 from penstock.pipeline.job.outcome import ExitCode, StepError
 from penstock.pipeline.job.running import Stopping, run_job
 from penstock.pipeline.job.session import session_of, submitted
+from penstock.pipeline.job.writing import deliveries
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import OptionError
 from penstock.pipeline.hadoop_files import collide, identity
-from penstock.pipeline.job.delivery import FOLDER_FORMATS, is_table
 from penstock.pipeline.job.faults import Fault, nearest
 from penstock.pipeline.job.model import as_options
 from penstock.pipeline.job.packages import load_function
-from penstock.pipeline.job.writing import reserved_options
+from penstock.pipeline.job.writing import FOLDER_FORMATS, is_table, reserved_options
 from penstock.spark.columns import SPARK_TYPES
 from penstock.spark.options import parse_read_options, parse_sink_options
 

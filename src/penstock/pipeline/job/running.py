@@ -9,16 +9,20 @@ import signal
 import threading
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from penstock.pipeline.hadoop_files import HadoopFiles
+from penstock.errors import OptionError
+from penstock.pipeline.decode import split
+from penstock.pipeline.hadoop_files import HadoopFiles, identity_in
 from penstock.pipeline.job import steps
 from penstock.pipeline.job.account import Totals, batch_report, cut_ms, was_a_batch
 from penstock.pipeline.job.batches import Batches
+from penstock.pipeline.job.faults import Fault, JobFileError
 from penstock.pipeline.job.outcome import (
     ExitCode,
     StepError,
@@ -27,19 +31,102 @@ from penstock.pipeline.job.outcome import (
     state_cannot_be_read,
     state_is_of_another_kind,
 )
-from penstock.pipeline.job.rehearsal import rehearse
+from penstock.pipeline.job.rules import place_faults
 from penstock.pipeline.job.session import told_unread
+from penstock.pipeline.job.steps import MissingPackageError
+from penstock.pipeline.job.writing import require_format
 from penstock.pipeline.metrics import MetricsListener
+from penstock.spark.columns import SCHEMA
 from penstock.spark.source import ADMISSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.pipeline.job.account import Show
+    from penstock.pipeline.job.faults import KeyPath
     from penstock.pipeline.job.files import JobFile
+
+# --- a rehearsal ----------------------------------------------------------------------------------
+# The steps of a job over a batch without rows, before the stream is read: what Spark finds wrong shows here.
+
+
+def rehearse(spark: SparkSession, job_file: JobFile, batches: Batches) -> None:
+    """Raises JobFileError with all that Spark finds wrong in the file, or StepError; reads nothing."""
+    _Rehearsal(spark, job_file, batches).all_steps()
+
+
+class _Rehearsal:
+    def __init__(self, spark: SparkSession, job_file: JobFile, batches: Batches) -> None:
+        self._spark = spark
+        self._file = job_file
+        self._job = job_file.job
+        self._batches = batches
+        self._faults: list[Fault] = []
+
+    def all_steps(self) -> None:
+        for number, sink in enumerate(self._job.sinks):
+            if sink.format is not None:
+                self._try(partial(require_format, self._spark, sink.format), ("sinks", number, "format"))
+        self._faults += place_faults(self._job, partial(identity_in, self._spark))
+        try:
+            self._rows()
+        finally:
+            for view in (steps.RECORDS, steps.ROWS):
+                self._spark.catalog.dropTempView(view)
+        if self._faults:
+            raise JobFileError([self._file.told(fault) for fault in self._faults])
+
+    def _rows(self) -> None:
+        job, folder = self._job, self._file.folder
+        records = steps.opened(self._spark.createDataFrame([], SCHEMA), job)
+        schema = "schema" if job.decode.schema is not None else "schema_file"
+        decoded = self._try(lambda: steps.decoded(records, job, folder), ("decode", schema))
+        if decoded is None:
+            return
+        unique = self._try(lambda: steps.without_repeats(decoded, job), ("deduplicate", "keys"))
+        good, dead = split(decoded if unique is None else unique)
+        target = self._batches.dead_letters
+        if target is not None:
+            self._try(lambda: target.check(steps.explained(dead, job, folder)), ("dead_letters",))
+        rows = self._transformed(good)
+        if rows is None:
+            return
+        for number, sink in enumerate(self._batches.targets):
+            part = "sql" if job.sinks[number].sql is not None else ""
+            path: KeyPath = ("sinks", number, part) if part else ("sinks", number)
+            self._try(partial(sink.check, rows), path)
+
+    def _transformed(self, good: DataFrame) -> DataFrame | None:
+        transform = self._job.transform
+        if transform is None or transform.function is None:
+            part = "sql" if transform is None or transform.sql is not None else "sql_file"
+            path: KeyPath = ("transform", part) if transform is not None else ("decode",)
+            made: DataFrame | None = self._try(lambda: steps.transformed(good, self._job, self._file.folder), path)
+            return made
+        try:
+            return steps.transformed(good, self._job, self._file.folder)
+        except Exception as error:
+            fault = Fault(("transform", "function"), f"{transform.function} raised: {message_of(error)}")
+            raise StepError(self._file.told(fault), step="transform", code=ExitCode.TRANSFORM) from error
+
+    def _try(self, step: Callable[[], Any], path: KeyPath) -> Any:
+        """What a step gives; None when Spark, or we, find it wrong, which is kept as a fault at ``path``."""
+        try:
+            return step()
+        except MissingPackageError as error:
+            told = self._file.told(Fault(path, str(error)))
+            raise StepError(told, step=Fault(path, "").place, code=ExitCode.NOT_READY) from error
+        except OptionError as error:
+            self._faults += [Fault(path, what) for what in error.faults]
+        except PySparkException as error:
+            self._faults.append(Fault(path, message_of(error)))
+        return None
+
+
+# --- the run and its start ------------------------------------------------------------------------
 
 # --- signals --------------------------------------------------------------------------------------
 # SIGTERM and Ctrl-C: the first asks for a stop after the batch, the second for one at once.
