@@ -5,6 +5,9 @@
 RUN := scripts/run
 # One process more than cores: many tests wait for limits of real time, and two of the processes have a JVM each.
 PYTEST := $(RUN) python -m pytest -n 3 --dist loadgroup -q
+# No searches of all orders, no consumers and producers on real loops, no servers, no Spark.
+FAST := tests/core tests/telemetry tests/test_tidy.py tests/test_exports.py tests/test_shown.py tests/test_stored.py \
+	tests/docs/test_pages.py tests/docs/test_design.py tests/scripts/test_diagrams.py
 ARGS ?=
 SEEDS ?= 200
 help: ## print this list
@@ -15,6 +18,9 @@ demo: run ## orders through a local Kinesis and Spark into Parquet, killed halfw
 
 test: dev ## the tests (under 15 minutes on 2 cores); ARGS="-k name" passes on to pytest
 	@$(PYTEST) -m "not slow" $(ARGS)
+
+test-fast: dev ## what shows most mistakes in seconds, while you edit (under 60 s): core, the rules of the house, the pages
+	@$(PYTEST) -m "not slow and not spark and not search" $(FAST) $(ARGS)
 
 test-all: dev ## the tests, those that take long, and a smoke run on each PySpark from 4.0 on
 	@$(PYTEST) $(ARGS)

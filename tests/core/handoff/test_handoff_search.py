@@ -16,6 +16,8 @@ from penstock.core.handoff.owner import DELIVERS
 from tests.core.handoff import handoff_world
 from tests.core.handoff.handoff_world import KCL, OC, OI, RC, RI, O, R, World, begin, calm, faults
 
+pytestmark = pytest.mark.search
+
 Rules = dict[tuple[Any, Any], Any]
 """By state and input: the state and the commands that follow, of either side; None: there is no such rule."""
 

@@ -19,6 +19,8 @@ from tests.core.leases.member_search import MemberSearch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.search
+
 THREE = Bounds(workers=3, counter=2, position=0, faults=1, ends=0)
 TWO = Bounds(workers=2, counter=3, position=1, faults=1, ends=1)
 TWINS = Bounds(workers=2, counter=3, position=1, faults=1, ends=1, twins=True)
