@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from types import TracebackType
 
-    from penstock import ProducerSnapshot
+    from penstock.statistics import ProducerSnapshot
 
 ROOT = Path(__file__).resolve().parents[1]
 REGION = "us-east-1"

@@ -27,7 +27,8 @@ from bench._fleet import STEADY_S, Fleet, by_shard, duplicates, moves, p99, two_
 from bench._form import cpu_of_s, judge, options, report, say, wanted
 from bench.local import call
 from bench.wire import set_environment
-from penstock import Consumer, MemoryLeaseTable, StartAt, WorkerSettings
+from penstock import Consumer, StartAt, WorkerSettings
+from penstock.leases import MemoryLeaseTable
 from penstock.runtime.shard.listener import Origin
 from penstock.testing import LocalKinesis
 from penstock.testing.memory_stream import MemoryStream

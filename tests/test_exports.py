@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -15,97 +17,55 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PUBLIC = {
     "penstock": [
-        "AccessDeniedError",
-        "AggregateError",
         "AnyOrder",
         "AssignedShard",
         "Batch",
         "BufferFullError",
         "ByKey",
-        "ByThroughput",
         "CheckpointError",
         "Collection",
-        "ConditionFailedError",
         "Consumer",
-        "ConsumerSnapshot",
-        "ConsumerStatistics",
         "Credentials",
-        "CredentialsError",
         "DataLossError",
         "DeadLetters",
-        "DeadLettersTo",
-        "DeadLettersToFile",
-        "DeadLettersToStream",
         "Deduplicate",
         "Delivered",
-        "EqualCounts",
-        "Every",
-        "ExpiredIteratorError",
         "FanOutTimes",
-        "Fixed",
-        "FlushTimeoutError",
-        "FoundPending",
         "GiveUp",
         "HandOut",
         "InOrder",
-        "InvalidArgumentError",
-        "InvalidRecordError",
-        "LeaseTableOptions",
         "LedgerSettings",
-        "Letter",
-        "MemoryLeaseTable",
-        "MetricsOptions",
-        "NotFoundError",
         "OneByOne",
         "OptionError",
-        "Origin",
         "OutRecord",
         "OutsidePolicy",
         "Part",
-        "PendingCheckpoint",
-        "PendingChoice",
         "PenstockError",
         "PollTimes",
         "Position",
-        "PostgresLeaseTable",
         "Producer",
-        "ProducerClosedError",
         "ProducerOptions",
-        "ProducerSnapshot",
-        "Prompt",
         "PutError",
         "PutHandle",
         "PutResult",
         "Puts",
         "Record",
-        "RecordExpiredError",
-        "RecordRefusedError",
-        "RecordWithdrawnError",
         "Redeliver",
         "Retry",
-        "Riding",
         "ServiceError",
         "Shard",
         "ShardReadError",
-        "ShardStatistics",
-        "ShardStoppedError",
         "Skip",
-        "SqliteLeaseTable",
-        "StalledError",
         "StartAt",
         "Stop",
-        "StreamName",
         "SyncConsumer",
         "SyncProducer",
         "SyncPutHandle",
         "SyncPuts",
         "SyncShard",
-        "ThrottledError",
         "TransportError",
-        "UnavailableError",
         "Unordered",
         "Unreadable",
-        "UnreadableRecordError",
         "Unwritten",
         "Warn",
         "WireSettings",
@@ -114,6 +74,20 @@ PUBLIC = {
         "by_key",
         "log_events",
         "unordered",
+    ],
+    "penstock.checkpoints": [
+        "Every",
+        "FoundPending",
+        "PendingCheckpoint",
+        "PendingChoice",
+        "Prompt",
+        "Riding",
+    ],
+    "penstock.dead_letters": [
+        "DeadLettersTo",
+        "DeadLettersToFile",
+        "DeadLettersToStream",
+        "Letter",
     ],
     "penstock.deserializers": ["json", "msgpack", "protobuf", "text"],
     "penstock.inspect": [
@@ -147,6 +121,17 @@ PUBLIC = {
         "TableView",
         "WorkerView",
         "judge",
+    ],
+    "penstock.leases": [
+        "ByThroughput",
+        "Checkpoint",
+        "EqualCounts",
+        "Fixed",
+        "LeaseTableOptions",
+        "MemoryLeaseTable",
+        "Origin",
+        "PostgresLeaseTable",
+        "SqliteLeaseTable",
     ],
     "penstock.pipeline": [
         "ALL_COLUMNS",
@@ -184,6 +169,13 @@ PUBLIC = {
         "load_job",
         "run_file",
     ],
+    "penstock.statistics": [
+        "ConsumerSnapshot",
+        "ConsumerStatistics",
+        "MetricsOptions",
+        "ProducerSnapshot",
+        "ShardStatistics",
+    ],
     "penstock.telemetry": [
         "CloudWatchChoice",
         "CloudWatchExporter",
@@ -213,6 +205,18 @@ PUBLIC = {
     ],
     "pyspark_penstock": ["DefaultSource"],
 }
+
+GROUPS = ["penstock", "penstock.leases", "penstock.checkpoints", "penstock.dead_letters", "penstock.statistics"]
+REFERENCE = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "reference").glob("*.md")))
+OF_A_TABLE = (
+    *("any_loop", "create", "delete_worker", "ensure", "get", "leave_loop", "name", "of", "put_worker", "rows", "scan"),
+    *("workers", "write", "close"),
+)
+NOT_TOLD = {
+    **dict.fromkeys(("MemoryLeaseTable", "PostgresLeaseTable", "SqliteLeaseTable"), OF_A_TABLE),  # `penstock.ports` has
+    "WorkerSettings": ("assignment", "steal_wait_s", "times"),  # what follows from others, for the worker
+}
+"""Public members that are not for programs, and what they are for."""
 
 
 @pytest.mark.parametrize("module", PUBLIC)
@@ -252,6 +256,53 @@ def test_importing_penstock_imports_nothing_heavy() -> None:
     loaded = modules_after("import penstock")
     assert "penstock" in loaded
     assert loaded.isdisjoint({"pyspark", "botocore", "aiohttp", "msgspec", "pandas", "pyarrow", "asyncio"})
+
+
+def test_the_package_names_what_most_programs_need() -> None:
+    assert len(PUBLIC["penstock"]) <= 60
+    listed = [name for module, names in PUBLIC.items() for name in names if module in GROUPS]
+    assert len(listed) == len(set(listed)), "a name has one place"
+
+
+@pytest.mark.parametrize("module", GROUPS)
+def test_each_name_is_of_the_module_that_is_loaded_for_it(module: str) -> None:
+    found = importlib.import_module(module)
+    for name, home in vars(found)["_HOMES"].items():
+        assert getattr(getattr(found, name), "__module__", home) == home, name
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("penstock", "Record"), ("penstock", "OptionError"), ("penstock", "Retry"), ("penstock", "Batch"),
+        ("penstock.leases", "MemoryLeaseTable"), ("penstock.leases", "EqualCounts"), ("penstock.checkpoints", "Prompt"),
+    ],
+)  # fmt: skip
+def test_a_name_loads_its_own_module_and_no_other(module: str, name: str) -> None:
+    home = vars(importlib.import_module(module))["_HOMES"][name]
+    loaded = modules_after(f"from {module} import {name}") - {module, "penstock.public"}
+    assert loaded <= modules_after(f"import {home}")
+
+
+@pytest.mark.parametrize("module", GROUPS)
+def test_the_public_members_of_public_classes_stand_in_the_reference(module: str) -> None:
+    found = importlib.import_module(module)
+    missing = {}
+    for name in found.__all__:
+        kind = getattr(found, name)
+        if inspect.isclass(kind) and not issubclass(kind, Exception):
+            not_told = {one for one in members(kind) if not re.search(rf"`(?:\w+\.)?{one}(?:\([^`]*\))?`", REFERENCE)}
+            if not_told := not_told - set(NOT_TOLD.get(name, ())):
+                missing[name] = sorted(not_told)
+    assert missing == {}
+
+
+def members(kind: type) -> set[str]:
+    """What has no underscore, of the class and of those of the package that it derives from."""
+    return {
+        name for one in kind.__mro__ if one.__module__.startswith("penstock")
+        for name in vars(one) if not name.startswith("_")
+    }  # fmt: skip
 
 
 def test_using_a_record_imports_no_client_and_no_spark() -> None:

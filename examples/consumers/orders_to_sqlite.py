@@ -14,7 +14,8 @@ import argparse
 import sqlite3
 import threading
 
-from penstock import Batch, SqliteLeaseTable, StartAt, SyncConsumer, SyncProducer, WorkerSettings
+from penstock import Batch, StartAt, SyncConsumer, SyncProducer, WorkerSettings
+from penstock.leases import SqliteLeaseTable
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS orders (shard_id TEXT, position TEXT, data BLOB, PRIMARY KEY (shard_id, position));

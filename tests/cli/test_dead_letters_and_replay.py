@@ -8,20 +8,11 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock import (
-    Consumer,
-    DeadLettersTo,
-    DeadLettersToFile,
-    DeadLettersToStream,
-    LedgerSettings,
-    MemoryLeaseTable,
-    PollTimes,
-    Prompt,
-    Retry,
-    StartAt,
-    WorkerSettings,
-)
+from penstock import Consumer, LedgerSettings, PollTimes, Retry, StartAt, WorkerSettings
+from penstock.checkpoints import Prompt
 from penstock.core.aggregation import encode_aggregate
+from penstock.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
+from penstock.leases import MemoryLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,7 +24,6 @@ from penstock import (
     Consumer,
     Credentials,
     FanOutTimes,
-    LeaseTableOptions,
     PollTimes,
     StartAt,
     SyncConsumer,
@@ -37,6 +36,7 @@ from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.core.assignment.fleet import Place
 from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
+from penstock.leases import LeaseTableOptions
 from penstock.telemetry.log import LINES
 from penstock.testing import LocalKinesis
 from scripts import reference_consumer

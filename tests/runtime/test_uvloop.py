@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from penstock import Consumer, MemoryLeaseTable, OutRecord, PollTimes, Producer, Prompt, StartAt, WorkerSettings
+from penstock import Consumer, OutRecord, PollTimes, Producer, StartAt, WorkerSettings
 from penstock.aws.http import dialing
 from penstock.aws.kinesis import KinesisClient, PutEntry
 from penstock.aws.wire import NEVER, Wire
+from penstock.checkpoints import Prompt
 from penstock.errors import TransportError
+from penstock.leases import MemoryLeaseTable
 from penstock.local import LocalKinesis
 from penstock.model import StreamName
 from tests.runtime.producing import quick, wire_of

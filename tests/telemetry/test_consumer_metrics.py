@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import ConsumerSnapshot, Position, events
+from penstock import Position, events
+from penstock.statistics import ConsumerSnapshot
 from penstock.telemetry.consumer_metrics import (
     CODES_MAX,
     OTHERS,

@@ -11,18 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import (
-    DeadLettersTo,
-    LedgerSettings,
-    MemoryLeaseTable,
-    Prompt,
-    Retry,
-    Skip,
-    SqliteLeaseTable,
-    SyncConsumer,
-    deserializers,
-    events,
-)
+from penstock import LedgerSettings, Retry, Skip, SyncConsumer, deserializers, events
+from penstock.checkpoints import Prompt
+from penstock.dead_letters import DeadLettersTo
+from penstock.leases import MemoryLeaseTable, SqliteLeaseTable
 from penstock.runtime.consumer.shard import reader_of
 from penstock.runtime.home import Apart, Here
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Consumer, LeaseTableOptions, MemoryLeaseTable, OptionError, SqliteLeaseTable
+from penstock import Consumer, OptionError
+from penstock.leases import LeaseTableOptions, MemoryLeaseTable, SqliteLeaseTable
 from penstock.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, POLL, STREAM, put, settings, wire
 

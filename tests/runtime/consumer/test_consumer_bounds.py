@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ByKey, LedgerSettings, MemoryLeaseTable, PollTimes, Retry, events
+from penstock import ByKey, LedgerSettings, PollTimes, Retry, events
+from penstock.leases import MemoryLeaseTable
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
 if TYPE_CHECKING:

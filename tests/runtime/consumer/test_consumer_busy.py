@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import MemoryLeaseTable, SqliteLeaseTable, by_key, events, unordered
+from penstock import by_key, events, unordered
+from penstock.leases import MemoryLeaseTable, SqliteLeaseTable
 from penstock.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 

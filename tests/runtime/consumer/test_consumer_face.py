@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import (
-    Consumer,
-    LeaseTableOptions,
-    MemoryLeaseTable,
-    OptionError,
-    Position,
-    ShardReadError,
-    StartAt,
-    Unordered,
-    by_key,
-    unordered,
-)
+from penstock import Consumer, OptionError, Position, ShardReadError, StartAt, Unordered, by_key, unordered
 from penstock.core.leases.row import LeaseKey
+from penstock.leases import LeaseTableOptions, MemoryLeaseTable
 from penstock.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put, settings, until, wire
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import LedgerSettings, MemoryLeaseTable, MetricsOptions, Retry
+from penstock import LedgerSettings, Retry
 from penstock.events import ConsumerMetrics
+from penstock.leases import MemoryLeaseTable
+from penstock.statistics import MetricsOptions
 from penstock.testing import Fault
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 

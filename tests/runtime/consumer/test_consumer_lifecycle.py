@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import MemoryLeaseTable, Origin, StartAt
+from penstock import StartAt
 from penstock.core.leases import writes
+from penstock.leases import MemoryLeaseTable, Origin
 from penstock.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 

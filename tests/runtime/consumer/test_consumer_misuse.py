@@ -14,7 +14,6 @@ from penstock import (
     Consumer,
     HandOut,
     LedgerSettings,
-    MemoryLeaseTable,
     OptionError,
     Retry,
     Skip,
@@ -23,6 +22,7 @@ from penstock import (
     WorkerSettings,
     events,
 )
+from penstock.leases import MemoryLeaseTable
 from penstock.runtime.home import Apart
 from penstock.runtime.shard.shard_reader import ShardReader
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until

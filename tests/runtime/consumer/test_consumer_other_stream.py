@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import LeaseTableOptions, MemoryLeaseTable, OptionError, SqliteLeaseTable
+from penstock import OptionError
 from penstock.core.leases import Checkpoint, LeaseRow, writes
 from penstock.events import LeasesBegunAnew
+from penstock.leases import LeaseTableOptions, MemoryLeaseTable, SqliteLeaseTable
 from penstock.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ByThroughput, Fixed, OptionError
+from penstock import OptionError
 from penstock.core.leases import Checkpoint, LeaseRow, writes
+from penstock.leases import ByThroughput, Fixed
 from penstock.local import LocalKinesis
 from penstock.model import HASH_KEY_MAX
 from penstock.stores.memory import MemoryLeaseTable

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import LeaseTableOptions, MemoryLeaseTable, OptionError
+from penstock import OptionError
 from penstock.core.leases import LeaseRow, Outcome, Write
 from penstock.core.leases.membership import WorkerRow
 from penstock.errors import AccessDeniedError, NotFoundError, TransportError
 from penstock.events import BatchFailed, LeaseTableFailed, TaskFailed, WorkerIdShared
+from penstock.leases import LeaseTableOptions, MemoryLeaseTable
 from penstock.testing import Fault
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, consumer_of, put, until, wire
 from tests.runtime.consumer.faulty_tables import FaultyTable
@@ -242,7 +243,8 @@ async def test_what_is_told_is_logged_when_no_other_function_listens(
 
 STUCK = """
 import asyncio, sys, time
-from penstock import Consumer, MemoryLeaseTable, StartAt, SyncConsumer, WorkerSettings
+from penstock import Consumer, StartAt, SyncConsumer, WorkerSettings
+from penstock.leases import MemoryLeaseTable
 
 settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON, drain_deadline_s=600.0)
 

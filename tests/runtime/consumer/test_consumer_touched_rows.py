@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import MemoryLeaseTable, StartAt
+from penstock import StartAt
 from penstock.core.leases import writes
 from penstock.events import LeaseUnreadable
+from penstock.leases import MemoryLeaseTable
 from penstock.runtime.worker.shard_leases import ShardLeases
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
 from tests.runtime.consumer.faulty_tables import FaultyTable

@@ -15,24 +15,24 @@ from penstock import (
     AnyOrder,
     ByKey,
     DeadLetters,
-    DeadLettersTo,
     HandOut,
     InOrder,
     LedgerSettings,
-    MemoryLeaseTable,
     OneByOne,
     OptionError,
-    Prompt,
     Retry,
     Skip,
     SyncConsumer,
     Unreadable,
-    UnreadableRecordError,
     by_key,
     deserializers,
     events,
     unordered,
 )
+from penstock.checkpoints import Prompt
+from penstock.dead_letters import DeadLettersTo
+from penstock.errors import UnreadableRecordError
+from penstock.leases import MemoryLeaseTable
 from penstock.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 

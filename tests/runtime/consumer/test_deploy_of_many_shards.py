@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import AssignedShard, Consumer, MemoryLeaseTable
+from penstock import AssignedShard, Consumer
 from penstock.core.worker import mine
 from penstock.core.worker import round as rounds
 from penstock.events import ShardLeft
+from penstock.leases import MemoryLeaseTable
 from penstock.runtime.shard.listener import Origin
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX
 from penstock.testing.memory_stream import MemoryStream

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import FanOutTimes, MemoryLeaseTable
+from penstock import FanOutTimes
 from penstock.events import FanOutLeft, FanOutReturned
+from penstock.leases import MemoryLeaseTable
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:

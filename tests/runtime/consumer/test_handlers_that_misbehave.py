@@ -12,12 +12,10 @@ import pytest
 
 from penstock import (
     AnyOrder,
-    DeadLettersTo,
     Deduplicate,
     LedgerSettings,
     OneByOne,
     Retry,
-    ShardStoppedError,
     Skip,
     Stop,
     Warn,
@@ -26,6 +24,8 @@ from penstock import (
     events,
     unordered,
 )
+from penstock.dead_letters import DeadLettersTo
+from penstock.errors import ShardStoppedError
 from penstock.model import StartAt
 from penstock.testing import SyncTestConsumer, TestConsumer
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ByKey, DeadLettersTo, LedgerSettings, MemoryLeaseTable, Retry, SyncConsumer
+from penstock import ByKey, LedgerSettings, Retry, SyncConsumer
+from penstock.dead_letters import DeadLettersTo
+from penstock.leases import MemoryLeaseTable
 from penstock.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 

@@ -12,17 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import (
-    CheckpointError,
-    Consumer,
-    DeadLettersTo,
-    MemoryLeaseTable,
-    OptionError,
-    Prompt,
-    StartAt,
-    SyncConsumer,
-)
+from penstock import CheckpointError, Consumer, OptionError, StartAt, SyncConsumer
+from penstock.checkpoints import Prompt
+from penstock.dead_letters import DeadLettersTo
 from penstock.events import RecordsSkipped
+from penstock.leases import MemoryLeaseTable
 from penstock.testing import MemoryStream
 from tests.runtime.consumer.face_kit import DEADLINE_S, POLL, QUICK_RETRIES, settings, until
 

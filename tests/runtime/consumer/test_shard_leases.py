@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock import MemoryLeaseTable, StartAt
+from penstock import StartAt
 from penstock.core.leases import Checkpoint, LeaseRow
 from penstock.core.sequence import shard_id_of
+from penstock.leases import MemoryLeaseTable
 from penstock.model import HASH_KEY_MAX, Shard
 from penstock.runtime.worker.shard_leases import ShardLeases
 from penstock.runtime.worker.stream_part import StreamPart

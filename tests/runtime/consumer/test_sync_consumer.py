@@ -10,26 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import (
-    CheckpointError,
-    DeadLettersTo,
-    MemoryLeaseTable,
-    NotFoundError,
-    Origin,
-    PendingChoice,
-    Position,
-    ShardReadError,
-    StartAt,
-    SyncConsumer,
-    by_key,
-)
+from penstock import CheckpointError, Position, ShardReadError, StartAt, SyncConsumer, by_key
+from penstock.checkpoints import PendingChoice
+from penstock.dead_letters import DeadLettersTo
+from penstock.errors import NotFoundError
+from penstock.leases import MemoryLeaseTable, Origin
 from penstock.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock import AssignedShard, PendingCheckpoint
+    from penstock import AssignedShard
+    from penstock.checkpoints import PendingCheckpoint
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 STREAMS = {STREAM: 2}

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import DeadLettersTo, LedgerSettings, MemoryLeaseTable, Retry
+from penstock import LedgerSettings, Retry
 from penstock.aws.record_streams import KinesisSource
 from penstock.core.leases import Outcome, Write
 from penstock.core.ledger.ledger import Ledger
+from penstock.dead_letters import DeadLettersTo
 from penstock.events import ShardLeft, TaskFailed
+from penstock.leases import MemoryLeaseTable
 from penstock.local import LocalKinesis
 from penstock.runtime.consumer import lifecycle
 from penstock.runtime.consumer.lifecycle import Lifecycle

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import MemoryLeaseTable, WorkerSettings
+from penstock import WorkerSettings
 from penstock.core.leases import LeaseRow
 from penstock.core.worker.round import Discard, FreeRows, LeaseSeen, Leave, LookAt, Show, WarmUp
 from penstock.errors import UnavailableError
+from penstock.leases import MemoryLeaseTable
 from penstock.runtime.worker import worker as workers
 from penstock.runtime.worker.worker import Worker
 

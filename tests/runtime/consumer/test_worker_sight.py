@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock import MemoryLeaseTable
 from penstock.core.leases import Checkpoint, LeaseRow
 from penstock.core.leases.membership import WorkerRow
+from penstock.leases import MemoryLeaseTable
 from penstock.runtime.worker.sight import MOVING_FAILOVERS, Sight
 from tests.core.worker.round_kit import mine_of
 

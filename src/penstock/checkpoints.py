@@ -1,0 +1,36 @@
+"""When checkpoints are stored, and checkpoints in two phases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.public import loaded_from
+
+if TYPE_CHECKING:
+    from penstock.core.shard.checkpoints import Every, PendingChoice, Prompt, Riding
+    from penstock.runtime.shard.two_phase import FoundPending, PendingCheckpoint
+
+__all__ = [
+    "Every",
+    "FoundPending",
+    "PendingCheckpoint",
+    "PendingChoice",
+    "Prompt",
+    "Riding",
+]
+
+_HOMES = {
+    "Every": "penstock.core.shard.checkpoints",
+    "FoundPending": "penstock.runtime.shard.two_phase",
+    "PendingCheckpoint": "penstock.runtime.shard.two_phase",
+    "PendingChoice": "penstock.core.shard.checkpoints",
+    "Prompt": "penstock.core.shard.checkpoints",
+    "Riding": "penstock.core.shard.checkpoints",
+}
+"""The module of each name: that one is loaded for it, and no other."""
+
+__getattr__ = loaded_from(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,32 @@
+"""Where records go that are given up, and what is written of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.public import loaded_from
+
+if TYPE_CHECKING:
+    from penstock.core.ledger.letter import Letter
+    from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
+
+__all__ = [
+    "DeadLettersTo",
+    "DeadLettersToFile",
+    "DeadLettersToStream",
+    "Letter",
+]
+
+_HOMES = {
+    "DeadLettersTo": "penstock.runtime.dead_letters.destinations",
+    "DeadLettersToFile": "penstock.runtime.dead_letters.destinations",
+    "DeadLettersToStream": "penstock.runtime.dead_letters.destinations",
+    "Letter": "penstock.core.ledger.letter",
+}
+"""The module of each name: that one is loaded for it, and no other."""
+
+__getattr__ = loaded_from(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,36 @@
+"""What a consumer and a producer tell of themselves in numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.public import loaded_from
+
+if TYPE_CHECKING:
+    from penstock.runtime.consumer.metering import MetricsOptions
+    from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
+    from penstock.runtime.producer.metrics import ProducerSnapshot
+    from penstock.telemetry.consumer_metrics import ConsumerSnapshot
+
+__all__ = [
+    "ConsumerSnapshot",
+    "ConsumerStatistics",
+    "MetricsOptions",
+    "ProducerSnapshot",
+    "ShardStatistics",
+]
+
+_HOMES = {
+    "ConsumerSnapshot": "penstock.telemetry.consumer_metrics",
+    "ConsumerStatistics": "penstock.runtime.consumer.statistics",
+    "MetricsOptions": "penstock.runtime.consumer.metering",
+    "ProducerSnapshot": "penstock.runtime.producer.metrics",
+    "ShardStatistics": "penstock.runtime.consumer.statistics",
+}
+"""The module of each name: that one is loaded for it, and no other."""
+
+__getattr__ = loaded_from(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__
