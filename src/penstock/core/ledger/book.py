@@ -104,7 +104,7 @@ class Page(Generic[R]):
         "size_of",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the columns of a page
         self,
         number: int,
         first: int,

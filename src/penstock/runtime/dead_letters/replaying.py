@@ -160,7 +160,7 @@ async def replay(
     target: Target,
     *,
     open_source: Callable[[str], RecordSource],
-    on_left: Callable[[Letter], None] = lambda letter: None,
+    on_left: Callable[[Letter], None] = lambda _letter: None,
     once: bool = False,
 ) -> Replayed:
     """Give the record of each letter to ``target``, one after the other.

@@ -41,7 +41,7 @@ class FetchRoom:
 
     def _wake(self) -> None:
         """There may be room: also where a record was settled by another thread than the loop's."""
-        if asyncio._get_running_loop() is self._loop:
+        if asyncio._get_running_loop() is self._loop:  # noqa: SLF001 - None where there is none
             self._woken.set()
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._woken.set)
