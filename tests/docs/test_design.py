@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
@@ -10,6 +11,8 @@ from tests.docs.doc_pages import DOCS, ROOT
 
 PAGE = (DOCS / "DESIGN.md").read_text(encoding="utf-8")
 FOLDERS = ("src/penstock", "tests", "scripts", "bench", "interop", "examples")
+STOPS = re.findall(r"^\| \d+ \| `([\w/]+\.py)` `([\w.]+)` \|", PAGE, re.MULTILINE)
+"""The functions that the tables of the trips name."""
 FILES = [f"/{path.relative_to(ROOT)}" for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
@@ -27,3 +30,23 @@ def test_a_file_that_is_named_is_there(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?:tests|scripts)/[\w/]+)`", PAGE))))
 def test_a_folder_that_is_named_is_there(name: str) -> None:
     assert (ROOT / name).exists()
+
+
+def test_each_of_the_five_trips_has_its_stops() -> None:
+    trips = PAGE.split("## Five trips\n", 1)[1].split("\n## ", 1)[0].split("\n### ")[1:]
+    assert len(trips) == 5
+    assert [trip for trip in trips if len(re.findall(r"^\| \d+ \|", trip, re.MULTILINE)) < 8] == []
+    assert len(STOPS) == len(re.findall(r"^\| \d+ \|", PAGE, re.MULTILINE))
+
+
+@pytest.mark.parametrize(("file", "name"), STOPS, ids=[f"{file}:{name}" for file, name in STOPS])
+def test_a_function_that_a_trip_stops_at_is_there(file: str, name: str) -> None:
+    within: ast.AST = ast.parse((ROOT / "src" / "penstock" / file).read_text(encoding="utf-8"))
+    for part in name.split("."):
+        found = [
+            node
+            for node in ast.iter_child_nodes(within)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == part
+        ]
+        assert found, f"{file} has no {name}"
+        within = found[0]
