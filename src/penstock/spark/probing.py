@@ -10,7 +10,6 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from penstock.aws.kinesis import GetRecordsPage, IteratorAt, KinesisClient
@@ -65,18 +64,42 @@ def latest_ms(clock: ServiceClock, now_s: float) -> int:
     return int((clock.upper(now_s) if clock.known else now_s) * 1000) + 1
 
 
-@dataclass(slots=True)
 class Probes:
-    """What all shards' probes share."""
+    """The driver's calls on a stream, for the probes of all its shards: so many at once, each repeated for a while."""
 
-    client: KinesisClient
-    stream: StreamName
-    concurrency: asyncio.Semaphore
-    sample_bytes_max: int = 64 * 1024
-    """How much one look should bring at most, once the size of the shard's records is known."""
-    crossing_pages_max: int = CROSSING_PAGES_MAX
-    monotonic: Callable[[], float] = time.monotonic
-    retry: RetryPolicy = field(default_factory=patience)
+    __slots__ = ("_concurrency", "client", "crossing_pages_max", "monotonic", "retry", "sample_bytes_max", "stream")
+
+    def __init__(
+        self,
+        client: KinesisClient,
+        stream: StreamName,
+        concurrency: asyncio.Semaphore,
+        *,
+        crossing_pages_max: int = CROSSING_PAGES_MAX,
+        monotonic: Callable[[], float] = time.monotonic,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self.client = client
+        self.stream = stream
+        self.crossing_pages_max = crossing_pages_max
+        self.monotonic = monotonic
+        self.retry = patience() if retry is None else retry
+        self.sample_bytes_max = 64 * 1024
+        """How much one look should bring at most, once the size of the shard's records is known."""
+        self._concurrency = concurrency
+
+    async def iterator(self, shard_id: str, at: IteratorAt) -> str:
+        """An iterator of a shard."""
+        async with self._concurrency:
+            return await self.client.get_shard_iterator(self.stream, shard_id, at, retry=self.retry)
+
+    async def page(self, iterator: str, limit: int) -> tuple[GetRecordsPage, int]:
+        """A page, and the service's time (at least; epoch milliseconds) when it was asked for."""
+        async with self._concurrency:
+            asked_s = self.client.wire.now()
+            page = await self.client.get_records(iterator, limit=limit, stream=self.stream, retry=self.retry)
+        # By the clock as the answer has put it right: the machine's may have been set forward meanwhile.
+        return page, earliest_ms(self.client.clock, asked_s)
 
     def service_ms(self) -> int:
         """The service's time, at least; epoch milliseconds."""
@@ -211,9 +234,7 @@ class ShardProbe:
 
     async def _iterator(self, at: IteratorAt) -> str:
         await self._paced(self._iterators)
-        shared = self._shared
-        async with shared.concurrency:
-            return await shared.client.get_shard_iterator(shared.stream, self.shard_id, at, retry=shared.retry)
+        return await self._shared.iterator(self.shard_id, at)
 
     async def _fill(
         self,
@@ -232,15 +253,8 @@ class ShardProbe:
         for _ in range(self._shared.crossing_pages_max if pages_max is None else pages_max):
             assert look.iterator is not None
             await self._paced(self._calls)
-            shared = self._shared
-            async with shared.concurrency:
-                asked_s = shared.client.wire.now()
-                page = await shared.client.get_records(
-                    look.iterator, limit=limit, stream=shared.stream, retry=shared.retry
-                )
-            look.asked_s = shared.monotonic()
-            # By the clock as the answer has put it right: the machine's may have been set forward meanwhile.
-            seen_ms = earliest_ms(shared.client.clock, asked_s)
+            page, seen_ms = await self._shared.page(look.iterator, limit)
+            look.asked_s = self._shared.monotonic()
             self._absorb(look, page, floor, seen_ms)
             if look.records or look.beyond is not Beyond.UNKNOWN:
                 break

@@ -316,6 +316,26 @@ def test_what_is_older_is_passed_over_and_no_loss() -> None:
     assert (step.sign, step.start, step.is_loss, cursor.state) == (Sign.MET, 1, False, State.READING)
 
 
+def test_what_is_looked_for_again_by_its_time_may_be_gone_with_all_that_was_passed_over() -> None:
+    cursor = LogCursor(RANGE, anchor=5, anchor_s=5.7, is_doubted=True)
+    cursor.ask()
+    cursor.page(raws(1, 2), behind_ms=5, is_last=False)
+    assert cursor.ask() == IteratorAt.at_timestamp(5.0)
+    step = empty(cursor, 0)
+    assert (step.sign, step.is_loss, cursor.missing) == (Sign.TIP, True, 5)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_pages_of_another_iterator_at_the_same_place(policy: Policy) -> None:
+    """A range counts each iterator's pages apart; a consumer's iterators may expire with each page."""
+    cursor = LogCursor(policy, anchor=5)
+    found = []
+    for _ in range(BARREN_PAGES_MAX):
+        cursor.ask()
+        found.append(empty(cursor).does)
+    assert found[-1] is (Does.READ if policy.returns else Does.ASK)
+
+
 def test_a_bound_just_before_a_record_is_met_by_that_record() -> None:
     cursor = LogCursor(FEED, anchor=5)
     step = cursor.page(raws(6, 7), behind_ms=5, is_last=False)

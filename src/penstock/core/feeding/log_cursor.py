@@ -372,11 +372,11 @@ class LogCursor:
     def ask(self) -> IteratorAt:
         """There is no iterator: where to ask for one, or for a subscription."""
         self._go(Sign.LOST)
-        if self._policy.returns and self.is_met and self._last is not None:
-            # The record that came last has to come again.
-            self.anchor, self.anchor_s, self._last, self.state = self._last, self._last_s, None, State.SEEKING
+        if self._policy.returns:
+            self._return()
         at = self._place()
-        if at != self._asked:
+        # Asked for at the same place again, an iterator goes on: one that expires with each page would else count none.
+        if at != self._asked or self._policy.returns:
             self.silence.moved()
         self._asked = at
         return at
@@ -457,6 +457,14 @@ class LogCursor:
         self.missing = self._continuation if self.anchor is None else self.anchor
         self._last = self._continuation = self._asked = None
         self.silence.begin()
+
+    def _return(self) -> None:
+        """The record that came last has to come again; one that is sought is looked for as if none had come yet."""
+        if self.is_met and self._last is not None:
+            self.anchor, self.anchor_s, self._last, self.state = self._last, self._last_s, None, State.SEEKING
+        elif self.state is State.PASSING:
+            # Meanwhile all of it may have been trimmed, with what was passed over: then the tip is a loss.
+            self.missing, self.state = self.anchor, State.OVERTAKEN
 
     def _place(self) -> IteratorAt:
         if self.state is State.SEEKING and self.anchor is not None:

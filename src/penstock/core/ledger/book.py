@@ -52,10 +52,13 @@ R = TypeVar("R", bound=Placed)
 class Held:
     """What the pages of a ledger hold together."""
 
-    __slots__ = ("_share", "held_bytes", "records")
+    __slots__ = ("_share", "held_bytes", "records", "size_of")
 
-    def __init__(self, share: Share | None = None) -> None:
-        """``share``: the shard's share of its consumer's buffer, which hears of each change in bytes."""
+    def __init__(self, size_of: Callable[[Any], int], share: Share | None = None) -> None:
+        """``size_of``: what a record takes. ``share``: the shard's share of its consumer's buffer, which hears of each
+        change in bytes.
+        """
+        self.size_of = size_of
         self._share = share
         self.records = 0
         """How many records are not settled yet, handed out or not."""
@@ -101,10 +104,9 @@ class Page(Generic[R]):
         "places",
         "previous",
         "records",
-        "size_of",
     )  # fmt: skip
 
-    def __init__(  # noqa: PLR0913 - the columns of a page
+    def __init__(
         self,
         number: int,
         first: int,
@@ -113,7 +115,6 @@ class Page(Generic[R]):
         before: Checkpoint,
         ends_at: Position,
         held_bytes: int,
-        size_of: Callable[[Any], int],
         held: Held,
     ) -> None:
         self.number = number
@@ -140,7 +141,6 @@ class Page(Generic[R]):
         self.moved: dict[int, Ticket] = {}
         """The ticket of each record that is not with the one that it was handed out with first."""
         self.held_bytes = held_bytes
-        self.size_of = size_of
         self.held = held
         self.previous: Page[R] | None = None
         self.next: Page[R] | None = None
@@ -316,7 +316,7 @@ class Page(Generic[R]):
             self.records = [self.records[index] for index in kept]
             self.places = [self.places[index] for index in kept]
         self.flags = None
-        still = min(self.held_bytes, sum(map(self.size_of, self.records)))
+        still = min(self.held_bytes, sum(map(self.held.size_of, self.records)))
         self.held.change(still - self.held_bytes)
         self.held_bytes = still
 
@@ -632,13 +632,12 @@ class Book(Generic[R]):
         size_of: Callable[[Any], int],
         share: Share | None = None,
     ) -> None:
-        self.held = Held(share)
+        self.held = Held(size_of, share)
         self.out = 0
         """Records that are with callers: not those that wait for another try, or as dead letters."""
         self.chain: Chain[R] = Chain(after)
         self.stalls = Stalls(settle_deadline_s)
         self.queue = queue_of(self)
-        self._size_of = size_of
         self._pages = count()
         self._tickets = count()
 
@@ -658,8 +657,8 @@ class Book(Generic[R]):
         page = Page(
             next(self._pages), self.chain.records, records,
             before=end, ends_at=last if ends_at is None else max(last, ends_at),
-            held_bytes=sum(map(self._size_of, records)) if held_bytes is None else held_bytes,
-            size_of=self._size_of, held=self.held,
+            held_bytes=sum(map(self.held.size_of, records)) if held_bytes is None else held_bytes,
+            held=self.held,
         )  # fmt: skip
         self.chain.add(page)
         for place in settled:
