@@ -318,8 +318,11 @@ class Run:
     def only(self, places: Sequence[int]) -> Run:
         """The records at these places of a run that nothing was taken off."""
         fresh = self.indices == range(len(self.indices))  # a whole chunk, in which a place is the index
-        indices = places if fresh else chosen(self.indices, places)
-        return self._of(chosen(self.keys, places), chosen(self.datas, places), indices)
+        if len(places) < 2:
+            indices = places if fresh else chosen(self.indices, places)
+            return self._of(chosen(self.keys, places), chosen(self.datas, places), indices)
+        pick = itemgetter(*places)
+        return self._of(pick(self.keys), pick(self.datas), places if fresh else pick(self.indices))
 
     def _of(self, keys: Sequence[str], datas: Sequence[bytes], indices: Sequence[int]) -> Run:
         """Some of its records, which went through the same."""

@@ -786,10 +786,7 @@ class Lanes:
             lanes[numbers[0]].add(run, first=first)
             self.wake(lanes[numbers[0]])
             return
-        places: defaultdict[int, list[int]] = defaultdict(list)
-        for place, number in enumerate(numbers):
-            places[number].append(place)
-        for number, ours in places.items():
+        for number, ours in _places(numbers, len(lanes)):
             lanes[number].add(run.only(ours), first=first)
             self.wake(lanes[number])
 
@@ -801,6 +798,21 @@ def holds_all(shard: Shard, runs: Iterable[Run]) -> bool:
         for run in runs
         for key, explicit in zip(run.keys, run.hash_keys(), strict=True)
     )
+
+
+def _places(numbers: Sequence[int], lane_count: int) -> Iterable[tuple[int, list[int]]]:
+    """Where each of these numbers of lanes stands."""
+    if len(numbers) < lane_count:
+        some: defaultdict[int, list[int]] = defaultdict(list)
+        for place, number in enumerate(numbers):
+            some[number].append(place)
+        return some.items()
+    # Each record passes here, so what is the same for all is looked up once.
+    places: list[list[int]] = [[] for _ in range(lane_count)]
+    append_to = [one.append for one in places]
+    for place, number in enumerate(numbers):
+        append_to[number](place)
+    return [(number, ours) for number, ours in enumerate(places) if ours]
 
 
 def _overlap(one: Shard, other: Shard) -> bool:
