@@ -72,7 +72,7 @@ def test_the_process_of_a_processor_imports_the_standard_library_alone() -> None
         "print(sorted(tops - set(sys.stdlib_module_names)))\n"
         "print([name for name in sys.modules if name.startswith('penstock.') and 'kclpy' not in name])"
     )
-    assert python(code) == "['amazon_kclpy', 'penstock']\n[]"
+    assert python(code) == "['amazon_kclpy', 'penstock']\n['penstock.public']"
 
 
 def record(**fields: Any) -> dict[str, Any]:
