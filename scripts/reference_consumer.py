@@ -37,7 +37,7 @@ from penstock.core.ledger.settings import (
 from penstock.core.shard.checkpoints import Every, Prompt, Riding
 from penstock.core.shard.duplicates import Deduplicate
 from penstock.runtime.consumer.driving import OneByOne, Unordered
-from penstock.runtime.consumer.lifecycle import AssignedShard, Callbacks
+from penstock.runtime.consumer.lifecycle import AssignedShard, ShardChange
 from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
 from penstock.runtime.feeds.fan_out import FanOutTimes
 from penstock.runtime.shard.listener import Origin
@@ -118,7 +118,7 @@ def policies_table() -> str:
 
 def callbacks_table() -> str:
     """The callbacks."""
-    rows = [(f"`{name}`", text) for name, text in attribute_docs(Callbacks).items()]
+    rows = [(f"`{ShardChange[name].value}`", text) for name, text in _assigned_docs(ShardChange)]
     return table(("callback", "awaited when"), rows)
 
 

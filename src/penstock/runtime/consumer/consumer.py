@@ -26,7 +26,7 @@ from penstock.ports import ForApplications
 from penstock.runtime.consumer.collecting import collect
 from penstock.runtime.consumer.counting import CountedSource, counted_table
 from penstock.runtime.consumer.driving import OneByOne, Unordered, drive, order_of, promised
-from penstock.runtime.consumer.lifecycle import Callbacks, Lifecycle
+from penstock.runtime.consumer.lifecycle import Lifecycle, ShardChange
 from penstock.runtime.consumer.metering import Metering, MetricsOptions
 from penstock.runtime.consumer.ready import Ready
 from penstock.runtime.consumer.shard import Shard
@@ -35,6 +35,7 @@ from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToStream, open_letters
 from penstock.runtime.feeds import SubscriptionGate
 from penstock.runtime.home import PING_S, Apart, Here, watch_own
+from penstock.runtime.loop_thread import CALLER
 from penstock.runtime.shard.batch import Delivered
 from penstock.runtime.shard.pages import Values
 from penstock.runtime.telling import told
@@ -87,6 +88,7 @@ class Consumer(Generic[T]):
     """
 
     _may_be_apart = True
+    _has_thread = False
     _is_paused = False
     _loop: asyncio.AbstractEventLoop | None = None
     _watching: asyncio.Task[None] | None = None
@@ -161,7 +163,7 @@ class Consumer(Generic[T]):
         ``leases``: where the consumers of the application agree. By default a DynamoDB table with the application's
         name, made if it is not there; LeaseTableOptions name another and say how it is made; or a LeaseTable, which
         stays open. ``worker_id`` is unique among all that live; by default `start` makes it up. ``deserializer`` makes
-        `Batch.values` of the records' data. The callbacks are awaited (`Callbacks`); ``on_event`` is called with every
+        `Batch.values` of the records' data. Callbacks are awaited (`ShardChange`); ``on_event`` is called with every
         event, and returns at once; by default events are lines of the log ``penstock``. ``metrics``: how often an event
         tells the numbers, and whether by shard. Raises OptionError.
         """
@@ -182,16 +184,14 @@ class Consumer(Generic[T]):
         self._home: Home = Here()
         self._ready = Ready()
         self._breath = Breath()
-        self._lifecycle = Lifecycle(
-            Callbacks(
-                on_shards_assigned=on_shards_assigned,
-                on_shards_ended=on_shards_ended,
-                on_shards_revoked=on_shards_revoked,
-                on_shards_lost=on_shards_lost,
-            ),
-            on_error=self._ready.failed,
-            on_event=self._tell,
-        )
+        callbacks = {
+            ShardChange.ASSIGNED: on_shards_assigned,
+            ShardChange.ENDED: on_shards_ended,
+            ShardChange.REVOKED: on_shards_revoked,
+            ShardChange.LOST: on_shards_lost,
+        }
+        given = {change: callback for change, callback in callbacks.items() if callback is not None}
+        self._lifecycle = Lifecycle(given, self._ready, self._tell)
         self._streams: dict[str, OpenStream] = {}
         self._source_calls, self._table_calls, self._events = Counter[str](), Counter[str](), Counter[str]()
         self._leave_loop: Callable[[], Awaitable[None]] | None = None
@@ -203,6 +203,7 @@ class Consumer(Generic[T]):
         if self._running is not None or self._is_closing:
             raise RuntimeError("a consumer is started once: make another one")
         self._loop = asyncio.get_running_loop()
+        self._has_thread = CALLER.get() is not None
         self.worker_id = self.worker_id or new_worker_id()
         is_apart = self._can_be_apart()
         self._home = self._lifecycle.home = Apart() if is_apart else Here(self._loop)
@@ -211,8 +212,13 @@ class Consumer(Generic[T]):
             self._breath.turns = 1
         await self._home.run(self._begin)
 
+    @property
+    def _is_programs(self) -> bool:
+        """True where the loop is the program's: not a virtual one, nor that of a `SyncConsumer`, which is apart."""
+        return self._may_be_apart and not self._has_thread and not hasattr(self._loop, "virtual")
+
     def _can_be_apart(self) -> bool:
-        """Streams and leases of the user's own making may belong to the user's loop; and that may be a virtual one."""
+        """Streams and leases of the user's own making may belong to the user's loop."""
         from penstock.wiring import LeaseTableOptions
 
         letters, leases = self.settings.dead_letters, self._leases
@@ -221,7 +227,7 @@ class Consumer(Generic[T]):
         )
         if isinstance(letters, DeadLettersToStream):
             is_ours = is_ours and isinstance(letters.stream, str)
-        return self._may_be_apart and self.settings.own_thread and is_ours and not hasattr(self._loop, "virtual")
+        return self._is_programs and self.settings.own_thread and is_ours
 
     async def _begin(self) -> None:
         rng = random.Random() if self._rng is None else self._rng
@@ -276,7 +282,7 @@ class Consumer(Generic[T]):
             on_reader=self._on_reader,
             letters=open_letters(self._letters(), self._wire),
         )
-        if isinstance(self._home, Apart) or (self._may_be_apart and not hasattr(self._loop, "virtual")):
+        if self._is_programs:
             self._watch()
         follows = "its shards are let go, and the error is raised where records are asked for"
         self._running = spawn(self._worker.run(), self._failed("sharing shards with other workers", follows))
@@ -749,7 +755,7 @@ class Consumer(Generic[T]):
         reader.paused = self._is_paused
         self._metering.hold(reader)
         self._ready.hold(reader)
-        self._lifecycle.follow(reader, self._ready.add)
+        self._lifecycle.follow(reader)
 
     def _reorder_all(self) -> None:
         for reader in list(self._ready.held):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -23,8 +23,9 @@ from penstock.runtime.waiting import is_cancelled
 from penstock.tasks import give_up, spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from penstock.runtime.consumer.ready import Ready
     from penstock.runtime.home import Home
     from penstock.runtime.shard.shard_reader import ShardReader
 
@@ -55,62 +56,56 @@ class AssignedShard(msgspec.Struct, frozen=True):
 
 
 Told: TypeAlias = "Callable[[Sequence[AssignedShard]], Awaitable[object]]"
+Waiting: TypeAlias = "tuple[ShardChange, AssignedShard, asyncio.Future[None]]"
+"""What is to be told, and what waits until it was."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Callbacks:
-    """Functions that are awaited with the shards that they are about. None: no function is called."""
+class ShardChange(Enum):
+    """What a callback is awaited for, by the name of its argument of `Consumer`."""
 
-    on_shards_assigned: Told | None = None
+    ASSIGNED = "on_shards_assigned"
     """Before the first record is handed out: load what belongs to a shard, or `Consumer.seek` in it."""
-    on_shards_ended: Told | None = None
+    ENDED = "on_shards_ended"
     """All records of a shard that was split or merged are settled. The shard is stored as ended, and its children are
     begun, once this has returned.
     """
-    on_shards_revoked: Told | None = None
+    REVOKED = "on_shards_revoked"
     """A shard is about to go to another consumer, and nothing more of it is handed out: settle what is gathered. The
     drain's deadline (``drain_deadline_s``) holds for this too. A shard that stays after all is assigned again.
     """
-    on_shards_lost: Told | None = None
+    LOST = "on_shards_lost"
     """The lease is gone, or can't be confirmed: stop writing. What is settled from now on may count for nothing. A
     shard whose lease is confirmed after all is assigned again.
     """
 
-    @property
-    def any(self) -> bool:
-        """True when there is any function to call."""
-        return any((self.on_shards_assigned, self.on_shards_ended, self.on_shards_revoked, self.on_shards_lost))
-
 
 class Lifecycle(ShardListener):
-    """Tells the callbacks, in order."""
+    """Tells the callbacks, in order, and has a shard's records offered once they know of it."""
 
-    def __init__(
-        self, callbacks: Callbacks, *, on_error: Callable[[BaseException], None], on_event: Callable[[Any], None]
-    ) -> None:
-        """``on_error`` hears what a callback raised."""
+    def __init__(self, callbacks: Mapping[ShardChange, Told], ready: Ready, on_event: Callable[[Any], None]) -> None:
+        """What a callback raises is raised where records are asked for: ``ready``."""
         self.home: Home = Here()
         """Where this runs. The callbacks are called on the user's loop."""
-        self.holds_end = callbacks.on_shards_ended is not None
+        self.holds_end = ShardChange.ENDED in callbacks
         self._callbacks = callbacks
-        self._on_error = on_error
+        self._ready = ready
         self._on_event = on_event
-        self._queue: deque[tuple[Told, AssignedShard, asyncio.Future[None]]] = deque()
+        self._queue: deque[Waiting] = deque()
         self._telling: asyncio.Task[None] | None = None
         self._here: dict[ShardReader, AssignedShard] = {}
         self._called: tuple[str, float] | None = None  # which callback runs on the user's loop, since when
 
-    def follow(self, reader: ShardReader, begin: Callable[[ShardReader], None]) -> None:
-        """A shard is held from now on: tell so, then ``begin``."""
+    def follow(self, reader: ShardReader) -> None:
+        """A shard is held from now on: tell so, and then offer its records."""
         self._on_event(ShardBegun(reader.stream, reader.shard_id, reader.token, reader.origin.value))
         reader.listen(self)
-        if not self._callbacks.any:
-            begin(reader)
+        if not self._callbacks:
+            self._ready.add(reader)
             return
         shard = AssignedShard(reader.stream, reader.shard_id, reader.token, reader.origin)
         self._here[reader] = shard
-        told = self._tell(self._callbacks.on_shards_assigned, shard)
-        told.add_done_callback(lambda _: begin(reader))
+        told = self._tell(ShardChange.ASSIGNED, shard)
+        told.add_done_callback(lambda _: self._ready.add(reader))
 
     def calling(self) -> tuple[str, float] | None:
         """See `ShardListener`: the callback that is running."""
@@ -127,26 +122,26 @@ class Lifecycle(ShardListener):
     async def leaving(self, reader: ShardReader) -> None:
         """See `ShardListener`."""
         if (shard := self._here.pop(reader, None)) is not None:
-            await asyncio.shield(self._tell(self._callbacks.on_shards_revoked, shard))
+            await asyncio.shield(self._tell(ShardChange.REVOKED, shard))
 
     async def ending(self, reader: ShardReader) -> None:
         """See `ShardListener`."""
         if (shard := self._here.pop(reader, None)) is not None:
-            await asyncio.shield(self._tell(self._callbacks.on_shards_ended, shard))
+            await asyncio.shield(self._tell(ShardChange.ENDED, shard))
 
     def resumed(self, reader: ShardReader) -> None:
         """See `ShardListener`."""
-        if self._callbacks.any and reader not in self._here and not reader.is_over:
+        if self._callbacks and reader not in self._here and not reader.is_over:
             shard = AssignedShard(reader.stream, reader.shard_id, reader.token, Origin.KEPT)
             self._here[reader] = shard
-            self._tell(self._callbacks.on_shards_assigned, shard)
+            self._tell(ShardChange.ASSIGNED, shard)
 
     def fence_moved(self, reader: ShardReader, fallen: bool) -> None:
         """See `ShardListener`."""
         if not fallen:
             self.resumed(reader)
         elif (shard := self._here.pop(reader, None)) is not None:
-            self._tell(self._callbacks.on_shards_lost, shard)
+            self._tell(ShardChange.LOST, shard)
 
     def over(self, reader: ShardReader) -> None:
         """See `ShardListener`. Callbacks that were not told yet that the shard goes are told its end or loss."""
@@ -154,59 +149,55 @@ class Lifecycle(ShardListener):
         shard = self._here.pop(reader, None)
         if shard is not None:
             ended = reader.has_ended
-            self._tell(self._callbacks.on_shards_ended if ended else self._callbacks.on_shards_lost, shard)
+            self._tell(ShardChange.ENDED if ended else ShardChange.LOST, shard)
 
-    def _tell(self, callback: Told | None, shard: AssignedShard) -> asyncio.Future[None]:
+    def _tell(self, change: ShardChange, shard: AssignedShard) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         told: asyncio.Future[None] = loop.create_future()
-        if callback is None:
+        if change not in self._callbacks:
             told.set_result(None)
             return told
-        self._queue.append((callback, shard, told))
+        self._queue.append((change, shard, told))
         if self._telling is None:
-            self._telling = spawn(self._run(), self._on_error)
+            self._telling = spawn(self._run(), self._ready.failed)
         return told
 
     async def _run(self) -> None:
-        group: list[tuple[Told, AssignedShard, asyncio.Future[None]]] = []
+        group: list[Waiting] = []
         try:
             while self._queue:
-                callback = self._queue[0][0]
+                change = self._queue[0][0]
                 group = []
-                while self._queue and self._queue[0][0] is callback:
+                while self._queue and self._queue[0][0] is change:
                     group.append(self._queue.popleft())
                 try:
-                    await self.home.outside(partial(self._call, callback, [shard for _, shard, _ in group]))
+                    await self.home.outside(partial(self._call, change, [shard for _, shard, _ in group]))
                 except asyncio.CancelledError as error:
                     if is_cancelled():
                         raise
                     failure = RuntimeError("a callback ended cancelled: something that it waited for was")
                     failure.__cause__ = error
-                    self._on_error(failure)
+                    self._ready.failed(failure)
                 except Exception as error:
-                    self._on_error(error)
+                    self._ready.failed(error)
                 _answer(group)
         finally:
             self._telling = None
             _answer([*group, *self._queue])
             self._queue.clear()
 
-    async def _call(self, callback: Told, shards: list[AssignedShard]) -> None:
+    async def _call(self, change: ShardChange, shards: list[AssignedShard]) -> None:
         """On the user's loop."""
-        name = next((one for one in NAMES if getattr(self._callbacks, one) is callback), NAMES[0])
-        self._called = name, time.monotonic()
+        self._called = change.value, time.monotonic()
         try:
-            answer = callback(shards)
+            answer = self._callbacks[change](shards)
             if isawaitable(answer):
                 await answer
         finally:
             self._called = None
 
 
-NAMES = ("on_shards_revoked", "on_shards_assigned", "on_shards_ended", "on_shards_lost")
-
-
-def _answer(told: Iterable[tuple[Told, AssignedShard, asyncio.Future[None]]]) -> None:
+def _answer(told: Iterable[Waiting]) -> None:
     for *_, future in told:
         if not future.done():
             future.set_result(None)

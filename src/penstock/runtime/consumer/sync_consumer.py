@@ -141,7 +141,6 @@ class SyncConsumer(Generic[T]):
             on_event=on_event,
             metrics=metrics,
         )
-        self._consumer._may_be_apart = False  # it has a loop of its own already
         self.application = application
         self.settings = self._consumer.settings
         self._thread = LoopThread("penstock-consumer")
