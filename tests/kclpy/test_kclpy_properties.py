@@ -12,6 +12,7 @@ from penstock.errors import OptionError
 from penstock.kclpy.properties import IGNORED, READ, WITHOUT_MEANING, KclOptions, options_of, parse
 from penstock.kclpy.session import OnError
 from penstock.model import StartAt
+from penstock.telemetry.cloudwatch import CloudWatchChoice
 from penstock.wiring import WireSettings
 
 
@@ -147,7 +148,7 @@ def test_what_is_not_used_is_told_with_the_reason() -> None:
     remarks = options(
         executableName="sample.py",
         AWSCredentialsProvider="DefaultCredentialsProvider",
-        metricsLevel="NONE",
+        maxActiveThreads="4",
         workerMetricsTableName="metrics",
         failoverTimeMilis="10000",
         zebra="1",
@@ -157,8 +158,24 @@ def test_what_is_not_used_is_told_with_the_reason() -> None:
         "AWSCredentialsProvider is not used: credentials are found as the AWS SDK for Python finds them",
         "failoverTimeMilis is not known, and not used: is failoverTimeMillis meant?",
         "zebra is not known, and not used",
-        "without a meaning here: metricsLevel, workerMetricsTableName",
+        "without a meaning here: maxActiveThreads, workerMetricsTableName",
     )
+
+
+def test_metrics_go_to_cloudwatch_as_the_kcls_properties_say() -> None:
+    assert options().metrics is None, "the KCL sends all, which costs"
+    assert options(metricsLevel="NONE").metrics is None
+    assert options(metricsLevel="summary").metrics == CloudWatchChoice()
+    given = options(metricsLevel="DETAILED", metricsEnabledDimensions="Operation, ShardId", cloudWatchEndpoint="cw:80")
+    assert given.metrics == CloudWatchChoice(level="DETAILED", dimensions=("ShardId",))
+    assert given.metrics_wire is not None
+    assert given.metrics_wire.endpoint_url == "https://cw:80"
+    every = options(metricsLevel="DETAILED", metricsEnabledDimensions="ALL").metrics
+    assert every == CloudWatchChoice(level="DETAILED", dimensions=("ShardId", "WorkerIdentifier"))
+    with pytest.raises(OptionError, match="metricsLevel is NONE, SUMMARY, DETAILED, not LOUD"):
+        options(metricsLevel="loud")
+    with pytest.raises(OptionError, match="not Zebra"):
+        options(metricsLevel="SUMMARY", metricsEnabledDimensions="Zebra")
 
 
 def test_each_property_is_of_one_kind() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,7 @@ from penstock.wiring import WireSettings
 
 if TYPE_CHECKING:
     from penstock.kclpy.properties import KclOptions
+    from penstock.telemetry.exporting import Exporter
 
 Target = Annotated[
     str | None,
@@ -45,6 +47,16 @@ Errors = Annotated[
     ),
 ]
 
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        help="Serve /metrics for Prometheus, /health/live and /health/ready there; 0 takes a free port.",
+        metavar="PORT",
+    ),
+]
+Bind = Annotated[str, typer.Option("--bind", help="The address that --metrics-port listens on.", metavar="ADDRESS")]
+
 
 def command(
     target: Target = None,
@@ -55,6 +67,8 @@ def command(
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
+    metrics_port: MetricsPort = None,
+    bind: Bind = "127.0.0.1",
 ) -> None:
     """Read a stream with a record processor that was written for amazon_kclpy, until SIGTERM or Ctrl-C.
 
@@ -74,12 +88,23 @@ def command(
     for remark in options.remarks:
         if target is not None or not remark.lower().startswith("executablename"):
             warn(remark)
-    asyncio.run(_run(options))
+    from penstock.telemetry import CloudWatchExporter, PrometheusExporter
+
+    with contextlib.ExitStack() as exporters:
+        found: list[Exporter] = []
+        if options.metrics is not None:
+            found.append(exporters.enter_context(CloudWatchExporter(options.metrics, wire=options.metrics_wire)))
+        if metrics_port is not None:
+            endpoint: PrometheusExporter = exporters.enter_context(PrometheusExporter(metrics_port, bind=bind))
+            found.append(endpoint)
+            warn(f"serving /metrics on {bind}, port {endpoint.port}")
+        asyncio.run(_run(options, found))
 
 
-async def _run(options: KclOptions) -> None:
+async def _run(options: KclOptions, exporters: list[Exporter]) -> None:
     from penstock.kclpy.daemon import Daemon
     from penstock.runtime.consumer.consumer import Consumer
+    from penstock.telemetry import together
     from penstock.telemetry.log import log_events
 
     stopping = Stopping()
@@ -90,7 +115,7 @@ async def _run(options: KclOptions) -> None:
         leases=options.leases,
         settings=options.worker,
         wire=options.wire,
-        on_event=log_events(cli_logger()),
+        on_event=together(log_events(cli_logger()), *exporters),
     )
     with stopping.listening():
         async with consumer:

@@ -19,6 +19,7 @@ from penstock.kclpy.session import OnError, SessionSettings
 from penstock.model import StartAt
 from penstock.runtime.feeds.fan_out import FanOutTimes
 from penstock.runtime.worker.settings import WorkerSettings
+from penstock.telemetry.cloudwatch import DIMENSIONS, LEVELS, CloudWatchChoice
 from penstock.wiring import LeaseTableOptions, WireSettings
 
 if TYPE_CHECKING:
@@ -84,10 +85,11 @@ def _plain(text: str) -> str:
 # The properties of a MultiLangDaemon by what they mean here: something, or nothing, and why.
 
 READ = (
-    "applicationName", "callProcessRecordsEvenForEmptyRecordList", "dynamoDBEndpoint", "executableName",
-    "failoverTimeMillis", "fanoutConfig.consumerName", "gracefulLeaseHandoffTimeoutMillis",
+    "applicationName", "callProcessRecordsEvenForEmptyRecordList", "cloudWatchEndpoint", "dynamoDBEndpoint",
+    "executableName", "failoverTimeMillis", "fanoutConfig.consumerName", "gracefulLeaseHandoffTimeoutMillis",
     "idleTimeBetweenReadsInMillis", "initialPositionInStream", "initialPositionInStreamExtended", "kinesisEndpoint",
-    "leaseTableName", "logWarningForTaskAfterMillis", "maxLeasesForWorker", "maxRecords", "regionName",
+    "leaseTableName", "logWarningForTaskAfterMillis", "maxLeasesForWorker", "maxRecords", "metricsEnabledDimensions",
+    "metricsLevel", "regionName",
     "retrievalMode", "shutdownGraceMillis", "streamArn", "streamName", "tableName", "taskBackoffTimeMillis",
     "timeoutInSeconds", "timestampAtInitialPositionInStream", "workerId",
 )  # fmt: skip
@@ -97,7 +99,7 @@ IGNORED = {
     "executablename": "the program is named on the command line",
     "awscredentialsprovider": "credentials are found as the AWS SDK for Python finds them",
     "awscredentialsproviderdynamodb": "credentials are found as the AWS SDK for Python finds them",
-    "awscredentialsprovidercloudwatch": "nothing is written to CloudWatch",
+    "awscredentialsprovidercloudwatch": "credentials are found as the AWS SDK for Python finds them",
     "fanoutconfig.consumerarn": "a consumer is registered by its name, fanoutConfig.consumerName",
 }
 """What is passed over, with the reason."""
@@ -106,14 +108,14 @@ WITHOUT_MEANING = frozenset(
     name.lower()
     for name in (
         "allowThroughputOvershoot", "billingMode", "cleanupLeasesUponShardCompletion", "clientVersionConfig",
-        "cloudWatchEndpoint", "commonClientConfig", "dampeningPercentage", "disableWorkerMetrics",
+        "commonClientConfig", "dampeningPercentage", "disableWorkerMetrics",
         "ignoreUnexpectedChildShards", "initialLeaseTableReadCapacity", "initialLeaseTableWriteCapacity",
         "inMemoryWorkerMetricsCaptureFrequencyMillis", "isGracefulLeaseHandoffEnabled",
         "leaseAssignmentIntervalMillis", "leaseAssignmentStrategy", "leasesRecoveryAuditorExecutionFrequencyMillis",
         "leaseTableDeletionProtectionEnabled", "leaseTablePitrEnabled", "listShardsBackoffTimeInMillis",
         "maxActiveThreads", "maxCacheMissesBeforeReload", "maxGetRecordsThreadPool", "maxInitializationAttempts",
         "maxLeaseRenewalThreads", "maxLeasesToStealAtOneTime", "maxListShardsRetryAttempts",
-        "maxThroughputPerHostKBps", "metricsBufferTimeMillis", "metricsEnabledDimensions", "metricsLevel",
+        "maxThroughputPerHostKBps", "metricsBufferTimeMillis",
         "metricsMaxQueueSize", "noOfPersistedMetricsPerWorkerMetrics", "parentShardPollIntervalMillis",
         "processingLanguage", "reBalanceThresholdPercentage", "retryGetRecordsInSeconds",
         "schedulerInitializationBackoffTimeMillis", "shardConsumerDispatchPollIntervalMillis",
@@ -160,6 +162,10 @@ class KclOptions:
     wire: WireSettings
     worker: WorkerSettings
     daemon: DaemonSettings
+    metrics: CloudWatchChoice | None = None
+    """What is sent to CloudWatch; None: nothing."""
+    metrics_wire: WireSettings | None = None
+    """How CloudWatch is reached."""
     remarks: tuple[str, ...] = ()
     """What of the properties means nothing here, a line each."""
 
@@ -212,6 +218,7 @@ def options_of(
     ]
     wire = _wire(given, wire or WireSettings())
     worker, daemon = _worker(given), _daemon(given, target=target, shim=shim, on_error=on_error)
+    metrics = _metrics(given)
     if given.faults:
         raise OptionError(given.faults)
     assert stream is not None
@@ -224,6 +231,8 @@ def options_of(
         wire=wire,
         worker=WorkerSettings(**worker),
         daemon=daemon,
+        metrics=metrics,
+        metrics_wire=_metrics_wire(given, wire),
         remarks=remarks_on(properties),
     )
 
@@ -309,6 +318,27 @@ def _dynamo_wire(given: _Properties, wire: WireSettings) -> WireSettings | None:
     endpoint = _url(given.text("dynamoDBEndpoint"))
     if endpoint is None and given.text("kinesisEndpoint") is None:
         return None
+    return msgspec.structs.replace(wire, endpoint_url=endpoint)
+
+
+def _metrics(given: _Properties) -> CloudWatchChoice | None:
+    """What goes to CloudWatch. The KCL sends all there is where nothing is said, which costs; here nothing is sent."""
+    level = (given.text("metricsLevel") or "NONE").upper()
+    if level not in LEVELS:
+        given.faults.append(f"metricsLevel is {', '.join(LEVELS)}, not {level}")
+        return None
+    named = [one.strip() for one in (given.text("metricsEnabledDimensions") or "").split(",") if one.strip()]
+    chosen = tuple(name for name in DIMENSIONS if "ALL" in named or name in named)
+    odd = [name for name in named if name not in ("ALL", "Operation", "StreamId", *DIMENSIONS)]
+    if odd:
+        given.faults.append(f"metricsEnabledDimensions holds ALL, Operation, ShardId, WorkerIdentifier, not {odd[0]}")
+    return None if level == "NONE" else CloudWatchChoice(level=level, dimensions=chosen)
+
+
+def _metrics_wire(given: _Properties, wire: WireSettings) -> WireSettings:
+    endpoint = _url(given.text("cloudWatchEndpoint"))
+    if endpoint is None and given.text("kinesisEndpoint") is None:
+        return wire
     return msgspec.structs.replace(wire, endpoint_url=endpoint)
 
 

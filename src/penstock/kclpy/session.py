@@ -152,7 +152,9 @@ class ShardSession:
                 return False
             self._batch = batch
             self._newest = Checkpoint.at(_position(batch.records[-1]))
+            begun_s = self._reader.now_s
             raised = await self._ask(_records_message(batch.records, batch.millis_behind_latest))
+            self._reader.handled(self._reader.now_s - begun_s)
             self._batch = None
             if raised is None:
                 self.progressed = True
