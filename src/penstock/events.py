@@ -190,6 +190,10 @@ class BatchFailed(msgspec.Struct, frozen=True, gc=False):
     """Before the next try."""
     error_at: str = "not raised"
     """File and line of the handler, and of the deepest call below it."""
+    message: str | None = None
+    """The error's own, where `LedgerSettings.log_errors` asks for it: it may hold what a record holds."""
+    trace: str | None = None
+    """The traceback, where that asks for it."""
 
 
 class RecordDeadLettered(msgspec.Struct, frozen=True, gc=False):
@@ -540,6 +544,37 @@ class LoopBlocked(msgspec.Struct, frozen=True, gc=False):
         return self.application
 
 
+class StopBegun(msgspec.Struct, frozen=True, gc=False):
+    """A signal asked the consumer to stop. Its shards are handed over, within the drain's deadline."""
+
+    application: str
+    signal: str
+    """The signal's name."""
+
+    @property
+    def stream(self) -> str:
+        """Logs begin with it; here it is the application."""
+        return self.application
+
+
+class StopWaits(msgspec.Struct, frozen=True, gc=False):
+    """The consumer is being stopped, and has not ended: told each second."""
+
+    application: str
+    shards: int
+    """So many shards are still held."""
+    records: int
+    """So many records are with handlers."""
+    since_s: float
+    left_s: float
+    """For so long at most; then what is not settled comes again elsewhere."""
+
+    @property
+    def stream(self) -> str:
+        """Logs begin with it; here it is the application."""
+        return self.application
+
+
 WorkerEvent: TypeAlias = (
     FleetChanged
     | LeaseUpkeepFailed
@@ -548,6 +583,8 @@ WorkerEvent: TypeAlias = (
     | LeasesBegunAnew
     | LeaseUnreadable
     | LoopBlocked
+    | StopBegun
+    | StopWaits
 )
 """What sharing shards with other workers tells."""
 

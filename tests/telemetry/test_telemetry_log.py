@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import datetime as dt
+import json
 import logging
 import typing
 from typing import Any
 
+import msgspec
 import pytest
 
-from penstock import events
+from penstock import OptionError, events
 from penstock.events import AnyEvent, PutRecordsDone, RecordsExpired, RecordsRefused
 from penstock.model import Position
 from penstock.runtime.producer.metrics import ProducerMeter
@@ -32,6 +35,16 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         events.KeysIgnored("orders"),
         logging.WARNING,
         "orders: partition keys do not choose the shard (record distribution AUTO): no key has an order",
+    ),
+    (
+        events.StopBegun("billing", "SIGTERM"),
+        logging.INFO,
+        "billing: SIGTERM: the consumer stops, and hands its shards over",
+    ),
+    (
+        events.StopWaits("billing", 2, 30, 3.0, 12.0),
+        logging.INFO,
+        "billing: stopping for 3 s: 2 shards are held and 30 records are with handlers; at most 12 s more",
     ),
     (
         consumer_event(),
@@ -303,6 +316,30 @@ def test_the_numbers_of_the_time_between_two_lines_are_added_up(log: Log) -> Non
     assert len(lines) == 2
     assert "17 records settled" in lines[0]
     assert "187 records settled" in lines[1]
+
+
+def test_lines_of_json_have_the_fields_of_the_event(caplog: pytest.LogCaptureFixture) -> None:
+    write = log_events(lines="json")
+    with caplog.at_level(logging.DEBUG, "penstock"):
+        for event, _, _ in EXAMPLES:
+            write(event)
+    for (event, level, text), record in zip(EXAMPLES, caplog.records, strict=True):
+        told = json.loads(record.getMessage())
+        assert (told["level"], told["event"]) == (logging.getLevelName(level), type(event).__name__)
+        assert told["text"].startswith(text[:20])
+        assert set(event.__struct_fields__) <= set(told)
+        assert dt.datetime.fromisoformat(told["time"]).tzinfo is not None
+    with pytest.raises(OptionError, match='lines is "text" or "json"'):
+        log_events(lines="xml")
+
+
+def test_the_message_of_a_handlers_error_is_told_where_it_is_asked_for(log: Log) -> None:
+    failed = events.BatchFailed("orders", "s", Position(7, 0), 3, 1, "KeyError", "Again", 0.5, "billing.py:41")
+    log.write(msgspec.structs.replace(failed, message="'customer\n7'", trace="Traceback ...\nKeyError: 'customer'\n"))
+    (line,) = log.lines()
+    first, _, rest = line.partition("\n")
+    assert first.endswith("next: Again in 0.5 s: 'customer\\n7'")
+    assert rest == "Traceback ...\nKeyError: 'customer'"
 
 
 def test_refusals_do_not_flood(log: Log) -> None:

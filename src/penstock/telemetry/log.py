@@ -8,13 +8,18 @@ that while; the exact numbers are in the metrics.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from penstock import events
+from penstock.errors import OptionError
 from penstock.model import Position
+from penstock.shown import lines as printable
 from penstock.shown import one_line
 
 if TYPE_CHECKING:
@@ -111,6 +116,11 @@ LINES: dict[type, Line] = {
     events.LoopBlocked: Line(
         WARNING, "the event loop was blocked for {seconds:.1f} s by the program's own code (still so: {so_far}): "
         "{effect}. What blocks belongs into a thread, as by asyncio.to_thread",
+    ),
+    events.StopBegun: Line(INFO, "{signal}: the consumer stops, and hands its shards over"),
+    events.StopWaits: Line(
+        INFO, "stopping for {since_s:.0f} s: {shards} shards are held and {records} records are with handlers; at most "
+        "{left_s:.0f} s more",
     ),
     events.HandoverWaits: Line(
         WARNING, "{shard_id} is to be handed over, and waits for {waits_for} for {left_s:.0f} s more at most: "
@@ -212,20 +222,28 @@ class _Held:
 
 
 def log_events(
-    logger: logging.Logger | None = None, *, clock_s: Callable[[], float] = time.monotonic
+    logger: logging.Logger | None = None,
+    *,
+    lines: str = "text",
+    clock_s: Callable[[], float] = time.monotonic,
 ) -> Callable[[events.AnyEvent], None]:
     """A subscriber that writes each event as a line: ``Producer("orders", on_event=log_events())``.
 
-    Lines go to ``logger``, by default ``penstock``. ``clock_s`` measures the time between lines.
+    Lines go to ``logger``, by default ``penstock``. With ``lines="json"`` each is a JSON object: ``time``, ``level``,
+    ``event``, ``stream``, ``text``, and the fields of the event by their names. ``clock_s`` measures the time between
+    lines. Raises OptionError for other lines.
     """
-    return _EventLog(logging.getLogger("penstock") if logger is None else logger, clock_s)
+    if lines not in ("text", "json"):
+        raise OptionError(f'lines is "text" or "json", not {lines!r}')
+    return _EventLog(logging.getLogger("penstock") if logger is None else logger, clock_s, as_json=lines == "json")
 
 
 class _EventLog:
     """Writes lines, and remembers per kind what it holds back."""
 
-    def __init__(self, logger: logging.Logger, clock_s: Callable[[], float]) -> None:
+    def __init__(self, logger: logging.Logger, clock_s: Callable[[], float], *, as_json: bool) -> None:
         self._logger = logger
+        self._as_json = as_json
         self._clock_s = clock_s
         self._held: dict[tuple[type, str, str | None], _Held] = {}
         self._due_s = math.inf  # when the first of them may be written
@@ -272,8 +290,31 @@ class _EventLog:
         self._due_s = min(self._due_s, until_s)
 
     def _write(self, line: Line, event: events.AnyEvent, remark: str = "") -> None:
-        text = one_line(f"{event.stream}: {line.text.format(**_shown(event))}")  # also others' names for themselves
-        self._logger.log(line.level, "%s%s", text, remark)
+        shown = _shown(event)
+        text = one_line(f"{event.stream}: {line.text.format(**shown)}") + remark  # also others' names for themselves
+        if self._as_json:
+            self._logger.log(line.level, "%s", _json(line.level, event, text, shown))
+            return
+        message, trace = getattr(event, "message", None), getattr(event, "trace", None)
+        if message is not None:
+            text += f": {one_line(message)}"
+        self._logger.log(line.level, "%s%s", text, "" if trace is None else f"\n{printable(trace.rstrip())}")
+
+
+def _json(level: int, event: events.AnyEvent, text: str, shown: dict[str, object]) -> str:
+    """The event as one line of JSON."""
+    fields = {name: _plain(value) for name, value in shown.items()}
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+    head = {"time": now, "level": logging.getLevelName(level), "event": type(event).__name__, "stream": event.stream}
+    return msgspec.json.encode({**head, "text": text, **fields}).decode()
+
+
+def _plain(value: object) -> object:
+    """A value that JSON has: a snapshot is its usual figures."""
+    summary = getattr(value, "summary", None)
+    if summary is not None:
+        return summary()
+    return value if isinstance(value, str | int | float | bool | list | None) else str(value)
 
 
 def _line_of(event: events.AnyEvent) -> Line:

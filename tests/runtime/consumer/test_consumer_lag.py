@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import LedgerSettings, Retry
-from penstock.events import ConsumerMetrics
+from penstock import LedgerSettings, OptionError, Retry
+from penstock.events import BatchFailed, ConsumerMetrics, StopBegun, StopWaits
 from penstock.leases import MemoryLeaseTable
 from penstock.statistics import MetricsOptions
 from penstock.testing import Fault
@@ -155,3 +157,59 @@ async def test_a_handler_that_is_run_is_timed_and_its_failures_are_counted(local
         assert found.handler_s.count == found.batches_delivered >= 2
         await consumer.close()
         await running
+
+
+@pytest.mark.parametrize("log_errors", ["place", "with_message"])
+async def test_the_message_of_a_handlers_error_is_told_only_where_it_is_asked_for(
+    local: LocalKinesis, kinesis: Any, log_errors: str
+) -> None:
+    put(kinesis, range(1))
+    failed: asyncio.Future[BatchFailed] = asyncio.get_running_loop().create_future()
+
+    def on_event(event: Any) -> None:
+        if isinstance(event, BatchFailed) and not failed.done():
+            failed.set_result(event)
+
+    async def handler(batch: Any) -> None:
+        raise ValueError("secret of a record")
+
+    ledger = LedgerSettings(retry=Retry(tries_max=None), log_errors=log_errors)
+    async with consumer_of(local, MemoryLeaseTable(), ledger=ledger, on_event=on_event) as consumer:
+        running = asyncio.create_task(consumer.run(handler))
+        event = await failed
+        await consumer.close()
+        await running
+    assert event.error_type == "ValueError"
+    if log_errors == "place":
+        assert (event.message, event.trace) == (None, None)
+    else:
+        assert event.message == "secret of a record"
+        assert event.trace is not None
+        assert 'raise ValueError("secret of a record")' in event.trace
+    with pytest.raises(OptionError, match="log_errors is"):
+        LedgerSettings(log_errors="all")
+
+
+async def test_a_stop_by_a_signal_is_told_and_what_it_waits_for(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, range(1))
+    told: list[Any] = []
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    def on_event(event: Any) -> None:
+        told.append(event)
+        if isinstance(event, StopWaits):
+            go_on.set()
+
+    async def handler(batch: Any) -> None:
+        entered.set()
+        await go_on.wait()
+
+    async with consumer_of(local, MemoryLeaseTable(), on_event=on_event) as consumer:
+        consumer.close_on_signals(signal.SIGUSR1)
+        running = asyncio.create_task(consumer.run(handler))
+        await entered.wait()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await running
+    assert [event for event in told if isinstance(event, StopBegun)] == [StopBegun("billing", "SIGUSR1")]
+    (waits, *_) = [event for event in told if isinstance(event, StopWaits)]
+    assert (waits.shards, waits.records) == (1, 1)

@@ -47,6 +47,10 @@ class Closing(NamedTuple):
 
 POSITIONS_TOLD_MAX = 20
 """The most records that an event names."""
+MESSAGE_CHARS_MAX = 2_000
+"""The most of a handler's error message that an event holds, where the message is asked for."""
+TRACE_CHARS_MAX = 20_000
+"""The most of its traceback: the end of it."""
 ADVICE = (
     "They come again. Where a program has forgotten them: settle every record, or call settle_through(record), which "
     "settles it and all before it"
@@ -59,14 +63,16 @@ CALLERS = ("penstock", "concurrent", "asyncio")
 class Teller:
     """Makes events, and tells what is only told once."""
 
-    __slots__ = ("_late_told", "_shard_id", "_stream", "told")
+    __slots__ = ("_late_told", "_shard_id", "_stream", "_with_message", "told")
 
-    def __init__(self, stream: str, shard_id: str) -> None:
+    def __init__(self, stream: str, shard_id: str, *, with_message: bool = False) -> None:
+        """``with_message``: also the message of a handler's error, and the traceback."""
         self.told: list[events.LedgerEvent] = []
         """What was told and was not taken yet. It is always the same list."""
         self._stream = stream
         self._shard_id = shard_id
         self._late_told = False
+        self._with_message = with_message
 
     def stalled(self, root: Ticket, places: Sequence[int], waiting: int, now_s: float, action: object) -> None:
         """Records are not settled in time."""
@@ -81,7 +87,8 @@ class Teller:
         position, kind = ticket.page.position(places[0]), type(error).__name__
         name, delay_s = step.told
         what = position, len(places), ticket.attempt, kind, name, delay_s, raised_at(error)
-        self.told.append(events.BatchFailed(self._stream, self._shard_id, *what))
+        more = _in_full(error) if self._with_message else ()
+        self.told.append(events.BatchFailed(self._stream, self._shard_id, *what, *more))
 
     def buried(self, letter: DeadLetter[Any]) -> None:
         """A dead letter is written."""
@@ -127,6 +134,12 @@ def named(error: BaseException) -> str:
     if isinstance(error, ServiceError):
         return f"{name}: {error.code}"
     return f"{name}: {error.reason}" if isinstance(error, PutError) and error.reason else name
+
+
+def _in_full(error: BaseException) -> tuple[str, str]:
+    """The message and the traceback, neither without a bound."""
+    trace = "".join(traceback.format_exception(error))
+    return str(error)[:MESSAGE_CHARS_MAX], trace[-TRACE_CHARS_MAX:]
 
 
 def raised_at(error: BaseException) -> str:
@@ -249,7 +262,7 @@ class Ledger(Generic[R]):
             size_of=size_of,
             share=share,
         )
-        self._tell = Teller(stream, shard_id)
+        self._tell = Teller(stream, shard_id, with_message=settings.log_errors == "with_message")
         self.told: Sequence[LedgerEvent] = self._tell.told
         """What was told and was not taken yet: a look costs next to nothing. Most calls tell nothing."""
         self._faults: Faults[R] = Faults(self._book, settings, self._tell, rng=rng)

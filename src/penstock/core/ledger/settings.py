@@ -186,6 +186,10 @@ class LedgerSettings:
     """
     letter_backoff_max_s: float = 60.0
     """The longest of these pauses."""
+    log_errors: str = "place"
+    """What is told of a handler's error: ``"place"``, its class and the lines of code; or ``"with_message"``, also its
+    message and the traceback, which may hold what a record holds.
+    """
 
     def __post_init__(self) -> None:
         kinds = {
@@ -196,6 +200,8 @@ class LedgerSettings:
         given = {"order": self.order, "retry": self.retry, "stalled": self.stalled}
         if faults := not_of(given, kinds, optional=("order",)):
             raise OptionError(faults)
+        if self.log_errors not in ("place", "with_message"):
+            raise OptionError(f'log_errors is "place" or "with_message", not {self.log_errors!r}')
         _check(
             {
                 "settle_deadline_s": self.settle_deadline_s,

@@ -20,7 +20,7 @@ from penstock.core.given import lacks, not_callable, not_of, shown
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.settings import ByKey
 from penstock.errors import CheckpointError, OptionError
-from penstock.events import KeysIgnored, LoopBlocked
+from penstock.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
 from penstock.model import Position, StartAt
 from penstock.ports import ForApplications
 from penstock.runtime.consumer.collecting import collect
@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 T = TypeVar("T")
+STOP_TOLD_S = 1.0
+"""How often an event tells what a consumer that is being stopped waits for."""
 FUNCTIONS = (
     "deserializer", "on_shards_assigned", "on_shards_ended", "on_shards_revoked", "on_shards_lost", "on_event",
 )  # fmt: skip
@@ -352,6 +354,22 @@ class Consumer(Generic[T]):
             self._ready.stirred.set()
 
     async def _end(self) -> None:
+        waits = spawn(self._tell_waits(), self._failed("telling what a stop waits for", "the stop goes on"))
+        try:
+            await self._end_all()
+        finally:
+            waits.cancel()
+
+    async def _tell_waits(self) -> None:
+        begun_s = self._now_s
+        most_s = self.settings.drain_deadline_s + self.settings.close_grace_s
+        while True:
+            await asyncio.sleep(STOP_TOLD_S)
+            readers, since_s = list(self._ready.held), self._now_s - begun_s
+            out = sum(reader.ledger.out for reader in readers)
+            self._tell(StopWaits(self.application, len(readers), out, since_s, max(0.0, most_s - since_s)))
+
+    async def _end_all(self) -> None:
         worker, running = self._worker, self._running
         if self._watching is not None and self._watching is not asyncio.current_task():
             self._watching.cancel()
@@ -404,13 +422,14 @@ class Consumer(Generic[T]):
         """
         loop, awaited = asyncio.get_running_loop(), numbers or (signal.SIGTERM, signal.SIGINT)
 
-        def close() -> None:
-            for number in awaited:
-                loop.remove_signal_handler(number)
+        def close(number: int) -> None:
+            for each in awaited:
+                loop.remove_signal_handler(each)
+            self._tell(StopBegun(self.application, signal.Signals(number).name))
             self._close_soon()
 
         for number in awaited:
-            loop.add_signal_handler(number, close)
+            loop.add_signal_handler(number, close, number)
 
     def _close_soon(self) -> None:
         """Begin to close, once: a signal asks for it, and then the end of the block that it ends."""
