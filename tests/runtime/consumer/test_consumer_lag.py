@@ -175,7 +175,7 @@ async def test_the_message_of_a_handlers_error_is_told_only_where_it_is_asked_fo
 
     ledger = LedgerSettings(retry=Retry(tries_max=None), log_errors=log_errors)
     async with consumer_of(local, MemoryLeaseTable(), ledger=ledger, on_event=on_event) as consumer:
-        running = asyncio.create_task(consumer.run(handler))
+        running = asyncio.create_task(consumer.run_batches(handler))
         event = await failed
         await consumer.close()
         await running
@@ -206,7 +206,7 @@ async def test_a_stop_by_a_signal_is_told_and_what_it_waits_for(local: LocalKine
 
     async with consumer_of(local, MemoryLeaseTable(), on_event=on_event) as consumer:
         consumer.close_on_signals(signal.SIGUSR1)
-        running = asyncio.create_task(consumer.run(handler))
+        running = asyncio.create_task(consumer.run_batches(handler))
         await entered.wait()
         os.kill(os.getpid(), signal.SIGUSR1)
         await running

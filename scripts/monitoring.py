@@ -1,0 +1,395 @@
+"""Writes the alarms and dashboards of ``docs/monitoring`` out of the one table of names.
+
+``python -m scripts.monitoring`` writes them anew; a test compares them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.telemetry.names import AGE as AGE_METRIC
+from penstock.telemetry.names import TABLE
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "monitoring"
+APPLICATION = "messaging_consumer_group_name"
+STREAM = "messaging_destination_name"
+ERROR_TYPE = "error_type"
+
+
+def name_of(name: str) -> str:
+    """What Prometheus calls a number."""
+    return next(metric.prometheus_name for metric in TABLE if metric.name == name)
+
+
+LAG, USED = name_of("penstock.consumer.lag"), name_of("penstock.consumer.retention.used")
+FAILURES, DEAD = name_of("penstock.consumer.failures"), name_of("penstock.consumer.dead_lettered")
+FREE, SETTLED = name_of("penstock.leases.free"), name_of("penstock.consumer.settled")
+DELIVERED, FETCHED = name_of("messaging.client.consumed.messages"), name_of("penstock.consumer.fetched")
+READS_REFUSED, PUTS_REFUSED = name_of("penstock.consumer.fetches_refused"), name_of("penstock.producer.refused")
+HANDLED, STORED = name_of("messaging.process.duration"), name_of("penstock.consumer.store.duration")
+SENT, PENDING = name_of("messaging.client.sent.messages"), name_of("penstock.producer.pending")
+LATENCY, LEASES = name_of("penstock.producer.latency"), name_of("aws.kinesis.client.current_leases")
+GAPS, AGE = name_of("penstock.consumer.gaps"), AGE_METRIC.prometheus_name
+
+
+class Alarm(NamedTuple):
+    """One alarm, for Prometheus and, where CloudWatch has the number, for that."""
+
+    name: str
+    expression: str
+    for_s: int
+    severity: str
+    summary: str
+    does: str
+    """What to do."""
+
+
+BY = f"by ({APPLICATION}, {STREAM})"
+ALARMS = (
+    Alarm(
+        "PenstockLagUsesRetention", f"max {BY} ({USED}) > 0.25", 120, "warning",
+        "a quarter of the stream's retention is used by records that are not settled",
+        "look which shard is behind, and whether its handler fails, hangs or is too slow",
+    ),
+    Alarm(
+        "PenstockLagUsesHalfOfRetention", f"max {BY} ({USED}) > 0.5", 60, "critical",
+        "half of the stream's retention is used by records that are not settled",
+        "make the handlers work again or raise the retention: at 1 records are lost",
+    ),
+    Alarm(
+        "PenstockLossForeseen",
+        f"max {BY} ({USED}) > 0.05 and max {BY} (predict_linear({USED}[30m], 86400)) > 1", 600, "critical",
+        "as lag grows now, records are lost within a day",
+        "make the handlers faster, add workers or shards, or raise the retention",
+    ),
+    Alarm(
+        "PenstockNoNumbers", f"max {BY} ({AGE}) > 60 or absent({AGE})", 60, "critical",
+        "a consumer or producer tells no numbers: it is gone, or its loop does not turn",
+        "look whether the process runs, and what its log says last",
+    ),
+    Alarm(
+        "PenstockNothingSettled",
+        f"sum {BY} (rate({SETTLED}[5m])) == 0 and max {BY} ({LAG}) > 300", 60, "critical",
+        "nothing was settled for 5 minutes, though records wait",
+        "look for handlers that hang: records_out of the shards, and the log",
+    ),
+    Alarm(
+        "PenstockHandlersFail", f"sum {BY} (rate({FAILURES}[5m])) > 0", 300, "warning",
+        "handlers have failed for 5 minutes",
+        "the log tells the class of the error and the line; error_type tells the class here",
+    ),
+    Alarm(
+        "PenstockDeadLetters", f"sum {BY} (increase({DEAD}[15m])) > 0", 0, "warning",
+        "records were given up and written as dead letters",
+        "read the letters, mend the cause, and put them back: penstock dead-letters",
+    ),
+    Alarm(
+        "PenstockLeasesWithoutOwner", f"max {BY} ({FREE}) > 0", 300, "critical",
+        "leases have had no owner for 5 minutes: no worker reads their shards",
+        "look whether workers are missing, or leases_max holds them back",
+    ),
+    Alarm(
+        "PenstockReadsRefused", f"sum {BY} (rate({READS_REFUSED}[5m])) > 0.1", 900, "warning",
+        "shards have refused reads for 15 minutes: others read them too",
+        "use enhanced fan-out, or read with fewer applications",
+    ),
+    Alarm(
+        "PenstockPutsRefused", f"sum by ({STREAM}) (rate({PUTS_REFUSED}[5m])) > 1", 900, "warning",
+        "shards have refused records for 15 minutes",
+        "add shards, or look for a hot partition key",
+    ),
+    Alarm(
+        "PenstockRecordsLost", f"sum {BY} (increase({GAPS}[15m])) > 0", 0, "critical",
+        "a checkpoint was older than the retention: records may be lost",
+        "read CheckpointTrimmed in the log: it says where reading goes on",
+    ),
+)  # fmt: skip
+
+
+def prometheus_rules() -> str:
+    """Rules for Prometheus. YAML, of which JSON's strings are a part."""
+    lines = ["# Made by scripts/monitoring.py.", "groups:", "  - name: penstock", "    rules:"]
+    for alarm in ALARMS:
+        lines += [
+            f"      - alert: {alarm.name}",
+            f"        expr: {json.dumps(alarm.expression)}",
+            f"        for: {alarm.for_s}s",
+            "        labels:",
+            f"          severity: {alarm.severity}",
+            "        annotations:",
+            f"          summary: {json.dumps(alarm.summary)}",
+            f"          description: {json.dumps(alarm.does)}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+# --- CloudWatch -----------------------------------------------------------------------------------
+
+
+class CloudWatchAlarm(NamedTuple):
+    """One alarm on the KCL's or the KPL's names: it fits a real KCL, too."""
+
+    name: str
+    metric: str
+    operation: str | None
+    statistic: str
+    threshold: str
+    """A number, or the name of a parameter."""
+    periods: int
+    missing: str
+    summary: str
+    comparison: str = "GreaterThanThreshold"
+
+
+CLOUDWATCH_ALARMS = (
+    CloudWatchAlarm(
+        "LagUsesRetention", "MillisBehindLatest", "ApplicationTracker", "Maximum", "QuarterOfRetentionMillis", 2,
+        "breaching", "a quarter of the retention is used by lag, or no worker tells any",
+    ),
+    CloudWatchAlarm(
+        "LagUsesHalfOfRetention", "MillisBehindLatest", "ApplicationTracker", "Maximum", "HalfOfRetentionMillis", 1,
+        "breaching", "half of the retention is used by lag, or no worker tells any",
+    ),
+    CloudWatchAlarm(
+        "HandlersFail", "RecordsFailedProcessing", "ProcessTask", "Sum", "0", 5, "notBreaching",
+        "handlers have failed for 5 minutes",
+    ),
+    CloudWatchAlarm(
+        "LeasesLost", "LostLeases", "RenewAllLeases", "Sum", "0", 5, "notBreaching",
+        "leases were lost in each of 5 minutes",
+    ),
+)  # fmt: skip
+
+
+def cloudformation() -> dict[str, Any]:
+    """A template with the alarms."""
+    resources: dict[str, Any] = {}
+    for alarm in CLOUDWATCH_ALARMS:
+        threshold: Any = float(alarm.threshold) if alarm.threshold[0].isdigit() else {"Ref": alarm.threshold}
+        resources[alarm.name] = {
+            "Type": "AWS::CloudWatch::Alarm",
+            "Properties": {
+                "AlarmDescription": alarm.summary,
+                "Namespace": {"Ref": "Application"},
+                "MetricName": alarm.metric,
+                "Dimensions": [{"Name": "Operation", "Value": alarm.operation}],
+                "Statistic": alarm.statistic,
+                "Period": 60,
+                "EvaluationPeriods": alarm.periods,
+                "DatapointsToAlarm": alarm.periods,
+                "Threshold": threshold,
+                "ComparisonOperator": alarm.comparison,
+                "TreatMissingData": alarm.missing,
+                "AlarmActions": [{"Ref": "AlarmTopic"}],
+                "OKActions": [{"Ref": "AlarmTopic"}],
+            },
+        }
+    return {
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Description": "Alarms for a consumer, by the KCL's names. Made by scripts/monitoring.py.",
+        "Parameters": {
+            "Application": {"Type": "String", "Description": "The application's name, which is the namespace."},
+            "AlarmTopic": {"Type": "String", "Description": "The ARN of the SNS topic that is told."},
+            "QuarterOfRetentionMillis": {
+                "Type": "Number", "Default": 21_600_000, "Description": "A quarter of the stream's retention.",
+            },
+            "HalfOfRetentionMillis": {
+                "Type": "Number", "Default": 43_200_000, "Description": "Half of the stream's retention.",
+            },
+        },
+        "Resources": resources,
+    }  # fmt: skip
+
+
+def terraform() -> str:
+    """The same alarms for Terraform."""
+    lines = ["# Made by scripts/monitoring.py."]
+    for name, kind, default, text in (
+        ("application", "string", None, "The application's name, which is the namespace."),
+        ("alarm_topic", "string", None, "The ARN of the SNS topic that is told."),
+        ("retention_hours", "number", "24", "The stream's retention."),
+    ):
+        lines += [f'variable "{name}" {{', f"  type        = {kind}", f"  description = {json.dumps(text)}"]
+        lines += [f"  default     = {default}"] if default is not None else []
+        lines += ["}", ""]
+    for alarm in CLOUDWATCH_ALARMS:
+        part = {"QuarterOfRetentionMillis": "900000", "HalfOfRetentionMillis": "1800000"}.get(alarm.threshold)
+        threshold = alarm.threshold if part is None else f"var.retention_hours * {part}"
+        label = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in alarm.name).lstrip("_")
+        lines += [
+            f'resource "aws_cloudwatch_metric_alarm" "{label}" {{',
+            f'  alarm_name          = "${{var.application}}-{label}"',
+            f"  alarm_description   = {json.dumps(alarm.summary)}",
+            "  namespace           = var.application",
+            f'  metric_name         = "{alarm.metric}"',
+            f'  dimensions          = {{ Operation = "{alarm.operation}" }}',
+            f'  statistic           = "{alarm.statistic}"',
+            "  period              = 60",
+            f"  evaluation_periods  = {alarm.periods}",
+            f"  datapoints_to_alarm = {alarm.periods}",
+            f"  threshold           = {threshold}",
+            f'  comparison_operator = "{alarm.comparison}"',
+            f'  treat_missing_data  = "{alarm.missing}"',
+            "  alarm_actions       = [var.alarm_topic]",
+            "  ok_actions          = [var.alarm_topic]",
+            "}",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def cloudwatch_dashboard() -> dict[str, Any]:
+    """A dashboard on the KCL's names; APPLICATION and REGION stand for the real ones."""
+    rows = [
+        ("Lag", [("MillisBehindLatest", "ApplicationTracker", "Maximum")]),
+        ("Records processed", [("RecordsProcessed", "ProcessTask", "Sum")]),
+        ("Handlers", [("RecordProcessor.processRecords.Time", "ProcessTask", "p50"),
+                      ("RecordProcessor.processRecords.Time", "ProcessTask", "p99")]),
+        ("Records that failed", [("RecordsFailedProcessing", "ProcessTask", "Sum")]),
+        ("Leases", [("CurrentLeases", "RenewAllLeases", "Sum"), ("LostLeases", "RenewAllLeases", "Sum")]),
+        ("Workers", [("NumWorkers", "LeaseAssignmentManager", "Maximum")]),
+    ]  # fmt: skip
+    return {
+        "widgets": [
+            {
+                "type": "metric", "x": 12 * (at % 2), "y": 6 * (at // 2), "width": 12, "height": 6,
+                "properties": {
+                    "title": title, "region": "REGION", "view": "timeSeries", "period": 60,
+                    "metrics": [
+                        ["APPLICATION", name, "Operation", operation, {"stat": statistic}]
+                        for name, operation, statistic in metrics
+                    ],
+                },
+            }
+            for at, (title, metrics) in enumerate(rows)
+        ]
+    }  # fmt: skip
+
+
+# --- Grafana --------------------------------------------------------------------------------------
+
+
+def grafana_prometheus() -> dict[str, Any]:
+    """A dashboard on Prometheus's names."""
+    chosen = f'{{{APPLICATION}=~"$application",{STREAM}=~"$stream"}}'
+    of_stream = f'{{{STREAM}=~"$stream"}}'
+    rate = "[$__rate_interval]"
+
+    def quantile(name: str, q: float, selected: str) -> str:
+        return f"histogram_quantile({q}, sum by (le) (rate({name}_bucket{selected}{rate})))"
+
+    panels = [
+        ("Lag: how old the oldest record may be", "s", [(f"max by ({STREAM}) ({LAG}{chosen})", f"{{{{{STREAM}}}}}")]),
+        ("Retention used", "percentunit", [(f"max by ({STREAM}) ({USED}{chosen})", f"{{{{{STREAM}}}}}")]),
+        ("Records", "rps", [(f"sum(rate({FETCHED}{chosen}{rate}))", "fetched"),
+                            (f"sum(rate({DELIVERED}{chosen}{rate}))", "delivered"),
+                            (f"sum(rate({SETTLED}{chosen}{rate}))", "settled")]),
+        ("Handlers: time of a batch", "s", [(quantile(HANDLED, 0.5, chosen), "p50"),
+                                            (quantile(HANDLED, 0.99, chosen), "p99")]),
+        ("Failures and dead letters", "short",
+         [(f"sum by ({ERROR_TYPE}) (rate({FAILURES}{chosen}{rate}))", f"{{{{{ERROR_TYPE}}}}}"),
+          (f"sum(rate({DEAD}{chosen}{rate}))", "dead letters")]),
+        ("From settled to stored", "s", [(quantile(STORED, 0.5, chosen), "p50"),
+                                         (quantile(STORED, 0.99, chosen), "p99")]),
+        ("Leases", "short", [(f"sum({LEASES}{chosen})", "held"), (f"max({FREE}{chosen})", "without an owner")]),
+        ("Refusals", "short", [(f"sum(rate({READS_REFUSED}{chosen}{rate}))", "reads"),
+                               (f"sum(rate({PUTS_REFUSED}{of_stream}{rate}))", "puts")]),
+        ("Producer: user records", "rps",
+         [(f"sum by ({ERROR_TYPE}) (rate({SENT}{of_stream}{rate}))", f"sent {{{{{ERROR_TYPE}}}}}")]),
+        ("Producer: from put to outcome", "s", [(quantile(LATENCY, 0.5, of_stream), "p50"),
+                                                (quantile(LATENCY, 0.99, of_stream), "p99")]),
+        ("Producer: pending", "short", [(f"sum({PENDING}{of_stream})", "pending")]),
+        ("Age of the numbers", "s", [(f"max by ({STREAM}) ({AGE}{of_stream})", f"{{{{{STREAM}}}}}")]),
+    ]  # fmt: skip
+    drawn = [
+        _panel(at, title, unit, "prometheus", [
+            {"expr": expression, "legendFormat": legend, "refId": chr(65 + number)}
+            for number, (expression, legend) in enumerate(targets)
+        ])
+        for at, (title, unit, targets) in enumerate(panels)
+    ]  # fmt: skip
+    labels = [("application", APPLICATION), ("stream", STREAM)]
+    variables = [
+        {
+            "name": name, "type": "query", "datasource": {"type": "prometheus", "uid": "${datasource}"},
+            "query": {"query": f"label_values({LAG}, {label})", "refId": name}, "refresh": 2, "includeAll": True,
+            "multi": True, "allValue": ".*", "current": {},
+        }
+        for name, label in labels
+    ]  # fmt: skip
+    return _dashboard("penstock-prometheus", "Penstock (Prometheus)", "prometheus", drawn, variables)
+
+
+def grafana_cloudwatch() -> dict[str, Any]:
+    """A dashboard on the KCL's names in CloudWatch: it fits a real KCL, too."""
+    panels = [
+        ("Lag", "ms", [("MillisBehindLatest", "ApplicationTracker", "Maximum")]),
+        ("Records processed", "short", [("RecordsProcessed", "ProcessTask", "Sum")]),
+        ("Handlers: time of a batch", "ms", [("RecordProcessor.processRecords.Time", "ProcessTask", "Average"),
+                                             ("RecordProcessor.processRecords.Time", "ProcessTask", "Maximum")]),
+        ("Records that failed", "short", [("RecordsFailedProcessing", "ProcessTask", "Sum")]),
+        ("Leases", "short", [("CurrentLeases", "RenewAllLeases", "Sum"), ("LostLeases", "RenewAllLeases", "Sum")]),
+        ("Workers", "short", [("NumWorkers", "LeaseAssignmentManager", "Maximum")]),
+    ]  # fmt: skip
+    drawn = [
+        _panel(at, title, unit, "cloudwatch", [
+            {
+                "namespace": "$application", "metricName": name, "dimensions": {"Operation": operation},
+                "statistic": statistic, "region": "$region", "period": "60", "matchExact": True,
+                "queryMode": "Metrics", "metricQueryType": 0, "metricEditorMode": 0, "refId": chr(65 + number),
+            }
+            for number, (name, operation, statistic) in enumerate(targets)
+        ])
+        for at, (title, unit, targets) in enumerate(panels)
+    ]  # fmt: skip
+    variables = [
+        {"name": "application", "type": "textbox", "query": "", "current": {}},
+        {"name": "region", "type": "textbox", "query": "default", "current": {"text": "default", "value": "default"}},
+    ]
+    return _dashboard("penstock-cloudwatch", "Penstock and the KCL (CloudWatch)", "cloudwatch", drawn, variables)
+
+
+def _panel(at: int, title: str, unit: str, kind: str, targets: list[dict[str, Any]]) -> dict[str, Any]:
+    source = {"type": kind, "uid": "${datasource}"}
+    return {
+        "id": at + 1, "type": "timeseries", "title": title, "datasource": source,
+        "gridPos": {"h": 8, "w": 12, "x": 12 * (at % 2), "y": 8 * (at // 2)},
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "targets": [{"datasource": source, **target} for target in targets],
+    }  # fmt: skip
+
+
+def _dashboard(
+    uid: str, title: str, kind: str, panels: list[dict[str, Any]], variables: list[dict[str, Any]]
+) -> dict[str, Any]:
+    source = {"name": "datasource", "type": "datasource", "query": kind, "current": {}, "refresh": 1}
+    return {
+        "id": None, "uid": uid, "title": title, "tags": ["penstock", "kinesis"], "schemaVersion": 39, "version": 1,
+        "editable": True, "refresh": "30s", "time": {"from": "now-3h", "to": "now"}, "timezone": "browser",
+        "templating": {"list": [source, *variables]}, "annotations": {"list": []}, "panels": panels,
+    }  # fmt: skip
+
+
+def files() -> dict[str, str]:
+    """Each file's text."""
+
+    def shown(value: Any) -> str:
+        return json.dumps(value, indent=2) + "\n"
+
+    return {
+        "prometheus-rules.yml": prometheus_rules(),
+        "cloudwatch-alarms.json": shown(cloudformation()),
+        "cloudwatch-alarms.tf": terraform(),
+        "cloudwatch-dashboard.json": shown(cloudwatch_dashboard()),
+        "grafana-prometheus.json": shown(grafana_prometheus()),
+        "grafana-cloudwatch.json": shown(grafana_cloudwatch()),
+    }
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in files().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
