@@ -156,7 +156,7 @@ def is_alarm(properties: dict[str, Any], minutes: list[list[Datum]]) -> bool:
         together = found[0].together
         value = together.max if properties["Statistic"] == "Maximum" else together.sum
         breaching += value is not None and value > threshold
-    return breaching >= properties["DatapointsToAlarm"]
+    return bool(breaching >= properties["DatapointsToAlarm"])
 
 
 @pytest.mark.parametrize(
