@@ -47,10 +47,19 @@ def test_every_fence_is_closed_and_of_a_language_that_is_checked(page: Path) -> 
 
 
 @each("mermaid")
-def test_diagrams_are_drawn_by_the_script(block: Block) -> None:
-    assert block.text.removesuffix("\n") in {
-        drawn().split("\n", 1)[1].removesuffix("\n```\n") for drawn in DIAGRAMS.values()
-    }
+def test_diagrams_of_states_are_drawn_by_the_script_and_those_of_sequences_name_their_parts(block: Block) -> None:
+    kind, *lines = block.text.splitlines()
+    if kind == "stateDiagram-v2":
+        assert block.text.removesuffix("\n") in {
+            drawn().split("\n", 1)[1].removesuffix("\n```\n") for drawn in DIAGRAMS.values()
+        }
+        return
+    assert kind == "sequenceDiagram"
+    parts = re.findall(r"^    participant (\w+) as .+$", block.text, re.MULTILINE)
+    arrows = re.findall(r"^    (\w+)--?>>(\w+): .+$", block.text, re.MULTILINE)
+    notes = re.findall(r"^    Note over (\w+): .+$", block.text, re.MULTILINE)
+    assert len(parts) + len(arrows) + len(notes) == len(lines)
+    assert {part for arrow in arrows for part in arrow} | set(notes) == set(parts)
 
 
 @each("console")
