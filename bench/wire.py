@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from bench._form import Case, apart, cpu_of_s, cpu_s, measure, options, per_second, report, say, wanted
 from bench.canned import CannedServer
+from penstock.aws.calls import Signer
 from penstock.aws.kinesis import KinesisClient, PutEntry, put_records_body
 from penstock.aws.settings import Credentials
-from penstock.aws.signing import Signer
 from penstock.aws.wire import Wire, WireSettings
 from penstock.model import StreamName
 

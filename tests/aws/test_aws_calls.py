@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws.retry import NEVER, RetryPolicy
+from penstock.aws.calls import NEVER, RetryPolicy
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.wire import Wire
 from penstock.errors import (

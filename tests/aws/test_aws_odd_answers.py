@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.aws.answers import decoded, reading, service_error
+from penstock.aws.calls import NEVER
 from penstock.aws.credentials import parse_credentials, sts_error
 from penstock.aws.dynamodb import DynamoClient
 from penstock.aws.kinesis import GetRecordsPage, KinesisClient, PutEntry, decode_get_records
 from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.retry import NEVER
 from penstock.aws.settings import Credentials, WireSettings
 from penstock.aws.wire import Wire
 from penstock.core.feeding.allowance import PollTimes

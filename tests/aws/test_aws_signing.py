@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.aws.calls import KEYS_MAX, Signer, amz_date
 from penstock.aws.settings import Credentials, WireSettings
-from penstock.aws.signing import KEYS_MAX, Signer, amz_date
 from penstock.aws.wire import Wire
 from tests.aws.http_kit import VERSIONS, server_of
 

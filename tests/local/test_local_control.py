@@ -115,7 +115,7 @@ def test_a_web_page_is_refused(wire: Wire, headers: dict[str, str]) -> None:
     ("peer", "status"), [("127.0.0.1", b"200"), ("::1", b"200"), ("10.0.0.7", b"403"), ("", b"403")]
 )
 def test_only_this_machine_is_answered(local: LocalKinesis, peer: str, status: bytes) -> None:
-    from penstock.local.answers import Answers
+    from penstock.local.gate import Answers
 
     answer = Control(local._running(), Answers(local.clock.now))(
         Request(b"GET", b"/_penstock/health", {b"host": b"localhost:1"}, b"", True, peer)

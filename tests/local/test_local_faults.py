@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from penstock.local.faults import Fault
-from penstock.local.model.stream import even_ranges
+from penstock.local.model.state import even_ranges
 from tests.local.rawhttp import SIGNED, Wire, call_bytes, request_bytes
 
 if TYPE_CHECKING:

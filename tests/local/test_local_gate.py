@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import cbor2
 import pytest
 
-from penstock.local.answers import Answers, http_date
 from penstock.local.cbor import decode
-from penstock.local.gate import Gate, looks_signed
+from penstock.local.gate import Answers, Gate, http_date, looks_signed
 from penstock.local.http import Request
 from tests.local.rawhttp import SIGNED
 

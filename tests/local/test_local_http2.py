@@ -22,7 +22,7 @@ from hyperframe.frame import SettingsFrame
 from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault, How
 from penstock.local.http2 import PREFACE
-from penstock.local.model.stream import even_ranges
+from penstock.local.model.state import even_ranges
 from tests.local.rawh2 import ClosedError, ResetError, Wire2
 from tests.local.rawhttp import TIMEOUT_S, Wire, call_bytes
 

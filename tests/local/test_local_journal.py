@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.local.clock import VirtualClock
+from penstock.local.control import VirtualClock
 from penstock.local.embedded import LocalKinesis
 from penstock.local.journal import FORMAT, WASTE_BYTES_MIN, Journal, JournalError
 from penstock.local.model import KinesisModel

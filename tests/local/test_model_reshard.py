@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.local.model.reshard import Piece, scale
-from penstock.local.model.stream import even_ranges
+from penstock.local.model.state import even_ranges
 from tests.local.model_kit import HASH_KEYS, World, shard_id
 
 UNIFORM = {"StreamName": "s", "ScalingType": "UNIFORM_SCALING"}

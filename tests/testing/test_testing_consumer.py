@@ -14,7 +14,8 @@ from penstock.events import RecordDeadLettered
 from penstock.model import OutRecord, Position, StartAt
 from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile
 from penstock.runtime.worker.settings import WorkerSettings
-from penstock.testing import TestConsumer, UnsettledError, VirtualLoop, passing, records_of_file
+from penstock.testing import TestConsumer, UnsettledError, VirtualLoop, records_of_file
+from penstock.testing import consumer as consumers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -382,7 +383,7 @@ def test_it_runs_in_virtual_time_too() -> None:
 async def test_on_a_loop_of_another_kind_everything_works_but_time_passes_as_it_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(passing, "_is_of_asyncio", lambda loop: False)
+    monkeypatch.setattr(consumers, "_is_of_asyncio", lambda loop: False)
     async with TestConsumer(["a"], ends=False, settings=WorkerSettings(failover_s=2.5)) as consumer:
         async for batch in consumer:
             with batch:

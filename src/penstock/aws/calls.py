@@ -7,24 +7,193 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
+import hashlib
+import hmac
 import random
 import time
+import urllib.parse
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from penstock.aws.answers import CLOCK_SKEW, STALE_CREDENTIALS, service_error
-from penstock.aws.signing import hash_of
 from penstock.aws.transport import Answer, HttpTransport, StaleConnectionError
-from penstock.errors import PenstockError, ServiceError
+from penstock.errors import OptionError, PenstockError, ServiceError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from penstock.aws.credentials import CredentialCache
-    from penstock.aws.retry import RetryPolicy
     from penstock.aws.sdk import Endpoint
     from penstock.aws.settings import Credentials
-    from penstock.aws.signing import Signer
     from penstock.core.service_clock import ServiceClock
+
+# --- what is repeated -----------------------------------------------------------------------------
+# What is repeated, how often and after how long.
+#
+# Full jitter (a uniformly random wait below a bound that doubles): many clients that were refused together do
+# not come back together.
+
+EXPONENT_MAX = 30
+"""Keeps ``2 ** attempt`` small when a policy allows very many attempts."""
+
+
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """How one call is repeated.
+
+    ``ThrottledError``, ``UnavailableError`` and ``TransportError`` are repeated up to ``attempts_max``
+    attempts in all, after a random wait in [0, min(``cap_s``, ``base_s`` · 2ⁿ)]. No attempt begins
+    ``deadline_s`` seconds after the first one began. ``attempts_max=1`` repeats nothing by itself.
+    """
+
+    attempts_max: int = 5
+    base_s: float = 0.1
+    cap_s: float = 5.0
+    deadline_s: float | None = None
+    repeat_stale: bool = True
+    """Also repeat at once, uncounted, when a pooled connection turns out to be closed before a byte of the answer
+    came: nearly always nothing was done. For a write that must know, False.
+    """
+
+    def __post_init__(self) -> None:
+        faults = []
+        if self.attempts_max < 1:
+            faults.append("attempts_max must be at least 1")
+        if not 0 <= self.base_s <= self.cap_s:
+            faults.append("base_s must lie between 0 and cap_s")
+        if self.deadline_s is not None and self.deadline_s <= 0:
+            faults.append("deadline_s must be more than 0")
+        if faults:
+            raise OptionError(faults)
+
+    def wait_s(self, attempt: int, rng: random.Random) -> float:
+        """The wait after attempt number ``attempt`` (1-based) failed."""
+        bound_s = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, EXPONENT_MAX))
+        return rng.uniform(0.0, bound_s)
+
+    def gives_up(self, attempt: int, elapsed_s: float, wait_s: float) -> bool:
+        """True when no further attempt may follow attempt number ``attempt``."""
+        if attempt >= self.attempts_max:
+            return True
+        return self.deadline_s is not None and elapsed_s + wait_s >= self.deadline_s
+
+
+NEVER = RetryPolicy(attempts_max=1)
+"""For callers that decide themselves what a failure means."""
+
+ONCE = RetryPolicy(attempts_max=1, repeat_stale=False)
+"""Each request is sent once: for writers that tell their callers whether something may have been done twice."""
+
+
+# --- signatures -----------------------------------------------------------------------------------
+# AWS Signature Version 4 for requests whose body is in memory.
+#
+# Rules: AWS General Reference, "Create a signed AWS API request". The day's signing key is kept, so that a
+# signature costs one SHA-256 and one HMAC beside the hash of the body.
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+KEYS_MAX = 64
+"""Signing keys kept: one per secret, day, region and service in use."""
+
+
+def amz_date(epoch_s: float) -> str:
+    """``20260131T235959Z``."""
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(epoch_s))
+
+
+def canonical_path(path: str) -> str:
+    """The path as it is signed: encoded once more than it is sent (every service but S3)."""
+    if path in ("/", ""):
+        return "/"  # of each call that is made often; a thousand idle shards make a thousand a second
+    return urllib.parse.quote(path, safe="/-_.~")
+
+
+def canonical_query(query: str) -> str:
+    """The query string with its (already encoded) parameters sorted by name, then by value."""
+    if not query:
+        return ""
+    pairs = [pair.partition("=") for pair in query.split("&")]
+    return "&".join(f"{name}={value}" for name, _, value in sorted(pairs))
+
+
+class Signer:
+    """Signs for one service and region. Not bound to a loop or thread beyond its small cache of keys."""
+
+    def __init__(self, service: str, region: str) -> None:
+        self._service = service
+        self._region = region
+        self._keys: dict[tuple[str, str], bytes] = {}
+        self._last_date = ("", -1)
+
+    def sign(  # noqa: PLR0913 - a request in its parts
+        self,
+        headers: Mapping[str, str],
+        body: bytes,
+        credentials: Credentials,
+        epoch_s: float,
+        *,
+        path: str = "/",
+        query: str = "",
+        method: str = "POST",
+        body_hash: str | None = None,
+    ) -> dict[str, str]:
+        """Return the headers to add: ``X-Amz-Date``, ``Authorization`` and, with a session token, its header.
+
+        ``headers`` must hold ``host`` and all other headers to sign, with lower-case names and trimmed
+        values. ``epoch_s`` is the service's time, not this machine's: it refuses signatures more than 5
+        minutes off. ``body_hash`` is `hash_of` the body, where it is known.
+        """
+        date = self._date(int(epoch_s))
+        signed = {**headers, "x-amz-date": date}
+        if credentials.session_token is not None:
+            signed["x-amz-security-token"] = credentials.session_token
+        names = sorted(signed)
+        signed_names = ";".join(names)
+        lines = "".join([f"{name}:{signed[name]}\n" for name in names])
+        canonical = (
+            f"{method}\n{canonical_path(path)}\n{canonical_query(query)}\n{lines}\n{signed_names}\n"
+            f"{body_hash or hash_of(body)}"
+        )
+        scope = f"{date[:8]}/{self._region}/{self._service}/aws4_request"
+        to_sign = f"{ALGORITHM}\n{date}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+        key = self._key(credentials.secret_access_key, date[:8])
+        signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
+        added = {
+            "X-Amz-Date": date,
+            "Authorization": (
+                f"{ALGORITHM} Credential={credentials.access_key_id}/{scope}, "
+                f"SignedHeaders={signed_names}, Signature={signature}"
+            ),
+        }
+        if credentials.session_token is not None:
+            added["X-Amz-Security-Token"] = credentials.session_token
+        return added
+
+    def _date(self, second: int) -> str:
+        date, known_second = self._last_date
+        if second != known_second:
+            date = amz_date(second)
+            self._last_date = (date, second)
+        return date
+
+    def _key(self, secret: str, day: str) -> bytes:
+        key = self._keys.get((secret, day))
+        if key is None:
+            key = f"AWS4{secret}".encode()
+            for part in (day, self._region, self._service, "aws4_request"):
+                key = hmac.digest(key, part.encode(), "sha256")
+            if len(self._keys) >= KEYS_MAX:
+                self._keys.clear()
+            self._keys[secret, day] = key
+        return key
+
+
+def hash_of(body: bytes) -> str:
+    """The SHA-256 of a body, as a signature wants it: hexadecimal, in lower case."""
+    return hashlib.sha256(body).hexdigest()
+
+
+# --- calls ----------------------------------------------------------------------------------------
 
 SKEW_MIN_S = 30.0
 """A signature error is blamed on the clock only if the service's time differs by more than this from the

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from penstock.aws.answers import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, UNREADABLE, error_class
-from penstock.aws.calls import Request, Route, SignedCalls
-from penstock.aws.retry import RetryPolicy
+from penstock.aws.calls import Request, RetryPolicy, Route, SignedCalls
 from penstock.aws.settings import Credentials
 from penstock.errors import CredentialsError, PenstockError, ServiceError, TransportError
 from penstock.shown import one_line

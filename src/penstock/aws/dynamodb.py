@@ -16,7 +16,7 @@ from penstock.errors import ServiceError, TransportError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.aws.retry import RetryPolicy
+    from penstock.aws.calls import RetryPolicy
     from penstock.aws.wire import Wire
 
 # --- typed values ---------------------------------------------------------------------------------

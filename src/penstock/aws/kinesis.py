@@ -30,7 +30,7 @@ from penstock.model import Shard, StreamName
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.aws.retry import RetryPolicy
+    from penstock.aws.calls import RetryPolicy
     from penstock.aws.wire import Wire
     from penstock.core.service_clock import ServiceClock
 

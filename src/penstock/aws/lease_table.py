@@ -9,8 +9,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.answers import reading
+from penstock.aws.calls import NEVER
 from penstock.aws.dynamodb import DynamoClient
-from penstock.aws.retry import NEVER
 from penstock.aws.settings import LeaseTableOptions
 from penstock.aws.wire import Wire
 from penstock.core.assignment.fleet import COORDINATOR_KEY, METRICS_KEY, Place, coordination

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.aws.retry import NEVER
+from penstock.aws.calls import NEVER
 from penstock.aws.settings import WireSettings, url_fault
 from penstock.aws.wire import Wire
 from penstock.errors import OptionError

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.aws.answers import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, UNREADABLE, error_class, reading
+from penstock.aws.calls import ONCE, RetryPolicy
 from penstock.aws.eventstream import EventStreamDecoder
 from penstock.aws.kinesis import ChildShard as WireChild
 from penstock.aws.kinesis import Count, Decimal, KinesisClient, PutEntry, WireRecord, check_numbers, plain_number
-from penstock.aws.retry import ONCE, RetryPolicy
 from penstock.aws.wire import Wire
 from penstock.core.feeding.pages import ChildShard, ReadPage, StreamFacts
 from penstock.errors import (

@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from penstock.aws.answers import service_error
-from penstock.aws.calls import Request, Route, SignedCalls
+from penstock.aws.calls import NEVER, Request, RetryPolicy, Route, SignedCalls, Signer
 from penstock.aws.credentials import AssumedRole, CredentialCache, StsCalls
-from penstock.aws.retry import NEVER, RetryPolicy
 from penstock.aws.sdk import DATA_OPERATIONS, Endpoint, Sdk, environment_credentials, resolve_endpoint, resolve_region
 from penstock.aws.settings import Credentials, WireSettings
-from penstock.aws.signing import Signer
 from penstock.aws.transport import HttpTransport
 from penstock.core.service_clock import ServiceClock
 from penstock.errors import OptionError

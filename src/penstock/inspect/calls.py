@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from penstock.aws.retry import NEVER, RetryPolicy
+from penstock.aws.calls import NEVER, RetryPolicy
 from penstock.aws.wire import Wire
 from penstock.core.pacing import TokenBucket
 from penstock.errors import OptionError, PenstockError, ThrottledError

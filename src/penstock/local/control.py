@@ -1,11 +1,14 @@
-"""The service's own controls over HTTP, under ``/_penstock/``: clock, faults, limits, counts, reset, health.
+"""The service's clock, and its own controls over HTTP, under ``/_penstock/``.
 
-For tests and tools in other processes. They answer on loopback only, never to a web page, and show no payload.
+The controls are the clock, faults, limits, counts, reset and health, for tests and tools in other processes. They
+answer on loopback only, never to a web page, and show no payload.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -17,10 +20,64 @@ from penstock.local.faults import Fault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.local.answers import Answers
     from penstock.local.faults import OrderedFault
+    from penstock.local.gate import Answers
     from penstock.local.http import Answer, Request
     from penstock.local.server import LocalServer
+
+# --- the clock ------------------------------------------------------------------------------------
+# The local service's clock: the machine's time that a test can move on, or time that stands still until then.
+
+SET_BACK_S = 1.0
+"""When the machine's clock is set back by more than this, the service's goes on from where it was."""
+
+
+class VirtualClock:
+    """Epoch seconds for the service: arrival times, iterator expiry, retention, the ``Date`` header.
+
+    ``start_s`` is where it begins (None: the machine's time). It runs as the machine's clock does, adjustments
+    included, so that a client on this machine finds the times it expects; but it never goes back. With
+    ``running=False`` only :meth:`advance` moves it. Safe to use from any thread.
+    """
+
+    def __init__(
+        self, start_s: float | None = None, *, running: bool = True, machine: Callable[[], float] = time.time
+    ) -> None:
+        self._machine = machine if running else lambda: 0.0
+        begin = machine() if start_s is None else start_s
+        self._ahead_s = begin - self._machine()
+        self._last = begin
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[float], None]] = []
+
+    def now(self) -> float:
+        """The service's time in seconds since the epoch."""
+        now = self._machine() + self._ahead_s
+        if now >= self._last:
+            self._last = now
+        elif now < self._last - SET_BACK_S:
+            with self._lock:
+                self._ahead_s += max(0.0, self._last - (self._machine() + self._ahead_s))
+        return self._last
+
+    __call__ = now
+
+    def advance(self, seconds: float) -> float:
+        """Move the clock forward; returns the new time. What is due by then happens now."""
+        if seconds < 0:
+            raise ValueError("the service's clock does not go back")
+        with self._lock:
+            self._ahead_s += seconds
+        for listener in list(self._listeners):
+            listener(seconds)
+        return self.now()
+
+    def on_advance(self, listener: Callable[[float], None]) -> None:
+        """Have ``listener`` called (in the advancing thread) after each move, with its seconds."""
+        self._listeners.append(listener)
+
+
+# --- the controls ---------------------------------------------------------------------------------
 
 PREFIX = b"/_penstock/"
 

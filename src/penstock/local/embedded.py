@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from penstock.local.clock import VirtualClock
+    from penstock.local.control import VirtualClock
     from penstock.local.faults import FaultPlan
     from penstock.local.model import Limits
     from penstock.local.spawned import SpawnedKinesis

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.local.faults import FaultPlan
     from penstock.local.kinesis import Call, KinesisFace
     from penstock.local.model import KinesisModel
-    from penstock.local.model.stream import Stream
+    from penstock.local.model.state import Stream
 
 # --- what a call is about -------------------------------------------------------------------------
 # Which stream and shards a call is about, so that a fault can be ordered for them alone.

@@ -7,8 +7,17 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.local import eventstream
-from penstock.local.answers import AMZ_CBOR, AMZ_JSON, Answers, cors_lines
-from penstock.local.gate import TARGET_PREFIX, Gate, content_type, looks_signed, operation_of
+from penstock.local.gate import (
+    AMZ_CBOR,
+    AMZ_JSON,
+    TARGET_PREFIX,
+    Answers,
+    Gate,
+    content_type,
+    cors_lines,
+    looks_signed,
+    operation_of,
+)
 from penstock.local.http import Answer, ChunkedOut, Ending, Request
 from penstock.local.model import ModelError
 

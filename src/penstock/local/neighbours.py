@@ -32,8 +32,8 @@ from penstock.local.stats import tag_of
 from penstock.tasks import Shared, logged
 
 if TYPE_CHECKING:
-    from penstock.local.answers import Answers
     from penstock.local.faults import FaultPlan
+    from penstock.local.gate import Answers
     from penstock.local.settings import LocalSettings
     from penstock.local.stats import Counters
 

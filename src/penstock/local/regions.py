@@ -18,9 +18,9 @@ from penstock.local.settings import is_region
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.local.answers import Answers
-    from penstock.local.clock import VirtualClock
+    from penstock.local.control import VirtualClock
     from penstock.local.faults import FaultPlan
+    from penstock.local.gate import Answers
     from penstock.local.http import Request
     from penstock.local.model import Limits
     from penstock.local.settings import LocalSettings

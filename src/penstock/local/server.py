@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.errors import OptionError
-from penstock.local.answers import Answers
-from penstock.local.clock import VirtualClock
-from penstock.local.control import PREFIX, Control
+from penstock.local.control import PREFIX, Control, VirtualClock
 from penstock.local.faults import FaultPlan
-from penstock.local.gate import TARGET_PREFIX
+from penstock.local.gate import TARGET_PREFIX, Answers
 from penstock.local.http import Answer, HttpConnection, Request, Served
 from penstock.local.model import Limits, ModelError
 from penstock.local.neighbours import NeighbourFace, Neighbours, service_of

@@ -8,7 +8,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from penstock.aws.retry import NEVER
+from penstock.aws.calls import NEVER
 from penstock.core.pacing import Backoff
 from penstock.errors import (
     ExpiredIteratorError,

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+from penstock.aws.calls import RetryPolicy
 from penstock.aws.kinesis import GetRecordsPage, IteratorAt, KinesisClient
-from penstock.aws.retry import RetryPolicy
 from penstock.core.aggregation import is_aggregate, open_aggregate
 from penstock.core.feeding.log_cursor import LogCursor, Policy, Sign
 from penstock.core.pacing import TokenBucket

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
+from penstock.aws.calls import RetryPolicy
 from penstock.aws.kinesis import KinesisClient, StreamSummary
-from penstock.aws.retry import RetryPolicy
 from penstock.core.leases.row import LeaseRow, StreamMark
 from penstock.core.lineage import Lineage
 from penstock.errors import NotFoundError, OptionError, PenstockError, StalledError

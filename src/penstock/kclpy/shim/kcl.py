@@ -7,9 +7,8 @@ import sys
 import traceback
 from typing import Any, TextIO
 
-from penstock.kclpy.shim import dispatch, messages, v2, v3
-from penstock.kclpy.shim.checkpoint_error import CheckpointError
-from penstock.kclpy.shim.messages import missing
+from penstock.kclpy.shim import messages, v2, v3
+from penstock.kclpy.shim.messages import CheckpointError, missing
 
 __all__ = ["CheckpointError", "Checkpointer", "KCLProcess", "RecordProcessorBase"]
 
@@ -24,7 +23,7 @@ class _Lines:
     def read(self) -> Any:
         """The next message; None at the end."""
         line = self._input.readline()
-        return json.loads(line, object_hook=dispatch.message_decode) if line else None
+        return json.loads(line, object_hook=messages.message_decode) if line else None
 
     def write(self, **fields: Any) -> None:
         """An object, on a line of its own whatever else was written."""

@@ -1,4 +1,4 @@
-"""``amazon_kclpy.messages``: what a processor's methods are called with."""
+"""``amazon_kclpy.messages``: what a processor's methods are called with; with ``checkpoint_error`` and ``dispatch``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,25 @@ import base64
 import datetime as dt
 from typing import Any, Protocol
 
-from penstock.kclpy.shim.checkpoint_error import CheckpointError
+# --- `amazon_kclpy.checkpoint_error` --------------------------------------------------------------
+
+
+class CheckpointError(Exception):
+    """A checkpoint was not stored. ``value`` is the name of the KCL's exception.
+
+    ShutdownException: the lease is gone, another worker goes on. ThrottlingException: try again later.
+    InvalidStateException: the lease's row is gone. IllegalArgumentException: no checkpoint can be put there.
+    """
+
+    def __init__(self, value: str) -> None:
+        super().__init__(value)
+        self.value = value
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+# --- `amazon_kclpy.messages` ----------------------------------------------------------------------
 
 
 class Checkpoints(Protocol):
@@ -192,3 +210,32 @@ class CheckpointInput:
 def missing(processor: object, method: str) -> TypeError:
     """To be raised when a method is called that a processor does not have: bases name all, and enforce none."""
     return TypeError(f"{type(processor).__name__} has no method {method}, which a processor of its shape needs")
+
+
+# --- `amazon_kclpy.dispatch` ----------------------------------------------------------------------
+# ``amazon_kclpy.dispatch``: from objects on the wire to messages.
+
+
+class MalformedAction(Exception):  # noqa: N818 - amazon_kclpy's name
+    """A line that is no message."""
+
+
+_ACTIONS: dict[str, Any] = {
+    "checkpoint": CheckpointInput,
+    "initialize": InitializeInput,
+    "leaseLost": LeaseLostInput,
+    "processRecords": ProcessRecordsInput,
+    "record": Record,
+    "shardEnded": ShardEndedInput,
+    "shutdownRequested": ShutdownRequestedInput,
+}
+
+
+def message_decode(json_dict: dict[str, Any]) -> Any:
+    """The message that an object says. Raises MalformedAction."""
+    action = json_dict.get("action")
+    try:
+        return _ACTIONS[action](json_dict)  # type: ignore[index]
+    except KeyError as fault:
+        what = f"no field {fault}" if action in _ACTIONS else f"no action that is known: {', '.join(_ACTIONS)}"
+        raise MalformedAction(f"a message has {what}") from fault

@@ -19,15 +19,14 @@ from penstock.local.model.errors import (
 )
 from penstock.local.model.get import Place, Start, place_of
 from penstock.local.model.sequence import compose, shard_index_of, shard_name
-from penstock.local.model.stream import Consumer, consumer_of_arn
+from penstock.local.model.state import Consumer, consumer_of_arn
 from penstock.local.model.streams import open_token, require_creation_time
 from penstock.local.model.tags import TAGS_MAX, require_plain
 from penstock.local.model.tokens import AT_ORDINAL
 
 if TYPE_CHECKING:
     from penstock.local.model.service import KinesisModel
-    from penstock.local.model.shard import Shard
-    from penstock.local.model.stream import Stream
+    from penstock.local.model.state import Shard, Stream
 
 # --- registered consumers -------------------------------------------------------------------------
 

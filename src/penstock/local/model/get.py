@@ -15,8 +15,7 @@ from penstock.local.model.validation import ITERATOR_TYPE, check
 
 if TYPE_CHECKING:
     from penstock.local.model.service import KinesisModel
-    from penstock.local.model.shard import Shard
-    from penstock.local.model.stream import Stream
+    from penstock.local.model.state import Shard, Stream
 
 # --- where a read begins --------------------------------------------------------------------------
 # Where a read begins: the starting positions that GetShardIterator and SubscribeToShard share.

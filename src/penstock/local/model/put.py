@@ -23,8 +23,7 @@ from penstock.model import HASH_KEY_MAX
 
 if TYPE_CHECKING:
     from penstock.local.model.service import KinesisModel
-    from penstock.local.model.shard import Shard
-    from penstock.local.model.stream import Stream
+    from penstock.local.model.state import Shard, Stream
 
 REQUEST_BYTES_MAX = 10 * 1024 * 1024
 """Data and partition keys of one PutRecords."""

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.local.model.errors import invalid, limit_exceeded, shard_not_found, validation
 from penstock.local.model.sequence import shard_index_of
-from penstock.local.model.stream import HOUR_MS, even_ranges
+from penstock.local.model.state import HOUR_MS, even_ranges
 from penstock.local.model.streams import require_active, require_shards
 from penstock.model import HASH_KEY_MAX
 
 if TYPE_CHECKING:
     from penstock.local.model.service import KinesisModel
-    from penstock.local.model.shard import Shard
-    from penstock.local.model.stream import Stream
+    from penstock.local.model.state import Shard, Stream
 
 # --- to shards of equal width ---------------------------------------------------------------------
 # What UpdateShardCount does to a stream: the splits and merges that give shards of equal width.

@@ -20,7 +20,7 @@ from penstock.local.model.validation import check
 if TYPE_CHECKING:
     import random
 
-    from penstock.local.model.stream import Stream
+    from penstock.local.model.state import Stream
 
 SHARD_QUOTA = 20_000
 """Shards that an account may have open: AWS's default in its largest regions."""

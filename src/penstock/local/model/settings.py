@@ -12,7 +12,7 @@ from penstock.local.model.streams import ON_DEMAND_STREAMS_MAX, open_shards_of, 
 
 if TYPE_CHECKING:
     from penstock.local.model.service import KinesisModel
-    from penstock.local.model.stream import Stream
+    from penstock.local.model.state import Stream
 
 # --- a stream -------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The durable state of the service, and the changes that make it.
+"""The durable state of the service: shards, streams, their consumers, and the changes that make it.
 
 Every change is a value: ``(kind, ...)`` of numbers, texts, bytes, lists and maps, which msgspec writes as MessagePack
 or JSON. An operation decides what to change, reads the clock and draws random numbers, and puts all of that into the
@@ -8,11 +8,495 @@ Numbers beyond 64 bits (hash keys) are texts.
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from penstock.local.model.shard import Segment
-from penstock.local.model.stream import Consumer, Stream
+from penstock.local.model.errors import not_found
+from penstock.local.model.sequence import COUNTER_MAX, compose, shard_base, shard_name
+from penstock.model import HASH_KEY_MAX
+
+if TYPE_CHECKING:
+    from penstock.local.model.service import KinesisModel
+
+# --- a shard --------------------------------------------------------------------------------------
+# A shard: its records, and its place in the lineage.
+
+# --- its records ----------------------------------------------------------------------------------
+# A shard's records: ready-made JSON, found by counter or by time of arrival.
+#
+# No object is kept per record. A run is what one call appended: records with one time of arrival and counters in a
+# row, whose texts (``{"SequenceNumber":...},`` with the comma) lie in one piece of memory. The log is a few columns
+# with one entry per run. A record's ordinal is its place in the shard, counted from the shard's first record on,
+# trimmed or not.
+
+TRIMMED_RUNS_MAX = 1_024
+"""So many trimmed runs, or as many as are kept, may be at the head of the columns before these are shortened."""
+
+
+class Segment(NamedTuple):
+    """Records that are appended together: their texts joined, and per record the length of its text and its payload."""
+
+    first_counter: int
+    """Above all counters of the log; the following records have the following counters."""
+    text: bytes
+    lengths: bytes
+    """32-bit numbers in this machine's order: bytes of each record's text, its comma included."""
+    payloads: bytes
+    """32-bit numbers in this machine's order: bytes of data and partition key of each record."""
+
+
+class Page(NamedTuple):
+    """A piece of a log. ``texts`` joined is a JSON list's content with a comma at its end."""
+
+    texts: list[bytes]
+    records: int
+    payload_bytes: int
+    next_ordinal: int
+    last_arrival_ms: int
+    """Of the last record in the page; 0 when it is empty."""
+
+
+def _sum(numbers: bytes, start: int, stop: int) -> int:
+    return sum(memoryview(numbers).cast("I")[start:stop])
+
+
+class ShardLog:
+    """The records of one shard, in order; times of arrival never go back."""
+
+    __slots__ = (
+        "_arrivals",
+        "_counters",
+        "_firsts",
+        "_head",
+        "_lengths",
+        "_payload_ends",
+        "_payloads",
+        "_texts",
+        "end",
+        "first",
+        "last_arrival_ms",
+        "payload_end",
+    )
+
+    def __init__(self) -> None:
+        self._firsts = array("Q")
+        self._counters = array("Q")
+        self._arrivals = array("Q")
+        self._payload_ends = array("Q")
+        self._texts: list[bytes] = []
+        self._lengths: list[bytes] = []
+        self._payloads: list[bytes] = []
+        self._head = 0
+        """The first run that is kept."""
+        self.first = 0
+        """Ordinal of the oldest record that is not trimmed; equal to ``end`` when there is none."""
+        self.end = 0
+        """Ordinal that the next record will have."""
+        self.payload_end = 0
+        """Payload bytes of all records that there ever were."""
+        self.last_arrival_ms = 0
+
+    def append(self, segment: Segment, arrival_ms: int) -> None:
+        """Add records that arrive at ``arrival_ms``, or at the last arrival if the clock went back."""
+        arrival_ms = self.last_arrival_ms = max(arrival_ms, self.last_arrival_ms)
+        count = len(segment.lengths) // 4
+        self._firsts.append(self.end)
+        self._counters.append(segment.first_counter)
+        self._arrivals.append(arrival_ms)
+        self.payload_end += _sum(segment.payloads, 0, count)
+        self._payload_ends.append(self.payload_end)
+        self._texts.append(segment.text)
+        self._lengths.append(segment.lengths)
+        self._payloads.append(segment.payloads)
+        self.end += count
+
+    def trim(self, horizon_ms: int) -> None:
+        """Let go of the records that arrived before ``horizon_ms``."""
+        head = self._head
+        if head == len(self._arrivals) or self._arrivals[head] >= horizon_ms:
+            return
+        self._head = bisect_left(self._arrivals, horizon_ms, head)
+        for run in range(head, self._head):
+            self._texts[run] = self._lengths[run] = self._payloads[run] = b""
+        self.first = self._firsts[self._head] if self._head < len(self._firsts) else self.end
+        if self._head > min(TRIMMED_RUNS_MAX, len(self._firsts) // 2):
+            columns = (self._firsts, self._counters, self._arrivals, self._payload_ends)
+            for column in (*columns, self._texts, self._lengths, self._payloads):
+                del column[: self._head]
+            self._head = 0
+
+    def ordinal_at_counter(self, counter: int) -> int:
+        """The ordinal of the first kept record whose counter is ``counter`` or more; ``end`` when there is none."""
+        run = bisect_right(self._counters, counter, self._head) - 1
+        if run < self._head:
+            return self.first
+        return min(self._end_of(run), self._firsts[run] + counter - self._counters[run])
+
+    def ordinal_at_time(self, arrival_ms: int) -> int:
+        """The ordinal of the first kept record that arrived at ``arrival_ms`` or later; ``end`` when there is none."""
+        run = bisect_left(self._arrivals, arrival_ms, self._head)
+        return self._firsts[run] if run < len(self._firsts) else self.end
+
+    def stamp_of(self, ordinal: int) -> tuple[int, int]:
+        """(counter, arrival in ms) of a kept record."""
+        run = self._run_of(ordinal)
+        return self._counters[run] + ordinal - self._firsts[run], self._arrivals[run]
+
+    def read(self, ordinal: int, records_max: int, payload_bytes_max: int) -> Page:
+        """Read on from ``ordinal`` (kept, or ``end``), within both bounds, but one record if there is one."""
+        if ordinal >= self.end:
+            return self.nothing(ordinal)
+        run = self._run_of(ordinal)
+        before = self._payload_before(run, ordinal)
+        stop = self._stop(run, min(self.end, ordinal + records_max), before + payload_bytes_max)
+        if stop <= ordinal:
+            stop = ordinal + 1
+        last = self._run_of(stop - 1)
+        texts = self._texts[run : last + 1]
+        cut = stop - self._firsts[last]
+        if stop < self._end_of(last):
+            texts[-1] = texts[-1][: _sum(self._lengths[last], 0, cut)]
+        skipped = ordinal - self._firsts[run]
+        if skipped:
+            texts[0] = texts[0][_sum(self._lengths[run], 0, skipped) :]
+        payload = self._payload_before(last, stop) - before
+        return Page(texts, stop - ordinal, payload, stop, self._arrivals[last])
+
+    def nothing(self, ordinal: int) -> Page:
+        """A page without records, before ``ordinal``."""
+        return Page([], 0, 0, ordinal, 0)
+
+    def _run_of(self, ordinal: int) -> int:
+        return bisect_right(self._firsts, ordinal, self._head) - 1
+
+    def _end_of(self, run: int) -> int:
+        return self._firsts[run + 1] if run + 1 < len(self._firsts) else self.end
+
+    def _payload_before(self, run: int, ordinal: int) -> int:
+        """The payload of all records before ``ordinal``, which is in the run or just behind it."""
+        within = ordinal - self._firsts[run]
+        payloads = self._payloads[run]
+        return self._payload_ends[run] - _sum(payloads, within, len(payloads) // 4)
+
+    def _stop(self, run: int, stop: int, payload_end_max: int) -> int:
+        """The ordinal up to which records may be read: not above ``stop``, payload not above ``payload_end_max``."""
+        cut = bisect_right(self._payload_ends, payload_end_max, run)
+        if cut == len(self._firsts) or self._firsts[cut] >= stop:
+            return stop
+        ordinal = self._firsts[cut]
+        payload = self._payload_before(cut, ordinal)
+        for size in memoryview(self._payloads[cut]).cast("I"):
+            payload += size
+            if payload > payload_end_max or ordinal == stop:
+                break
+            ordinal += 1
+        return ordinal
+
+
+# --- the shard ------------------------------------------------------------------------------------
+
+
+class Shard:
+    """A shard: its hash range, its sequence numbers, its parents and children, its records."""
+
+    __slots__ = (
+        "base",
+        "children",
+        "closed_ms",
+        "created_ms",
+        "created_s",
+        "ending",
+        "first_hash_key",
+        "index",
+        "last_hash_key",
+        "log",
+        "name",
+        "parents",
+        "starting",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        hash_range: tuple[int, int],
+        *,
+        created_s: int,
+        created_ms: int,
+        parents: tuple[int, ...] = (),
+    ) -> None:
+        self.index = index
+        self.name = shard_name(index)
+        self.first_hash_key, self.last_hash_key = hash_range
+        self.created_s = created_s
+        """The second of creation in its sequence numbers: later than that of its parents, if need be in the future."""
+        self.created_ms = created_ms
+        self.parents = parents
+        """Indexes of its parents; of a merge, the one that was named first comes first."""
+        self.children: list[int] = []
+        self.closed_ms: int | None = None
+        self.base = shard_base(index, created_s)
+        self.starting = compose(self.base, 0, created_s)
+        self.ending: int | None = None
+        self.log = ShardLog()
+        self.watchers: list[Callable[[], None]] = []
+        """Called when there is something new for the shard's subscriptions: records, its end, the end of its stream."""
+
+    def close(self, now_ms: int) -> None:
+        """The shard takes no more records from ``now_ms`` on."""
+        self.closed_ms = now_ms
+        self.ending = compose(self.base, COUNTER_MAX, max(self.created_s, now_ms // 1000))
+        self.notify()
+
+    def notify(self) -> None:
+        """Tell the watchers that there is something to look at."""
+        for wake in tuple(self.watchers):
+            wake()
+
+    def second_of(self, arrival_ms: int) -> int:
+        """The second of arrival in sequence numbers: not before the shard's own, which may lie ahead by a little."""
+        return max(self.created_s, arrival_ms // 1000)
+
+    def gone(self, horizon_ms: int) -> bool:
+        """True when the shard was closed, and so all in it arrived, before the horizon of the retention."""
+        return self.closed_ms is not None and self.closed_ms < horizon_ms
+
+    def open_at(self, moment_ms: int) -> bool:
+        """True when the shard took records at ``moment_ms``; both the closed one and its children at the moment
+        itself.
+        """
+        return self.created_ms <= moment_ms and (self.closed_ms is None or self.closed_ms >= moment_ms)
+
+    def hash_range(self) -> dict[str, str]:
+        """The HashKeyRange member."""
+        return {"StartingHashKey": str(self.first_hash_key), "EndingHashKey": str(self.last_hash_key)}
+
+    def describe(self) -> dict[str, Any]:
+        """The shard as DescribeStream and ListShards show it. What there is not is absent, never null."""
+        answer: dict[str, Any] = {"ShardId": self.name}
+        for member, parent in zip(("ParentShardId", "AdjacentParentShardId"), self.parents, strict=False):
+            answer[member] = shard_name(parent)
+        answer["HashKeyRange"] = self.hash_range()
+        numbers = {"StartingSequenceNumber": str(self.starting)}
+        if self.ending is not None:
+            numbers["EndingSequenceNumber"] = str(self.ending)
+        answer["SequenceNumberRange"] = numbers
+        return answer
+
+    def describe_child(self) -> dict[str, Any]:
+        """The shard as a member of its parent's ChildShards: all parents are named."""
+        return {
+            "ShardId": self.name,
+            "ParentShards": [shard_name(parent) for parent in self.parents],
+            "HashKeyRange": self.hash_range(),
+        }
+
+
+# --- a stream -------------------------------------------------------------------------------------
+# A stream: its settings, its shards and consumers, and the routing of hash keys to open shards.
+
+# --- its consumers --------------------------------------------------------------------------------
+# A registered consumer (enhanced fan-out), and how requests name it.
+
+
+class Consumer:
+    """A consumer that is registered with a stream. Its state follows from the time."""
+
+    def __init__(self, *, name: str, arn: str, created_s: int, active_ms: int, tags: dict[str, str]) -> None:
+        self.name = name
+        self.arn = arn
+        self.created_s = created_s
+        self.active_ms = active_ms
+        """CREATING until then."""
+        self.gone_ms: int | None = None
+        """When it was deregistered: DELETING until then, then gone."""
+        self.tags = tags
+        self.policy: str | None = None
+
+    def exists(self, now_ms: int) -> bool:
+        """False when it has been deregistered."""
+        return self.gone_ms is None or now_ms < self.gone_ms
+
+    def status(self, now_ms: int) -> str:
+        """CREATING, ACTIVE or DELETING."""
+        if self.gone_ms is not None:
+            return "DELETING"
+        return "CREATING" if now_ms < self.active_ms else "ACTIVE"
+
+    def describe(self, now_ms: int) -> dict[str, Any]:
+        """The members that all answers about a consumer have."""
+        return {
+            "ConsumerName": self.name,
+            "ConsumerARN": self.arn,
+            "ConsumerStatus": self.status(now_ms),
+            "ConsumerCreationTimestamp": self.created_s,
+        }
+
+
+def consumer_of_arn(model: KinesisModel, arn: str) -> tuple[Stream, Consumer]:
+    """(stream, consumer) with this consumer ARN. Raises ResourceNotFoundException."""
+    stream_arn, _, rest = arn.partition("/consumer/")
+    stream = model.find_stream(None, stream_arn)
+    consumer = stream.consumers.get(rest.partition(":")[0]) if stream is not None else None
+    if stream is None or consumer is None or consumer.arn != arn or not consumer.exists(model.now_ms()):
+        raise not_found(f"Consumer {arn}, account {model.account_id} not found.")
+    return stream, consumer
+
+
+# --- the stream -----------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    class _Hash(Protocol):
+        def digest(self) -> bytes: ...
+
+
+HOUR_MS = 3_600_000
+KIB = 1024
+ROUTE_CACHE_KEYS_MAX = 65_536
+"""Partition keys whose shard is remembered; the cache starts anew when it is full."""
+SEQUENCE_LEAD_S = 2
+"""The first shards' sequence numbers speak of a time that much before the stream's creation, as AWS's do."""
+
+
+def _md5_of() -> Callable[[bytes], _Hash]:
+    """The cheapest MD5 there is: CPython's own, which not all builds have, costs half of OpenSSL's for a short key."""
+    try:
+        md5: Callable[[bytes], _Hash] = importlib.import_module("_md5").md5
+    except ImportError:
+        return lambda key: hashlib.md5(key, usedforsecurity=False)
+    return md5
+
+
+_md5 = _md5_of()
+
+
+def even_ranges(shards: int) -> list[tuple[int, int]]:
+    """The hash ranges of a new stream with that many shards, as AWS divides: all equal, the rest goes to the last."""
+    width = (HASH_KEY_MAX + 1) // shards
+    firsts = [width * i for i in range(shards)]
+    lasts = [first - 1 for first in firsts[1:]] + [HASH_KEY_MAX]
+    return list(zip(firsts, lasts, strict=True))
+
+
+class Stream:
+    """All that the service knows of one stream."""
+
+    def __init__(self, name: str, uid: int, arn: str, now_ms: int, created_s: int) -> None:
+        self.name = name
+        self.uid = uid
+        """Another for each stream ever made, also of the same name."""
+        self.arn = arn
+        self.created_ms = now_ms
+        self.created_s = created_s
+        """StreamCreationTimestamp: whole seconds, another for each stream of the same name."""
+        self.ready = False
+        """It was ACTIVE once: before that it shows no shards."""
+        self.status = "CREATING"
+        self.due_ms = now_ms
+        """When the present CREATING, UPDATING or DELETING is over."""
+        self.plan: list[Any] = []
+        """The stages of the resharding that happens at ``due_ms``."""
+        self.mode = "PROVISIONED"
+        self.retention_hours = 24
+        self.horizon_floor_ms = 0
+        """What was trimmed before the retention was made longer stays trimmed."""
+        self.encryption = "NONE"
+        self.key_id: str | None = None
+        self.metrics: list[str] = []
+        self.max_record_kib = KIB
+        self.strategy = "USER_PARTITION_KEY"
+        self.warm_mibps: int | None = None
+        self.tags: dict[str, str] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.policy: str | None = None
+        self.shards: list[Shard] = []
+        self.counter = 0
+        """The last counter given to a record: one row for all shards, so that one shard's numbers have gaps, as AWS's
+        have."""
+        self.scaled_ms: list[int] = []
+        """When UpdateShardCount was called within the last day."""
+        self._open: list[Shard] = []
+        self._starts: list[bytes] = []
+        self._routes: dict[str, Shard] = {}
+
+    @property
+    def open_shards(self) -> list[Shard]:
+        """The shards that take records, in the order of their hash ranges."""
+        return self._open
+
+    @property
+    def writable(self) -> bool:
+        """True while it takes records."""
+        return self.status in ("ACTIVE", "UPDATING")
+
+    @property
+    def record_bytes_max(self) -> int:
+        """The longest record, data and partition key together."""
+        return self.max_record_kib * KIB
+
+    def horizon_ms(self, now_ms: int) -> int:
+        """Records that arrived before this time are trimmed."""
+        return max(self.horizon_floor_ms, now_ms - self.retention_hours * HOUR_MS)
+
+    def listed_shards(self, now_ms: int) -> list[Shard]:
+        """The shards that exist for a caller, in order of their ids: none while the stream is made, none that is
+        trimmed.
+        """
+        if not self.ready:
+            return []
+        horizon = self.horizon_ms(now_ms)
+        return [shard for shard in self.shards if not shard.gone(horizon)]
+
+    def shard(self, index: int, now_ms: int) -> Shard | None:
+        """The shard with this index, if it exists for a caller."""
+        if not self.ready or not 0 <= index < len(self.shards):
+            return None
+        shard = self.shards[index]
+        return None if shard.gone(self.horizon_ms(now_ms)) else shard
+
+    def add_shard(self, first: int, last: int, now_ms: int, parents: tuple[int, ...] = ()) -> Shard:
+        """Make the next shard. The caller closes its parents and then calls ``reroute``."""
+        if parents:
+            created_s = max(now_ms // 1000, *(self.shards[p].created_s for p in parents)) + 1
+        else:
+            created_s = self.created_s - SEQUENCE_LEAD_S
+        shard = Shard(len(self.shards), (first, last), created_s=created_s, created_ms=now_ms, parents=parents)
+        for parent in parents:
+            self.shards[parent].children.append(shard.index)
+        self.shards.append(shard)
+        return shard
+
+    def reroute(self) -> None:
+        """Route hash keys anew, after shards were made or closed."""
+        self._open = sorted((s for s in self.shards if s.closed_ms is None), key=lambda s: s.first_hash_key)
+        self._starts = [shard.first_hash_key.to_bytes(16, "big") for shard in self._open]
+        self._routes = {}
+
+    def route_keys(self, partition_keys: Sequence[str]) -> list[Shard]:
+        """The open shards that take records with these partition keys, one for each."""
+        routes, starts, shards = self._routes, self._starts, self._open
+        found: list[Any] = list(map(routes.get, partition_keys))
+        if None in found:
+            if len(routes) > ROUTE_CACHE_KEYS_MAX:
+                routes.clear()
+            for place, key in enumerate(partition_keys):
+                if found[place] is None:
+                    shard = shards[bisect_right(starts, _md5(key.encode()).digest()) - 1]
+                    found[place] = routes[key] = shard
+        return found
+
+    def route_hash(self, hash_key: int) -> Shard:
+        """The open shard that takes records with this explicit hash key."""
+        return self._open[bisect_right(self._starts, hash_key.to_bytes(16, "big")) - 1]
+
+
+# --- the state and its changes --------------------------------------------------------------------
 
 Change: TypeAlias = tuple[Any, ...]
 

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.local.model import tokens
 from penstock.local.model.errors import ModelError, in_use, invalid, limit_exceeded, stream_not_found, validation
 from penstock.local.model.sequence import epoch_ms, shard_index_of
-from penstock.local.model.stream import even_ranges
+from penstock.local.model.state import even_ranges
 from penstock.local.model.tags import TAGS_MAX, require_plain
 
 if TYPE_CHECKING:
     from penstock.local.model.service import KinesisModel
-    from penstock.local.model.shard import Shard
-    from penstock.local.model.stream import Stream
+    from penstock.local.model.state import Shard, Stream
 
 # --- shards ---------------------------------------------------------------------------------------
 # ListShards: its filters and its pages.

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.local.model.errors import invalid, not_found, stream_not_found
-from penstock.local.model.stream import consumer_of_arn
+from penstock.local.model.state import consumer_of_arn
 
 if TYPE_CHECKING:
     from penstock.local.model.service import KinesisModel
-    from penstock.local.model.stream import Stream
+    from penstock.local.model.state import Stream
 
 # --- tags -----------------------------------------------------------------------------------------
 

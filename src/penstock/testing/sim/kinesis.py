@@ -9,9 +9,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.answers import error_class
+from penstock.aws.calls import RetryPolicy
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.retry import RetryPolicy
 from penstock.aws.settings import WireSettings
 from penstock.core.aggregation.writer import encode_aggregate
 from penstock.core.leases.row import LeaseKey, StreamKey

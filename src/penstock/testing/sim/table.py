@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.aws.retry import RetryPolicy
+from penstock.aws.calls import RetryPolicy
 from penstock.core.leases import Done, Refused, Unknown
 from penstock.core.leases.row import Listing
 from penstock.errors import PenstockError, ServiceError
