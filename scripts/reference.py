@@ -51,7 +51,7 @@ def options_table() -> str:
 def events_table(*kinds: Any) -> str:
     """Every event of these unions (by default a producer's): what happened, its fields, and how it is logged."""
     rows = []
-    for event in (event for kind in kinds or (events.Event,) for event in get_args(kind)):
+    for event in (event for kind in kinds or (events.ProducerEvent,) for event in get_args(kind)):
         about = attribute_docs(event)
         fields = [f"`{name}`" + aside(about.get(name, "")) for name in event.__struct_fields__ if name != "stream"]
         line = LINES[event]

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
 
 
-class PutRecordsDone(msgspec.Struct, frozen=True, gc=False):
+class Event(msgspec.Struct, frozen=True):
+    """A fact: what each of them is, for a function that is called with every one (``on_event``)."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def stream(self) -> str:
+            """The stream's name or ARN, as it was given; of what is no stream's, the table or the application."""
+
+
+class PutRecordsDone(Event, frozen=True, gc=False):
     """One PutRecords request ended: answered, or not."""
 
     stream: str
@@ -42,7 +52,7 @@ class PutRecordsDone(msgspec.Struct, frozen=True, gc=False):
     """Requests that are still under way."""
 
 
-class RecordsRefused(msgspec.Struct, frozen=True, gc=False):
+class RecordsRefused(Event, frozen=True, gc=False):
     """A request was answered, and these records of it were not taken. They wait and are put again.
 
     ``error_code`` says why: ProvisionedThroughputExceededException when the shard took no more for now.
@@ -55,7 +65,7 @@ class RecordsRefused(msgspec.Struct, frozen=True, gc=False):
     error_code: str
 
 
-class RecordsExpired(msgspec.Struct, frozen=True, gc=False):
+class RecordsExpired(Event, frozen=True, gc=False):
     """User records were not written within their time to live; their callers got an error."""
 
     stream: str
@@ -66,7 +76,7 @@ class RecordsExpired(msgspec.Struct, frozen=True, gc=False):
     """True when an attempt had an unknown outcome: the stream may hold them all the same."""
 
 
-class RecordsFailed(msgspec.Struct, frozen=True, gc=False):
+class RecordsFailed(Event, frozen=True, gc=False):
     """User records were given up: putting them again would not help, or the producer was closed (``ProducerClosed``).
 
     Their callers got an error.
@@ -78,7 +88,7 @@ class RecordsFailed(msgspec.Struct, frozen=True, gc=False):
     error_code: str
 
 
-class AggregatesRepeated(msgspec.Struct, frozen=True, gc=False):
+class AggregatesRepeated(Event, frozen=True, gc=False):
     """Aggregates landed on a shard whose hash range does not hold all their user records (the stream was resharded).
 
     Readers drop from an aggregate what does not belong to its shard, so the user records were put again, by shard.
@@ -90,7 +100,7 @@ class AggregatesRepeated(msgspec.Struct, frozen=True, gc=False):
     user_records: int
 
 
-class UnknownOutcome(msgspec.Struct, frozen=True, gc=False):
+class UnknownOutcome(Event, frozen=True, gc=False):
     """A request got no answer: its records may have been written. They are put again, which may write them twice."""
 
     stream: str
@@ -98,7 +108,7 @@ class UnknownOutcome(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-class ShardMapChanged(msgspec.Struct, frozen=True):
+class ShardMapChanged(Event, frozen=True):
     """The stream's open shards were listed for the first time, or are others than before."""
 
     stream: str
@@ -107,7 +117,7 @@ class ShardMapChanged(msgspec.Struct, frozen=True):
     closed: tuple[str, ...]
 
 
-class ShardMapFailed(msgspec.Struct, frozen=True, gc=False):
+class ShardMapFailed(Event, frozen=True, gc=False):
     """The stream's shards could not be listed. What is known of them is used until it succeeds."""
 
     stream: str
@@ -115,7 +125,7 @@ class ShardMapFailed(msgspec.Struct, frozen=True, gc=False):
     retry_in_s: float
 
 
-class PaceChanged(msgspec.Struct, frozen=True, gc=False):
+class PaceChanged(Event, frozen=True, gc=False):
     """How much of a shard's limit this producer uses has changed: down after a refusal, up while all is taken."""
 
     stream: str
@@ -124,21 +134,21 @@ class PaceChanged(msgspec.Struct, frozen=True, gc=False):
     """Of the shard's limit: 1.0 is all of it."""
 
 
-class AggregationOff(msgspec.Struct, frozen=True, gc=False):
+class AggregationOff(Event, frozen=True, gc=False):
     """From here on each user record is put as a record of its own, because aggregates cannot be placed."""
 
     stream: str
     reason: str
 
 
-class ProducerMetrics(msgspec.Struct, frozen=True):
+class ProducerMetrics(Event, frozen=True):
     """What a producer did since the event of this kind before."""
 
     stream: str
     snapshot: ProducerSnapshot
 
 
-Event: TypeAlias = (
+ProducerEvent: TypeAlias = (
     PutRecordsDone
     | RecordsRefused
     | RecordsExpired
@@ -157,7 +167,7 @@ Event: TypeAlias = (
 # --- what a consumer's ledger tells: one shard, one tenure -----------------------------------------
 
 
-class RecordsStalled(msgspec.Struct, frozen=True):
+class RecordsStalled(Event, frozen=True):
     """Records were handed out and not settled for longer than ``settle_deadline_s``."""
 
     stream: str
@@ -173,7 +183,7 @@ class RecordsStalled(msgspec.Struct, frozen=True):
     """What is done about it: Warn, Redeliver, DeadLetters, Skip, Stop or GiveUp."""
 
 
-class BatchFailed(msgspec.Struct, frozen=True, gc=False):
+class BatchFailed(Event, frozen=True, gc=False):
     """A handler raised for a batch, or for one record."""
 
     stream: str
@@ -196,7 +206,7 @@ class BatchFailed(msgspec.Struct, frozen=True, gc=False):
     """The traceback, where that asks for it."""
 
 
-class RecordDeadLettered(msgspec.Struct, frozen=True, gc=False):
+class RecordDeadLettered(Event, frozen=True, gc=False):
     """A record was given up and written where dead letters go. It counts as settled now."""
 
     stream: str
@@ -211,7 +221,7 @@ class RecordDeadLettered(msgspec.Struct, frozen=True, gc=False):
     """How often it failed by itself: what `Retry.tries_max` counts."""
 
 
-class DeadLetterFailed(msgspec.Struct, frozen=True, gc=False):
+class DeadLetterFailed(Event, frozen=True, gc=False):
     """A dead letter could not be written. Its record stays unsettled, and writing is tried again."""
 
     stream: str
@@ -223,7 +233,7 @@ class DeadLetterFailed(msgspec.Struct, frozen=True, gc=False):
     delay_s: float
 
 
-class RecordsSkipped(msgspec.Struct, frozen=True, gc=False):
+class RecordsSkipped(Event, frozen=True, gc=False):
     """Records count as settled without having been processed."""
 
     stream: str
@@ -235,7 +245,7 @@ class RecordsSkipped(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-class RecordsUnsettled(msgspec.Struct, frozen=True):
+class RecordsUnsettled(Event, frozen=True):
     """The program has not settled records that it was handed: this worker or the next owner delivers them again."""
 
     stream: str
@@ -248,7 +258,7 @@ class RecordsUnsettled(msgspec.Struct, frozen=True):
     advice: str
 
 
-class LateSettlement(msgspec.Struct, frozen=True, gc=False):
+class LateSettlement(Event, frozen=True, gc=False):
     """The program settles records of a tenure that has ended: it counts for nothing, and is told once per tenure."""
 
     stream: str
@@ -258,7 +268,7 @@ class LateSettlement(msgspec.Struct, frozen=True, gc=False):
     """Why the tenure ended."""
 
 
-class FetchingHeld(msgspec.Struct, frozen=True, gc=False):
+class FetchingHeld(Event, frozen=True, gc=False):
     """The consumer fetches nothing more of the shard although a caller waits for records: what was handed out and not
     settled is at a bound of the shard, or the buffer that all shards share is full.
     """
@@ -273,7 +283,7 @@ class FetchingHeld(msgspec.Struct, frozen=True, gc=False):
     held_s: float
 
 
-class HandoverWaits(msgspec.Struct, frozen=True, gc=False):
+class HandoverWaits(Event, frozen=True, gc=False):
     """A shard is to be handed over, and waits for what is out. What is not settled by then comes again elsewhere. The
     time that this process needs to come to a callback does not count as waiting for it.
     """
@@ -292,7 +302,7 @@ class HandoverWaits(msgspec.Struct, frozen=True, gc=False):
     """For so long at most."""
 
 
-class ShardGivenUp(msgspec.Struct, frozen=True, gc=False):
+class ShardGivenUp(Event, frozen=True, gc=False):
     """The worker leaves the shard to another one; with ``Stop`` it keeps the shard, and delivers nothing of it until
     the consumer is started anew.
     """
@@ -305,7 +315,7 @@ class ShardGivenUp(msgspec.Struct, frozen=True, gc=False):
     cool_down_s: float
 
 
-class DedupeWindowCut(msgspec.Struct, frozen=True, gc=False):
+class DedupeWindowCut(Event, frozen=True, gc=False):
     """The keys of the deduplication's window do not fit into its bounds: the oldest are forgotten."""
 
     stream: str
@@ -316,7 +326,7 @@ class DedupeWindowCut(msgspec.Struct, frozen=True, gc=False):
     """How far the keys reach back that are left."""
 
 
-class DedupeWindowRebuilding(msgspec.Struct, frozen=True, gc=False):
+class DedupeWindowRebuilding(Event, frozen=True, gc=False):
     """A shard begins, and the window of its duplicates is not known yet: it is being read again."""
 
     stream: str
@@ -325,7 +335,7 @@ class DedupeWindowRebuilding(msgspec.Struct, frozen=True, gc=False):
     """True: nothing is handed out before it is known. False: records are, and duplicates may be among them."""
 
 
-class DedupeWindowRebuilt(msgspec.Struct, frozen=True, gc=False):
+class DedupeWindowRebuilt(Event, frozen=True, gc=False):
     """The window of a shard's duplicates is known from here on."""
 
     stream: str
@@ -338,7 +348,7 @@ class DedupeWindowRebuilt(msgspec.Struct, frozen=True, gc=False):
     """How many records were handed out before it was known: duplicates may be among them."""
 
 
-class DuplicatesLeftOut(msgspec.Struct, frozen=True, gc=False):
+class DuplicatesLeftOut(Event, frozen=True, gc=False):
     """Records have a key that was there within the window: they count as settled, and no handler gets them."""
 
     stream: str
@@ -347,7 +357,7 @@ class DuplicatesLeftOut(msgspec.Struct, frozen=True, gc=False):
     first: Position
 
 
-class DedupeKeyFailed(msgspec.Struct, frozen=True, gc=False):
+class DedupeKeyFailed(Event, frozen=True, gc=False):
     """The function that gives a record's key raised: that record is taken for no duplicate."""
 
     stream: str
@@ -356,7 +366,7 @@ class DedupeKeyFailed(msgspec.Struct, frozen=True, gc=False):
     error_type: str
 
 
-class PendingCheckpointFound(msgspec.Struct, frozen=True, gc=False):
+class PendingCheckpointFound(Event, frozen=True, gc=False):
     """The former owner of a shard has prepared a checkpoint, and did not commit it."""
 
     stream: str
@@ -367,7 +377,7 @@ class PendingCheckpointFound(msgspec.Struct, frozen=True, gc=False):
     """What becomes of it: abandon, commit or keep."""
 
 
-class TaskFailed(msgspec.Struct, frozen=True, gc=False):
+class TaskFailed(Event, frozen=True, gc=False):
     """What is done beside the reading of a shard, or of all, has met an error that it knows no answer to: a fault of
     the program's own functions, or one in Penstock.
     """
@@ -407,7 +417,7 @@ LedgerEvent: TypeAlias = (
 """What the settlement of a shard's records tells."""
 
 
-class ReadRefused(msgspec.Struct, frozen=True, gc=False):
+class ReadRefused(Event, frozen=True, gc=False):
     """The shard's limits refused a read: others read it too. It is repeated."""
 
     stream: str
@@ -417,7 +427,7 @@ class ReadRefused(msgspec.Struct, frozen=True, gc=False):
     retry_in_s: float
 
 
-class ReadFailed(msgspec.Struct, frozen=True, gc=False):
+class ReadFailed(Event, frozen=True, gc=False):
     """A read failed, for what may pass. It is repeated."""
 
     stream: str
@@ -429,7 +439,7 @@ class ReadFailed(msgspec.Struct, frozen=True, gc=False):
     """In full."""
 
 
-class CheckpointTrimmed(msgspec.Struct, frozen=True, gc=False):
+class CheckpointTrimmed(Event, frozen=True, gc=False):
     """How far a shard was read is older than the stream's retention. Reading goes on at the oldest record left."""
 
     stream: str
@@ -442,7 +452,7 @@ class CheckpointTrimmed(msgspec.Struct, frozen=True, gc=False):
     """True when the shard was only silent: it was read to its tip at a time that the retention still covers."""
 
 
-class AggregatesOutside(msgspec.Struct, frozen=True, gc=False):
+class AggregatesOutside(Event, frozen=True, gc=False):
     """Aggregates held user records of another shard's hash range: a producer had an old map of the shards."""
 
     stream: str
@@ -452,7 +462,7 @@ class AggregatesOutside(msgspec.Struct, frozen=True, gc=False):
     """User records that were left out with them; 0 where they are delivered."""
 
 
-class FanOutLeft(msgspec.Struct, frozen=True, gc=False):
+class FanOutLeft(Event, frozen=True, gc=False):
     """A shard is polled for a while, as its subscription does not work."""
 
     stream: str
@@ -461,14 +471,14 @@ class FanOutLeft(msgspec.Struct, frozen=True, gc=False):
     return_in_s: float
 
 
-class FanOutReturned(msgspec.Struct, frozen=True, gc=False):
+class FanOutReturned(Event, frozen=True, gc=False):
     """A shard that was polled for a while is read by subscription again."""
 
     stream: str
     shard_id: str
 
 
-class _OfTable(msgspec.Struct, frozen=True, gc=False):
+class _OfTable(Event, frozen=True, gc=False):
     """Of a lease table, which stands for all streams of its application."""
 
     table: str
@@ -528,7 +538,7 @@ class LeaseUnreadable(_OfTable, frozen=True, gc=False):
     reason: str
 
 
-class LoopBlocked(msgspec.Struct, frozen=True, gc=False):
+class LoopBlocked(Event, frozen=True, gc=False):
     """The program's own code did not let its event loop run, as a call that waits without ``await`` does."""
 
     application: str
@@ -544,7 +554,7 @@ class LoopBlocked(msgspec.Struct, frozen=True, gc=False):
         return self.application
 
 
-class StopBegun(msgspec.Struct, frozen=True, gc=False):
+class StopBegun(Event, frozen=True, gc=False):
     """A signal asked the consumer to stop. Its shards are handed over, within the drain's deadline."""
 
     application: str
@@ -557,7 +567,7 @@ class StopBegun(msgspec.Struct, frozen=True, gc=False):
         return self.application
 
 
-class StopWaits(msgspec.Struct, frozen=True, gc=False):
+class StopWaits(Event, frozen=True, gc=False):
     """The consumer is being stopped, and has not ended: told each second."""
 
     application: str
@@ -589,7 +599,7 @@ WorkerEvent: TypeAlias = (
 """What sharing shards with other workers tells."""
 
 
-class ShardBegun(msgspec.Struct, frozen=True, gc=False):
+class ShardBegun(Event, frozen=True, gc=False):
     """A shard that the consumer reads from now on."""
 
     stream: str
@@ -600,7 +610,7 @@ class ShardBegun(msgspec.Struct, frozen=True, gc=False):
     """How the shard came: new, continued, handed over, or taken from a worker that fell silent."""
 
 
-class ShardLeft(msgspec.Struct, frozen=True, gc=False):
+class ShardLeft(Event, frozen=True, gc=False):
     """A shard that the consumer reads no more."""
 
     stream: str
@@ -609,13 +619,13 @@ class ShardLeft(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-class KeysIgnored(msgspec.Struct, frozen=True, gc=False):
+class KeysIgnored(Event, frozen=True, gc=False):
     """The stream spreads records over its shards whatever their partition keys are (record distribution AUTO)."""
 
     stream: str
 
 
-class ConsumerMetrics(msgspec.Struct, frozen=True):
+class ConsumerMetrics(Event, frozen=True):
     """What a consumer did since the event of this kind before, and how far it is."""
 
     stream: str
@@ -631,5 +641,5 @@ ConsumerEvent: TypeAlias = ShardBegun | ShardLeft | KeysIgnored | ConsumerMetric
 FeedEvent: TypeAlias = ReadRefused | ReadFailed | CheckpointTrimmed | AggregatesOutside | FanOutLeft | FanOutReturned
 """What reading a shard tells."""
 
-AnyEvent: TypeAlias = Event | LedgerEvent | FeedEvent | ConsumerEvent | WorkerEvent
+AnyEvent: TypeAlias = ProducerEvent | LedgerEvent | FeedEvent | ConsumerEvent | WorkerEvent
 """All that anything tells."""

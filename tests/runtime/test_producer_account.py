@@ -139,7 +139,7 @@ async def test_every_event_comes(local: LocalKinesis) -> None:
     local.faults.add(off)
     async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append):
         pass
-    assert set(map(type, heard)) == set(get_args(events.Event))
+    assert set(map(type, heard)) == set(get_args(events.ProducerEvent))
     assert {event.stream for event in heard} == {STREAM}
     assert not [event for event in heard if "key-" in repr(event)]
 

@@ -372,7 +372,7 @@ class ConsumerMeter:
 
     # --- what is told -----------------------------------------------------------------------------
 
-    def told(self, event: events.AnyEvent) -> None:
+    def told(self, event: events.Event) -> None:
         """Count by an event, if it is of a kind that counts."""
         kind = type(event)
         if (adds := _ADDS.get(kind)) is not None:

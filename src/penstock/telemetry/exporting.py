@@ -15,7 +15,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from penstock.events import AnyEvent, ConsumerMetrics, ProducerMetrics
+from penstock.events import ConsumerMetrics, Event, ProducerMetrics
 from penstock.tasks import logged, thread
 from penstock.telemetry.names import AGE, LOSSES, SYSTEM, Point, points
 
@@ -111,7 +111,7 @@ class Exporter:
 
     # --- for consumers and producers ----------------------------------------------------------------
 
-    def at_once(self, event: AnyEvent) -> None:
+    def at_once(self, event: Event) -> None:
         """Take note of an event, on any thread. It returns at once, and raises nothing."""
         if not isinstance(event, ConsumerMetrics | ProducerMetrics) or self._closed.is_set():
             return
@@ -213,30 +213,30 @@ class Exporter:
 class Together:
     """Several subscribers as one: ``on_event=together(log_events(), PrometheusExporter())``."""
 
-    def __init__(self, subscribers: tuple[Callable[[AnyEvent], object], ...]) -> None:
+    def __init__(self, subscribers: tuple[Callable[[Event], object], ...]) -> None:
         self._exporters = [one for one in subscribers if hasattr(one, "at_once")]
         self._others = [one for one in subscribers if not hasattr(one, "at_once")]
         wanted = [interval for one in self._exporters if (interval := getattr(one, "metrics_interval_s", None))]
         self.metrics_interval_s: float | None = min(wanted, default=None)
         self.metrics_per_shard = any(getattr(one, "metrics_per_shard", False) for one in self._exporters)
-        self.on_loop: Callable[[AnyEvent], object] | None = self._hand if self._others else None
+        self.on_loop: Callable[[Event], object] | None = self._hand if self._others else None
 
-    def at_once(self, event: AnyEvent) -> None:
+    def at_once(self, event: Event) -> None:
         """Tell those that may be told on any thread; ``on_loop`` tells the others."""
         for one in self._exporters:
             one.at_once(event)
 
-    def __call__(self, event: AnyEvent) -> None:
+    def __call__(self, event: Event) -> None:
         """Tell all."""
         self.at_once(event)
         self._hand(event)
 
-    def _hand(self, event: AnyEvent) -> None:
+    def _hand(self, event: Event) -> None:
         for one in self._others:
             one(event)
 
 
-def together(*subscribers: Callable[[AnyEvent], object]) -> Together:
+def together(*subscribers: Callable[[Event], object]) -> Together:
     """One ``on_event`` of several. Exporters among them are told on whichever thread tells, so that they go on while
     the program blocks its event loop; the others on that loop, in this order.
     """

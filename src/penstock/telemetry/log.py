@@ -218,7 +218,7 @@ class _Held:
         self.until_s = until_s
         self.count = 0
         self.records = 0
-        self.last: events.AnyEvent | None = None
+        self.last: events.Event | None = None
 
 
 def log_events(
@@ -226,7 +226,7 @@ def log_events(
     *,
     lines: str = "text",
     clock_s: Callable[[], float] = time.monotonic,
-) -> Callable[[events.AnyEvent], None]:
+) -> Callable[[events.Event], None]:
     """A subscriber that writes each event as a line: ``Producer("orders", on_event=log_events())``.
 
     Lines go to ``logger``, by default ``penstock``. With ``lines="json"`` each is a JSON object: ``time``, ``level``,
@@ -248,7 +248,7 @@ class _EventLog:
         self._held: dict[tuple[type, str, str | None], _Held] = {}
         self._due_s = math.inf  # when the first of them may be written
 
-    def __call__(self, event: events.AnyEvent) -> None:
+    def __call__(self, event: events.Event) -> None:
         now_s = self._clock_s()
         if now_s >= self._due_s:
             self._release(now_s)
@@ -289,7 +289,7 @@ class _EventLog:
         self._held[kind] = _Held(until_s)
         self._due_s = min(self._due_s, until_s)
 
-    def _write(self, line: Line, event: events.AnyEvent, remark: str = "") -> None:
+    def _write(self, line: Line, event: events.Event, remark: str = "") -> None:
         shown = _shown(event)
         text = one_line(f"{event.stream}: {line.text.format(**shown)}") + remark  # also others' names for themselves
         if self._as_json:
@@ -301,7 +301,7 @@ class _EventLog:
         self._logger.log(line.level, "%s%s", text, "" if trace is None else f"\n{printable(trace.rstrip())}")
 
 
-def _json(level: int, event: events.AnyEvent, text: str, shown: dict[str, object]) -> str:
+def _json(level: int, event: events.Event, text: str, shown: dict[str, object]) -> str:
     """The event as one line of JSON."""
     fields = {name: _plain(value) for name, value in shown.items()}
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
@@ -317,13 +317,13 @@ def _plain(value: object) -> object:
     return value if isinstance(value, str | int | float | bool | list | None) else str(value)
 
 
-def _line_of(event: events.AnyEvent) -> Line:
+def _line_of(event: events.Event) -> Line:
     if isinstance(event, events.PutRecordsDone) and event.error_code is not None:
         return REQUEST_FAILED
     return LINES[type(event)]
 
 
-def _shown(event: events.AnyEvent) -> dict[str, object]:
+def _shown(event: events.Event) -> dict[str, object]:
     """The event's fields, as a line shows them."""
     shown: dict[str, object] = {name: getattr(event, name) for name in event.__struct_fields__}
     if shown.get("shard_id", "") is None:

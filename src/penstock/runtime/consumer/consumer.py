@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from penstock.core.ledger.settings import OrderPolicy
+    from penstock.events import Event
     from penstock.model import Record
     from penstock.ports import LeaseTable, RecordSource
     from penstock.runtime.consumer.collecting import Collection
@@ -116,7 +117,7 @@ class Consumer(Generic[T]):
         on_shards_ended: Told | None = ...,
         on_shards_revoked: Told | None = ...,
         on_shards_lost: Told | None = ...,
-        on_event: Callable[[Any], None] | None = ...,
+        on_event: Callable[[Event], None] | None = ...,
         metrics: MetricsOptions | None = ...,
         rng: random.Random | None = ...,
     ) -> None: ...
@@ -136,7 +137,7 @@ class Consumer(Generic[T]):
         on_shards_ended: Told | None = ...,
         on_shards_revoked: Told | None = ...,
         on_shards_lost: Told | None = ...,
-        on_event: Callable[[Any], None] | None = ...,
+        on_event: Callable[[Event], None] | None = ...,
         metrics: MetricsOptions | None = ...,
         rng: random.Random | None = ...,
     ) -> None: ...
@@ -155,7 +156,7 @@ class Consumer(Generic[T]):
         on_shards_ended: Told | None = None,
         on_shards_revoked: Told | None = None,
         on_shards_lost: Told | None = None,
-        on_event: Callable[[Any], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
         metrics: MetricsOptions | None = None,
         rng: random.Random | None = None,
     ) -> None:

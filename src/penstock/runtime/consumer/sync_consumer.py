@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.events import Event
     from penstock.model import Position, Record, StartAt
     from penstock.ports import LeaseTable, RecordSource
     from penstock.runtime.consumer.collecting import Collection
@@ -82,7 +83,7 @@ class SyncConsumer(Generic[T]):
         on_shards_ended: Told | None = ...,
         on_shards_revoked: Told | None = ...,
         on_shards_lost: Told | None = ...,
-        on_event: Callable[[Any], None] | None = ...,
+        on_event: Callable[[Event], None] | None = ...,
         metrics: MetricsOptions | None = ...,
     ) -> None: ...
 
@@ -101,7 +102,7 @@ class SyncConsumer(Generic[T]):
         on_shards_ended: Told | None = ...,
         on_shards_revoked: Told | None = ...,
         on_shards_lost: Told | None = ...,
-        on_event: Callable[[Any], None] | None = ...,
+        on_event: Callable[[Event], None] | None = ...,
         metrics: MetricsOptions | None = ...,
     ) -> None: ...
 
@@ -119,7 +120,7 @@ class SyncConsumer(Generic[T]):
         on_shards_ended: Told | None = None,
         on_shards_revoked: Told | None = None,
         on_shards_lost: Told | None = None,
-        on_event: Callable[[Any], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
         metrics: MetricsOptions | None = None,
     ) -> None:
         if faults := not_callable(locals(), FUNCTIONS):
