@@ -35,7 +35,7 @@ class Stamps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The stream was written with stamps: its envelopes are opened."""
 
     within: Annotated[
-        Span | None, Meta(description="Remove repeats by their stamps, as far apart in time as this; else none is.")
+        Span | None, Meta(description="Remove duplicates by their stamps, up to this far apart in time.")
     ] = None
 
 
@@ -54,14 +54,17 @@ class Decode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where records go that cannot be decoded: a folder, a stream, or nowhere but into the count."""
+    """Where records go that cannot be decoded: into a folder, into a stream, or only into the count."""
 
     path: Annotated[Text | None, Meta(description="A folder, in files by the hour of arrival.")] = None
-    format: Annotated[Literal["parquet", "json"], Meta(description="Of the files in the folder.")] = "parquet"
+    format: Annotated[Literal["parquet", "json"], Meta(description="The format of the files in the folder.")] = (
+        "parquet"
+    )
     stream: Annotated[
-        Options | None, Meta(description='Options of format("penstock") for writing: their data as it came.')
+        Options | None,
+        Meta(description='Options of format("penstock") for writing. The stream gets the data as it came.'),
     ] = None
-    discard: Annotated[bool, Meta(description="true: they are counted and kept nowhere.")] = False
+    discard: Annotated[bool, Meta(description="true: dead letters are counted, and not kept.")] = False
 
 
 class Deduplicate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,7 +75,7 @@ class Deduplicate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ]
     within: Annotated[
         Span,
-        Meta(description='How far behind the row that stays repeats are removed, such as "10 minutes".'),
+        Meta(description='How far a duplicate may lie behind the row that stays, such as "10 minutes".'),
     ]
     time: Annotated[Text, Meta(description="The TIMESTAMP column that time is taken from.")] = (
         "approximate_arrival_timestamp"
@@ -80,7 +83,7 @@ class Deduplicate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     exact: Annotated[
         bool,
         Meta(
-            description="true: rows further apart than `within` are never removed, which takes longer. Else some are."
+            description="true: rows further apart than `within` are never removed, which takes longer. false: some are."
         ),
     ] = False
 
@@ -92,7 +95,7 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sql_file: Annotated[Text | None, Meta(description="The query in a file, beside the job file.")] = None
     function: Annotated[
         Function | None,
-        Meta(description="module:function, from DataFrame to DataFrame. First it gets one without rows."),
+        Meta(description="module:function, from DataFrame to DataFrame. The check calls it with one without rows."),
     ] = None
 
 
@@ -109,7 +112,7 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     function: Annotated[
         Function | None, Meta(description="In place of a format: module:function, called with (batch, batch_id).")
     ] = None
-    path: Annotated[Text | None, Meta(description="The folder of files, or what the format takes for a path.")] = None
+    path: Annotated[Text | None, Meta(description="The folder of files, or what the format uses as a path.")] = None
     table: Annotated[
         Text | None, Meta(description="A table of Spark's catalog, in place of a path. iceberg needs one.")
     ] = None
@@ -122,9 +125,11 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     )
     key: Annotated[
         Text | None,
-        Meta(description="Folders: rows lie sorted by this column and by position, those of one key in one file."),
+        Meta(
+            description="For folders: rows are sorted by this column and by position; those of one key are in one file."
+        ),
     ] = None
-    sql: Annotated[Text | None, Meta(description="A query over the view `rows`: what this sink gets of them.")] = None
+    sql: Annotated[Text | None, Meta(description="A query over the view `rows`, whose result this sink gets.")] = None
     mode: Annotated[
         Literal["append", "overwrite", "ignore", "error"], Meta(description="Spark's save mode, for other formats.")
     ] = "append"
@@ -141,10 +146,10 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a batch is made. Without either, one follows the other."""
+    """When Spark makes a batch. Without either option, one batch follows the other."""
 
     every: Annotated[Span | None, Meta(description='Time between the starts of batches, such as "10 seconds".')] = None
-    available_now: Annotated[bool, Meta(description="true: read what is in the stream now, and end.")] = False
+    available_now: Annotated[bool, Meta(description="true: the job reads what is in the stream now, and ends.")] = False
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -158,7 +163,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Meta(description="Spark's checkpoint directory, by which the job goes on after a stop. One for each job."),
     ]
     source: Annotated[Options, Meta(description='The options of format("penstock") for reading.')]
-    sinks: Annotated[tuple[Sink, ...], Meta(min_length=1, description="Written in this order, each batch.")]
+    sinks: Annotated[
+        tuple[Sink, ...], Meta(min_length=1, description="The job writes each batch to them in this order.")
+    ]
     decode: Annotated[Decode, Meta(description="Without it, `value` is the data as it is.")] = Decode(format="bytes")
     stamps: Stamps | None = None
     dead_letters: DeadLetters | None = None
@@ -166,7 +173,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     transform: Transform | None = None
     trigger: Trigger = Trigger()
     spark: Annotated[
-        Options, Meta(description="Settings of the Spark session; those of spark-submit go before them.")
+        Options, Meta(description="Settings of the Spark session. Those of spark-submit override them.")
     ] = {}
 
 
