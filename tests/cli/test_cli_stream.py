@@ -9,7 +9,7 @@ import boto3
 import pytest
 import yaml
 
-from penstock.core.hashkeys import HASH_KEY_MAX
+from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
 from penstock.testing import Fault
 
 if TYPE_CHECKING:
@@ -80,26 +80,28 @@ def test_shards_show_their_lineage(run: Run, kinesis: Any) -> None:
 
 
 def test_heat_shows_the_hot_key_and_where_to_split(run: Run, kinesis: Any) -> None:
-    for number in range(30):
-        kinesis.put_records(
-            StreamName="orders",
-            Records=[{"Data": b"x" * 30_000, "PartitionKey": f"key {number} {other}"} for other in range(30)],
-        )
-    kinesis.put_record(StreamName="orders", Data=b"x" * 900_000, PartitionKey="\x1b[31mred")
-    done = run("stream", "heat", "orders", "--since", "20s", "--rate", "5", "-o", "json")
+    kinesis.create_stream(StreamName="hot", ShardCount=4)
+    keys = [key for key in map(str, range(400)) if hash_key(key) < 2**126][:80]  # of the first shard
+    kinesis.put_records(StreamName="hot", Records=[{"Data": b"x" * 30_000, "PartitionKey": key} for key in keys])
+    kinesis.put_record(StreamName="hot", Data=b"x" * 400_000, PartitionKey="\x1b[31mred", ExplicitHashKey="0")
+    words = ("stream", "heat", "hot", "--since", "20s", "--rate", "5")
+    done = run(*words, "-o", "json")
     assert (done.status, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
     report = json.loads(done.stdout)
     assert report["schema"] == "penstock.heat/1"
-    hottest = report["shards"][0]
-    assert hottest["hot"]
-    assert 0.4 < hottest["split_share"] < 0.6
-    keys = {key["partition_key"] for one in report["shards"] for key in one["hot_keys"]}
-    assert "\x1b[31mred" in keys
-    assert "\x1b" not in done.stdout
-    hidden = json.loads(
-        run("stream", "heat", "orders", "--since", "20s", "--rate", "5", "--no-keys", "-o", "json").stdout
+    hottest, *others = report["shards"]
+    assert (hottest["shard_id"], hottest["hot"], [one["hot"] for one in others]) == (
+        "shardId-000000000000",
+        True,
+        [False] * 3,
     )
-    assert {key["partition_key"] for one in hidden["shards"] for key in one["hot_keys"]} == {None}
+    assert hottest["hot_keys"][0]["partition_key"] == "\x1b[31mred"
+    assert 0 < int(hottest["split_at"]) < 2**126
+    assert 0.4 < hottest["split_share"] < 0.6
+    text = run(*words, "--no-keys").stdout
+    assert "(hidden)" in text
+    assert f"split at hash key {hottest['split_at']}" in text
 
 
 def test_what_a_permission_hides_is_named_and_the_rest_is_shown(run: Run, local: LocalKinesis) -> None:

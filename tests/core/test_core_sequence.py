@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.sequence import just_before, shard_id_number, shard_id_of, version_of
+from penstock.core.sequence import just_before, shard_id_number, shard_id_of, shard_number_of, version_of
 
 # The numbers that KCL's own tests hold themselves to.
 OF_SHARD_0 = 49587497311274533994574834252742144236107130636007899138
@@ -17,6 +17,11 @@ def test_the_version_of_real_sequence_numbers() -> None:
 @pytest.mark.parametrize("number", [UNKNOWN_VERSION, 0, 1, OF_SHARD_0 >> 1, OF_SHARD_0 << 1])
 def test_unknown_shapes_tell_nothing(number: int) -> None:
     assert version_of(number) is None
+    assert shard_number_of(number) is None
+
+
+def test_a_real_sequence_number_tells_its_shard() -> None:
+    assert (shard_number_of(OF_SHARD_0), shard_number_of(OF_SHARD_2)) == (0, 2)
 
 
 def test_the_number_just_before_is_of_the_same_shard_and_shape() -> None:

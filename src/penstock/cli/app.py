@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import application, dead_letters, kclpy, load, local, put, stream
+from penstock.cli import application, dead_letters, kclpy, load, local, put, records, stream
 from penstock.cli import run as run_job
 from penstock.cli.output import warn
 from penstock.errors import PenstockError
@@ -27,6 +27,7 @@ app.add_typer(dead_letters.app, name="dead-letters")
 app.command("kclpy")(kclpy.command)
 app.add_typer(stream.app, name="stream")
 app.add_typer(application.app, name="app")
+app.add_typer(records.app, name="records")
 
 
 def _show_version(wanted: bool) -> None:

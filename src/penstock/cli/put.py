@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import os
 import random
@@ -68,6 +69,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     Raises OptionError when the choices contradict each other.
     """
 
+    records: bool = False
+    """Each line is a record as ``penstock records`` writes it: its own key, hash key and data, byte for byte."""
     jsonl: bool = False
     """Each line is a JSON value; blank lines are passed over. Else each line is data as it is, the empty ones too."""
     key_text: str | None = None
@@ -80,7 +83,9 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         fields = {"--key": self.key, "--explicit-hash-key": self.explicit_hash_key, "--data": self.data}
         faults = [
-            f"{name} names a field of JSON: add --format jsonl"
+            f"{name} names a field of JSON, for --format jsonl"
+            if self.records
+            else f"{name} names a field of JSON: add --format jsonl"
             for name, field in fields.items()
             if field is not None and not self.jsonl
         ]
@@ -89,6 +94,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
             for name, field in fields.items()
             if field is not None and not all(field.split("."))
         ]
+        if self.records and self.key_text is not None:
+            faults.append("--key-text: lines of --format records have keys of their own")
         if self.key is not None and self.key_text is not None:
             faults.append("--key and --key-text contradict each other")
         if self.key_text is not None and not 1 <= len(self.key_text) <= PARTITION_KEY_CHARACTERS_MAX:
@@ -118,7 +125,31 @@ def record_maker(form: Form, rng: random.Random) -> Callable[[bytes], OutRecord 
         data = _data(_field(value, form.data)) if form.data else line
         return _checked(OutRecord(data, key, hash_key))
 
+    if form.records:
+        return _from_record
     return from_json if form.jsonl else from_text
+
+
+def _from_record(line: bytes) -> OutRecord | None:
+    """A line as ``penstock records`` writes it, or a blank one."""
+    if not line or line.isspace():
+        return None
+    value = _decode(line)
+    if not isinstance(value, dict):
+        raise BadLineError("it is no object")
+    key = _key(_field(value, "partition_key"))
+    hash_key = _hash_key(_field(value, "explicit_hash_key")) if "explicit_hash_key" in value else None
+    if ("data" in value) == ("data_base64" in value):
+        raise BadLineError("it needs one of data and data_base64")
+    name = "data" if "data" in value else "data_base64"
+    if not isinstance(value[name], str):
+        raise BadLineError(f"its field {name} is no text")
+    if name == "data":
+        return _checked(OutRecord(value[name].encode(), key, hash_key))
+    try:
+        return _checked(OutRecord(base64.b64decode(value[name], validate=True), key, hash_key))
+    except ValueError:
+        raise BadLineError("its field data_base64 is no base64") from None
 
 
 class Line(NamedTuple):
@@ -327,11 +358,16 @@ class Format(StrEnum):
 
     lines = "lines"
     jsonl = "jsonl"
+    records = "records"
 
 
 File = Annotated[Path | None, typer.Argument(help="File to read; standard input without it, or with -.")]
 LineFormat = Annotated[
-    Format, typer.Option("--format", help="A line is data as it is, or a JSON value with fields to choose from.")
+    Format,
+    typer.Option(
+        "--format",
+        help="A line is data as it is, a JSON value with fields to choose from, or a record of penstock records.",
+    ),
 ]
 Key = Annotated[str | None, typer.Option(help="JSON field with the partition key.", metavar="FIELD")]
 KeyText = Annotated[
@@ -366,7 +402,14 @@ def command(
 ) -> None:
     """Put each line of FILE or of standard input into STREAM as a record. Ends with status 0 if all were written."""
     source = LineSource(
-        Form(jsonl=form is Format.jsonl, key_text=key_text, key=key, explicit_hash_key=explicit_hash_key, data=data),
+        Form(
+            records=form is Format.records,
+            jsonl=form is Format.jsonl,
+            key_text=key_text,
+            key=key,
+            explicit_hash_key=explicit_hash_key,
+            data=data,
+        ),
         name="standard input" if file is None or str(file) == "-" else str(file),
         skip_bad=skip_bad,
     )

@@ -10,6 +10,8 @@ from __future__ import annotations
 _BITS = 186
 _VERSION_SHIFT = 184
 _VERSION = 2
+_SHARD_SHIFT = 4
+_SHARD_MASK = 0xFFFF_FFFF
 _SECOND_SHIFT = 36
 _SECOND_MASK = 0xF_FFFF_FFFF
 _SHARD_ID_PREFIX = "shardId-"
@@ -22,6 +24,16 @@ def version_of(sequence_number: int) -> int | None:
         return None
     version = sequence_number >> _VERSION_SHIFT
     return version if version == _VERSION else None
+
+
+def shard_number_of(sequence_number: int) -> int | None:
+    """The number of the shard that gave out this sequence number, 7 for ``shardId-000000000007``.
+
+    None for a sequence number of an unknown shape.
+    """
+    if version_of(sequence_number) is None:
+        return None
+    return (sequence_number >> _SHARD_SHIFT) & _SHARD_MASK
 
 
 def second_of(sequence_number: int) -> int | None:

@@ -13,9 +13,11 @@ from penstock.inspect.applications import (
     TableView,
     WorkerView,
 )
+from penstock.inspect.decoding import Decoded, Step, decode
 from penstock.inspect.heat import HeatReport, HotKey, ShardHeat
 from penstock.inspect.inspector import Inspector
 from penstock.inspect.positions import PositionsReport, PositionsSource, PositionView
+from penstock.inspect.records import CountReport, Reading, RecordLine, SeenRecord, ShardCount
 from penstock.inspect.tables import Store
 from penstock.inspect.values import (
     ConsumerView,
@@ -35,6 +37,8 @@ __all__ = [
     "ApplicationView",
     "ApplicationsReport",
     "ConsumerView",
+    "CountReport",
+    "Decoded",
     "HeatReport",
     "HotKey",
     "Inspector",
@@ -47,11 +51,16 @@ __all__ = [
     "PositionView",
     "PositionsReport",
     "PositionsSource",
+    "Reading",
+    "RecordLine",
+    "SeenRecord",
+    "ShardCount",
     "ShardHeat",
     "ShardLag",
     "ShardLimits",
     "ShardView",
     "State",
+    "Step",
     "Store",
     "StreamFound",
     "StreamReport",
@@ -59,5 +68,6 @@ __all__ = [
     "StreamsReport",
     "TableView",
     "WorkerView",
+    "decode",
     "judge",
 ]

@@ -1,0 +1,290 @@
+"""``penstock records``: follows a stream, gets a record, searches, counts. It only reads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.interrupt import Stopping
+from penstock.cli.output import of_bytes
+from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
+from penstock.cli.shapes import Rate, Shape, show_report, table_of
+from penstock.cli.stream import looking
+from penstock.errors import OptionError
+from penstock.inspect.moments import HOW, moment_s, place, time_text
+from penstock.shown import json_line, one_line
+from penstock.wiring import WireSettings, stream_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.inspect import Inspector, Reading, SeenRecord
+
+app = typer.Typer(no_args_is_help=True, help="Records: follow a stream, get a record, search and count.")
+
+TEXT_CHARACTERS_MAX = 2_000
+"""Of a record in a table."""
+
+From = Annotated[str, typer.Option("--from", help=f"Where to begin: {HOW}.", metavar="PLACE")]
+Until = Annotated[str | None, typer.Option(help="Leave out what arrived later: a time, or a span ago.", metavar="TIME")]
+Shards = Annotated[list[str] | None, typer.Option("--shard", help="Only this shard; may be given again.")]
+Key = Annotated[str | None, typer.Option(help="Only records with this partition key, out of its shards.")]
+Where = Annotated[
+    str | None, typer.Option(help='Only records that it holds for: .amount >= 10 and key == "a".', metavar="FILTER")
+]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", help="Stop after so many records.", min=1)]
+Decode = Annotated[bool, typer.Option("--decode", help="In lines of JSON: also what is inside, and why.")]
+Output = Annotated[
+    Shape, typer.Option("--output", "-o", help="table; or jsonl: a line that penstock put --format records takes back.")
+]
+
+
+class Chosen:
+    """Which records a command shows: all of its options that choose."""
+
+    def __init__(
+        self, at: str, until: str | None, shards: list[str] | None, key: str | None, where: str | None
+    ) -> None:
+        from penstock.inspect.filters import parse
+
+        self.at, self.until, self.shards, self.key = at, until, tuple(shards or ()), key
+        self.test: Callable[[SeenRecord], bool] | None = None if where is None else parse(where)
+        place(at, 0.0)  # what is no place is said before anything is asked
+        if until is not None:
+            moment_s(until, 0.0)
+
+    def reading(self, now_s: float, *, follow: bool = False) -> Reading:
+        """What is to be read."""
+        from penstock.inspect import Reading
+
+        return Reading(
+            at=place(self.at, now_s),
+            shards=self.shards,
+            partition_key=self.key,
+            until_s=None if self.until is None else moment_s(self.until, now_s),
+            follow=follow and self.until is None,
+        )
+
+
+@app.command("tail")
+def tail_command(
+    stream: Stream,
+    at: From = "latest",
+    until: Until = None,
+    shard: Shards = None,
+    key: Key = None,
+    where: Where = None,
+    limit: Limit = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Go on at the newest record, or end there.")
+    ] = True,
+    decode: Decode = False,
+    rate: Rate = 2.0,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Show records as they come, through reshards, until Ctrl-C.
+
+    KPL aggregates are opened, and what is compressed or framed is shown as what is inside of it. A shard's records come
+    in their order. With --until or --no-follow the command ends where that is reached.
+    """
+    chosen = Chosen(at, until, shard, key, where)
+    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    asyncio.run(
+        looking(wire, _shower(stream, chosen, _line_of(output, decode), limit, follow=follow), calls_per_s=rate)
+    )
+
+
+@app.command("grep")
+def grep_command(
+    text: Annotated[str, typer.Argument(help="What to look for: in the text that is inside of a record.")],
+    stream: Stream,
+    pattern: Annotated[
+        bool, typer.Option("--pattern", "-e", help="TEXT is a pattern of RE2 (needs the package google-re2).")
+    ] = False,
+    ignore_case: Annotated[
+        bool, typer.Option("--ignore-case", "-i", help="Small and capital letters are the same.")
+    ] = False,
+    at: From = "trim-horizon",
+    until: Until = None,
+    shard: Shards = None,
+    key: Key = None,
+    where: Where = None,
+    limit: Limit = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on at the newest record.")] = False,
+    decode: Decode = False,
+    rate: Rate = 2.0,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Show the records that hold a text: after decompression, and inside of aggregates. Status 1 when none does."""
+    chosen = Chosen(at, until, shard, key, where)
+    _search_too(chosen, text, pattern=pattern, ignore_case=ignore_case)
+    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    shower = _shower(stream, chosen, _line_of(output, decode), limit, follow=follow)
+    if not asyncio.run(looking(wire, shower, calls_per_s=rate)):
+        raise typer.Exit(1)
+
+
+@app.command("get")
+def get_command(
+    stream: Stream,
+    position: Annotated[str, typer.Argument(help="Sequence number, with /INDEX for one inside of an aggregate.")],
+    shard: Annotated[str | None, typer.Option(help="Its shard, where the number does not tell.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Write the data alone, byte for byte.")] = False,
+    decode: Decode = False,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Show one record by its position, with what is inside of it and why it was taken for that."""
+    from penstock.inspect.records import get
+
+    number, _, sub = position.partition("/")
+    if not (number.isascii() and number.isdigit()) or (sub and not (sub.isascii() and sub.isdigit())):
+        raise OptionError(f"{position!r} is no position: write a sequence number, or NUMBER/INDEX")
+    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+
+    async def look(inspector: Inspector) -> SeenRecord:
+        return await get(inspector, stream_name(stream), int(number), int(sub or 0), shard)
+
+    record = asyncio.run(looking(wire, look))
+    if raw:
+        sys.stdout.buffer.write(record.data)
+        sys.stdout.buffer.flush()
+    elif output is Shape.table:
+        print(_line_of(Shape.table, False)(record))
+        for step in record.decoded.steps:
+            print(one_line(f"  {step.kind}: {step.why}"))
+    else:
+        print(_line_of(output, decode)(record))
+
+
+@app.command("count")
+def count_command(
+    stream: Stream,
+    at: From = "trim-horizon",
+    until: Until = None,
+    shard: Shards = None,
+    key: Key = None,
+    where: Where = None,
+    rate: Rate = 2.0,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Count user records and their bytes by shard, up to the newest record at the start."""
+    from penstock.inspect import CountReport, ShardCount
+    from penstock.inspect.records import read
+
+    chosen = Chosen(at, until, shard, key, where)
+    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+
+    async def look(inspector: Inspector) -> CountReport:
+        records: Counter[str] = Counter()
+        payload: Counter[str] = Counter()
+        async with contextlib.aclosing(read(inspector, stream_name(stream), chosen.reading(inspector.now_s))) as found:
+            async for record in found:
+                if chosen.test is None or chosen.test(record):
+                    records[record.shard_id] += 1
+                    payload[record.shard_id] += len(record.data)
+        shards = [
+            ShardCount(shard_id=one, user_records=records[one], payload_bytes=payload[one]) for one in sorted(records)
+        ]
+        return CountReport(
+            stream=stream_name(stream).short,
+            user_records=records.total(),
+            payload_bytes=payload.total(),
+            shards=shards,
+            missing=list(inspector.missing),
+            calls=inspector.calls,
+        )
+
+    report = asyncio.run(looking(wire, look, calls_per_s=rate))
+    rows = [(one.shard_id, f"{one.user_records:,}", of_bytes(one.payload_bytes)) for one in report.shards]
+    rows.append(("all", f"{report.user_records:,}", of_bytes(report.payload_bytes)))
+    show_report(report, report.shards, table_of(("SHARD", "RECORDS", "DATA"), rows), output)
+
+
+def _shower(
+    stream: str, chosen: Chosen, line_of: Callable[[SeenRecord], str], limit: int | None, *, follow: bool
+) -> Any:
+    """Shows records until their end, a signal, or a reader of the output that has gone; the number of them."""
+    from penstock.inspect.records import read
+
+    async def show(inspector: Inspector) -> int:
+        stopping, shown = Stopping(), 0
+        await inspector.describe(stream_name(stream))  # a stream that is not there is said; and the service's time
+        records = read(inspector, stream_name(stream), chosen.reading(inspector.now_s, follow=follow))
+        with stopping.listening():
+            async with contextlib.aclosing(records), contextlib.aclosing(stopping.until_asked(records)) as found:
+                async for record in found:
+                    if chosen.test is not None and not chosen.test(record):
+                        continue
+                    if not _written(line_of(record)):
+                        break
+                    shown += 1
+                    if limit is not None and shown >= limit:
+                        break
+        if stopping.signal is not None and stopping.signal is not signal.SIGINT:
+            raise typer.Exit(128 + stopping.signal)
+        return shown
+
+    return show
+
+
+def _search_too(chosen: Chosen, text: str, *, pattern: bool, ignore_case: bool) -> None:
+    from penstock.inspect import filters
+
+    also = chosen.test
+    if pattern:
+        search = filters.pattern(f"(?i){text}" if ignore_case else text)
+    else:
+        wanted = text.casefold() if ignore_case else text
+
+        def search(value: str) -> bool:
+            return wanted in (value.casefold() if ignore_case else value)
+
+    chosen.test = lambda record: search(record.decoded.text or "") and (also is None or also(record))
+
+
+def _line_of(shape: Shape, with_decoded: bool) -> Callable[[SeenRecord], str]:
+    if shape is Shape.table:
+        return _text_of
+    if shape is not Shape.jsonl:
+        raise OptionError("records are shown as -o table or -o jsonl: there is no end to wait for")
+    return lambda record: json_line(record.to_line(with_decoded=with_decoded))
+
+
+def _text_of(record: SeenRecord) -> str:
+    found = record.record
+    position = f"{found.sequence_number}" + (f"/{found.sub_sequence_number}" if found.aggregated else "")
+    text = record.decoded.shown
+    cut = text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}... ({len(text)} characters)"
+    return "  ".join(
+        (time_text(record.arrived_at), found.shard_id, position, one_line(record.partition_key), one_line(cut))
+    )
+
+
+def _written(line: str) -> bool:
+    """False when no program reads the output any more, as behind ``head``."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True

@@ -1,0 +1,300 @@
+"""Records of a stream, as they are read: aggregates opened, shards side by side, reshards followed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime as dt
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.core.feeding.pages import ShardView, opened
+from penstock.core.hashkeys import hash_key
+from penstock.core.lineage import Lineage
+from penstock.core.sequence import shard_id_of, shard_number_of
+from penstock.errors import NotFoundError, OptionError
+from penstock.inspect.decoding import Decoded, decode
+from penstock.inspect.values import Missing
+from penstock.model import IteratorAt, Record
+from penstock.tasks import awaited, give_up
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Sequence
+
+    from penstock.inspect.inspector import Inspector
+    from penstock.model import Shard, StreamName
+
+PAGE_RECORDS_MAX = 2_000
+"""Kinesis records of one call: a page of each shard is in memory at a time."""
+
+
+class SeenRecord:
+    """A user record, and what is inside of it."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+
+    @property
+    def shard_id(self) -> str:
+        """The shard that it was read from."""
+        return self.record.shard_id
+
+    @property
+    def partition_key(self) -> str:
+        """Empty where the stream has none."""
+        return self.record.partition_key or ""
+
+    @property
+    def data(self) -> bytes:
+        """As it was put."""
+        return self.record.data
+
+    @property
+    def arrived_at(self) -> dt.datetime:
+        """The service's time, UTC."""
+        return self.record.approximate_arrival_timestamp
+
+    @cached_property
+    def decoded(self) -> Decoded:
+        """What the data is."""
+        return decode(self.record.data)
+
+    def to_line(self, *, with_decoded: bool = False) -> RecordLine:
+        """As a line of JSON, which ``penstock put --format records`` takes back byte for byte."""
+        record = self.record
+        try:
+            text, encoded = record.data.decode(), None
+        except UnicodeDecodeError:
+            text, encoded = None, base64.b64encode(record.data).decode()
+        explicit = record.explicit_hash_key
+        line = RecordLine(
+            shard_id=record.shard_id,
+            sequence_number=str(record.sequence_number),
+            sub_sequence_number=record.sub_sequence_number if record.aggregated else msgspec.UNSET,
+            arrived_at=self.arrived_at,
+            partition_key=self.partition_key,
+            explicit_hash_key=msgspec.UNSET if explicit is None else str(explicit),
+            data=msgspec.UNSET if text is None else text,
+            data_base64=msgspec.UNSET if encoded is None else encoded,
+        )
+        if not with_decoded:
+            return line
+        found = self.decoded
+        steps = [msgspec.to_builtins(step) for step in found.steps]
+        inner = {"value": found.value} if found.is_json else {"text": found.shown}
+        return msgspec.structs.replace(line, decoded={"steps": steps, **inner})
+
+
+class RecordLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as a line of JSON. Of ``data`` and ``data_base64`` it has one: the first where the data is UTF-8."""
+
+    shard_id: str
+    sequence_number: str
+    sub_sequence_number: int | msgspec.UnsetType = msgspec.UNSET
+    """Its index, where it came out of an aggregate."""
+    arrived_at: dt.datetime
+    partition_key: str
+    explicit_hash_key: str | msgspec.UnsetType = msgspec.UNSET
+    """Known of records out of aggregates alone: Kinesis does not return it."""
+    data: str | msgspec.UnsetType = msgspec.UNSET
+    data_base64: str | msgspec.UnsetType = msgspec.UNSET
+    decoded: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """What is inside, if it was asked for."""
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What to read. Without a bound of time it ends at the tip, as that was when it began."""
+
+    at: IteratorAt
+    shards: tuple[str, ...] = ()
+    """None given: all."""
+    partition_key: str | None = None
+    """Only records with this key, out of the shards that its hash key belongs to."""
+    until_s: float | None = None
+    """Records that arrived later are left out."""
+    follow: bool = False
+    """Go on at the tip, and through reshards, until the caller stops."""
+
+
+class ShardCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many user records a shard has, of those that were chosen."""
+
+    shard_id: str
+    user_records: int
+    payload_bytes: int
+
+
+class CountReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How many user records a stream has, of those that were chosen."""
+
+    schema: str = "penstock.count/1"
+    stream: str
+    user_records: int
+    payload_bytes: int
+    shards: list[ShardCount]
+    """Those that have any."""
+    missing: list[Missing]
+    calls: dict[str, int]
+
+
+async def read(inspector: Inspector, stream: StreamName, reading: Reading) -> AsyncGenerator[SeenRecord, None]:
+    """The user records in the order of each shard, parents before their children. Raises PenstockError."""
+    reader = _Reader(inspector, stream, reading, await inspector.shards(stream))
+    try:
+        async for record in reader.records():
+            yield record
+    finally:
+        await reader.close()
+
+
+async def get(
+    inspector: Inspector, stream: StreamName, sequence_number: int, sub: int, shard_id: str | None
+) -> SeenRecord:
+    """One record by its position. Raises NotFoundError when the stream has it no more."""
+    shards = {one.shard_id: one for one in await inspector.shards(stream)}
+    shard = shards.get(shard_id or shard_of(sequence_number))
+    found: Sequence[Record] = ()
+    if shard is not None:
+        at = IteratorAt.at_sequence(sequence_number)
+        iterator = await inspector.iterator(stream, shard.shard_id, at)
+        page = await inspector.page(stream, shard.shard_id, iterator, limit=1)
+        records = opened(_view(stream, shard), page.records).records
+        found = [one for one in records if (one.sequence_number, one.sub_sequence_number) == (sequence_number, sub)]
+    if not found:
+        raise NotFoundError(
+            "ResourceNotFoundException",
+            f"the stream {stream} has no record {sequence_number}/{sub}: it is trimmed, or was never there",
+            operation="GetRecords",
+        )
+    return SeenRecord(found[0])
+
+
+def shard_of(sequence_number: int) -> str:
+    """The shard that gave this number out. Raises OptionError for numbers that do not tell."""
+    number = shard_number_of(sequence_number)
+    if number is None:
+        raise OptionError(f"the sequence number {sequence_number} does not tell its shard: name it with --shard")
+    return shard_id_of(number)
+
+
+def _view(stream: StreamName, shard: Shard) -> ShardView:
+    return ShardView(stream.short, shard.shard_id, shard.first_hash_key, shard.last_hash_key)
+
+
+class _Reader:
+    """Reads the pages of several shards side by side; a child begins when its parents are read."""
+
+    def __init__(self, inspector: Inspector, stream: StreamName, reading: Reading, shards: Iterable[Shard]) -> None:
+        self._inspector = inspector
+        self._stream = stream
+        self._reading = reading
+        self._lineage = Lineage(shards)
+        self._chosen = self._choose()
+        self._begun: set[str] = set()
+        self._finished: set[str] = set(self._lineage.shards) - self._chosen
+        self._pages: dict[str, Any] = {}
+        self._waiting: dict[asyncio.Task[Any], str] = {}
+        now_s = inspector.now_s
+        self._end_s = reading.until_s if reading.until_s is not None else None if reading.follow else now_s
+
+    async def records(self) -> AsyncGenerator[SeenRecord, None]:
+        self._begin_ready(self._reading.at)
+        while self._waiting:
+            done, _ = await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                shard_id = self._waiting.pop(task)
+                try:
+                    page = task.result()
+                except StopAsyncIteration:
+                    await self._end(shard_id)
+                    continue
+                for record in opened(_view(self._stream, self._lineage.shards[shard_id]), page.records).records:
+                    if self._wants(record):
+                        yield SeenRecord(record)
+                if self._is_through(page):
+                    await self._pages.pop(shard_id).aclose()
+                    self._finish(shard_id)
+                else:
+                    self._ask(shard_id)
+
+    async def close(self) -> None:
+        for task in list(self._waiting):
+            await give_up(task)
+        self._waiting.clear()
+        for pages in self._pages.values():
+            await pages.aclose()
+
+    def _choose(self) -> set[str]:
+        reading, shards = self._reading, self._lineage.shards
+        if reading.at.sequence_number is not None and not reading.shards:
+            first = shard_of(reading.at.sequence_number)
+            chosen = {first, *(self._lineage.descendants([first]) if first in shards else ())}
+        elif reading.shards:
+            chosen = set(reading.shards)
+        elif reading.at.type == "LATEST":
+            chosen = {one.shard_id for one in shards.values() if not one.closed}
+        else:
+            chosen = set(shards)
+        if unknown := chosen.difference(shards):
+            raise OptionError(f"the stream {self._stream} has no shard {min(unknown)}")
+        if reading.partition_key is not None:
+            hashed = hash_key(reading.partition_key)
+            chosen = {one for one in chosen if shards[one].holds(hashed)}
+        return chosen
+
+    def _begin_ready(self, at: IteratorAt) -> None:
+        for shard_id in self._lineage.ready(self._finished):
+            if shard_id in self._chosen and shard_id not in self._begun:
+                self._begun.add(shard_id)
+                self._pages[shard_id] = self._inspector.pages(self._stream, shard_id, at, limit=PAGE_RECORDS_MAX)
+                self._ask(shard_id)
+
+    def _ask(self, shard_id: str) -> None:
+        async def following() -> Any:
+            return await anext(self._pages[shard_id])
+
+        self._waiting[awaited(following())] = shard_id
+
+    async def _end(self, shard_id: str) -> None:
+        """A shard is read to its end: its children come into view, if they are to be followed."""
+        self._pages.pop(shard_id, None)
+        if self._reading.follow:
+            listed = await self._inspector.shards(self._stream)
+            known = set(self._lineage.shards)
+            self._lineage = self._lineage.including(listed)
+            born = set(self._lineage.shards) - known
+            if not self._reading.shards:
+                wanted = self._choose_born(born)
+                self._chosen |= wanted
+                self._finished |= born - wanted
+            else:
+                self._finished |= born
+        self._finish(shard_id)
+
+    def _choose_born(self, born: set[str]) -> set[str]:
+        if self._reading.partition_key is None:
+            return born
+        hashed = hash_key(self._reading.partition_key)
+        return {one for one in born if self._lineage.shards[one].holds(hashed)}
+
+    def _finish(self, shard_id: str) -> None:
+        self._finished.add(shard_id)
+        # A child's first record is its oldest one, unless the reading begins at a time, which holds for all.
+        at = self._reading.at
+        self._begin_ready(at if at.timestamp_s is not None else IteratorAt.trim_horizon())
+
+    def _wants(self, record: Record) -> bool:
+        key, until_s = self._reading.partition_key, self._reading.until_s
+        if key is not None and record.partition_key != key:
+            return False
+        return until_s is None or record.approximate_arrival_timestamp.timestamp() <= until_s
+
+    def _is_through(self, page: Any) -> bool:
+        if page.next_shard_iterator is None or self._end_s is None:
+            return False  # its end is told by the pages themselves
+        if page.records and page.records[-1].approximate_arrival_timestamp > self._end_s:
+            return True
+        # What a bounded reading still waits for is known to be there by the time of the tip.
+        return page.millis_behind_latest == 0 and self._inspector.now_s >= self._end_s

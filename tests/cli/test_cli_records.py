@@ -1,0 +1,231 @@
+"""``penstock records``: on the local Kinesis, and back into a stream byte for byte."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from penstock.core.aggregation import encode_aggregate
+from penstock.core.hashkeys import hash_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.local import LocalKinesis
+
+    Run = Callable[..., Any]
+
+FAST = ("--rate", "5")
+
+
+@pytest.fixture
+def kinesis(local: LocalKinesis) -> Iterator[Any]:
+    client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
+    yield client
+    client.close()
+
+
+def put(kinesis: Any, data: bytes, key: str = "k", stream: str = "orders", hash_key: int | None = None) -> str:
+    explicit = {} if hash_key is None else {"ExplicitHashKey": str(hash_key)}
+    answer = kinesis.put_record(StreamName=stream, PartitionKey=key, Data=data, **explicit)
+    return str(answer["SequenceNumber"])
+
+
+def lines(done: Any) -> list[dict[str, Any]]:
+    assert done.stderr == ""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def datas(kinesis: Any, stream: str) -> list[tuple[str, bytes]]:
+    found = []
+    for shard in kinesis.list_shards(StreamName=stream)["Shards"]:
+        iterator = kinesis.get_shard_iterator(
+            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        found += [(one["PartitionKey"], one["Data"]) for one in kinesis.get_records(ShardIterator=iterator)["Records"]]
+    return sorted(found)
+
+
+def read_all(run: Run, *more: str, stream: str = "orders") -> Any:
+    return run("records", "tail", stream, "--from", "trim-horizon", "--no-follow", *FAST, *more)
+
+
+def test_records_are_shown_with_what_is_inside(run: Run, kinesis: Any) -> None:
+    number = put(kinesis, gzip.compress(b'{"id": 7}'), "a key")
+    done = read_all(run)
+    assert (done.status, done.stderr) == (0, "")
+    _, shard, position, rest = done.stdout.split("  ", 3)
+    assert (position, rest) == (number, 'a key  {"id": 7}\n')
+    (line,) = lines(read_all(run, "-o", "jsonl", "--decode"))
+    assert line["shard_id"] == shard
+    assert line["decoded"]["value"] == {"id": 7}
+    assert [step["kind"] for step in line["decoded"]["steps"]] == ["gzip", "json"]
+
+
+def test_an_escape_sequence_and_a_script_stay_text(run: Run, kinesis: Any) -> None:
+    put(kinesis, b"\x1b]0;boo\x07<script>alert(1)</script>", "\x1b[31mred\n")
+    for shape in ("table", "jsonl"):
+        done = read_all(run, "-o", shape)
+        assert "\x1b" not in done.stdout
+        assert done.stdout.count("\n") == 1
+        assert "<script>" in done.stdout
+
+
+def test_what_is_written_out_is_taken_back_byte_for_byte(run: Run, kinesis: Any) -> None:
+    kinesis.create_stream(StreamName="copy", ShardCount=2)
+    given = [("text", "grün\r\n\0".encode()), ("binary", bytes(range(256))), ("empty line", b"\n"), ("ü", b"\xff")]
+    for key, data in given:
+        put(kinesis, data, key)
+    inner = [("inner a", b"x\n", None), ("inner b", b"\xfe", 2**127)]
+    put(kinesis, encode_aggregate(inner), "container")
+    out = read_all(run, "-o", "jsonl")
+    assert len(lines(out)) == 6
+    done = run("put", "copy", "--format", "records", stdin=out.stdout.encode())
+    assert (done.status, done.stderr) == (0, "")
+    assert datas(kinesis, "copy") == sorted([*given, *((key, data) for key, data, _ in inner)])
+    explicit = [line for line in lines(out) if "explicit_hash_key" in line]
+    assert [line["explicit_hash_key"] for line in explicit] == [str(2**127)]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("[]", "it is no object"),
+        ('{"data": "x"}', "it has no field partition_key"),
+        ('{"partition_key": "k"}', "it needs one of data and data_base64"),
+        ('{"partition_key": "k", "data": "x", "data_base64": "eA=="}', "it needs one of data and data_base64"),
+        ('{"partition_key": "k", "data_base64": "x"}', "its field data_base64 is no base64"),
+        ('{"partition_key": "k", "data": 7}', "its field data is no text"),
+    ],
+)
+def test_a_line_that_is_no_record_is_said_so(run: Run, local: LocalKinesis, line: str, why: str) -> None:
+    done = run("put", "orders", "--format", "records", stdin=line.encode() + b"\n")
+    assert done.status == 1
+    assert f"line 1: {why}" in done.stderr
+
+
+def test_by_shard_key_time_position_and_filter(run: Run, kinesis: Any, local: LocalKinesis) -> None:
+    old = put(kinesis, b'{"n": 1}', "a", hash_key=0)
+    local.clock.advance(3600)
+    put(kinesis, b'{"n": 2}', "b", hash_key=0)
+    put(kinesis, b'{"n": 3}', "b", hash_key=2**128 - 1)
+
+    def numbers(*more: str) -> list[int]:
+        found = lines(run("records", "tail", "orders", "--no-follow", *FAST, "-o", "jsonl", *more))
+        return sorted(json.loads(line["data"])["n"] for line in found)
+
+    assert numbers("--from", "start") == [1, 2, 3]
+    assert numbers("--from", "10m ago") == [2, 3]
+    assert numbers("--from", "2h", "--until", "10m ago") == [1]
+    assert numbers("--from", f"seq:{old}") == [1, 2]
+    assert numbers("--from", f"after:{old}") == [2]
+    assert numbers("--from", "start", "--shard", "shardId-000000000001") == [3]
+    assert numbers("--from", "start", "--where", '.n >= 2 and key == "b"') == [2, 3]
+    assert numbers("--from", "start", "-n", "1") == [1]
+    assert numbers("--from", "latest") == []
+    shard = f"shardId-00000000000{int(hash_key('b') >= 2**127)}"
+    of_key = lines(
+        run("records", "tail", "orders", "--no-follow", "--from", "start", "--key", "b", *FAST, "-o", "jsonl")
+    )
+    assert {line["shard_id"] for line in of_key} == {shard}
+
+
+def test_wrong_words_are_said_before_anything_is_asked(run: Run) -> None:
+    for more, why in (
+        (("--from", "yesterday"), "'yesterday' is no time"),
+        (("--where", ".a =="), "the filter cannot be read at character 6"),
+        (("-o", "yaml"), "records are shown as -o table or -o jsonl"),
+    ):
+        done = run("records", "tail", "orders", *more)
+        assert (done.status, done.stdout) == (1, "")
+        assert why in done.stderr
+
+
+def test_a_shard_that_is_not_there(run: Run, local: LocalKinesis) -> None:
+    assert "has no shard shardId-7" in read_all(run, "--shard", "shardId-7").stderr
+
+
+def test_parents_come_before_their_children(run: Run, kinesis: Any) -> None:
+    put(kinesis, b"before", hash_key=0)
+    kinesis.split_shard(StreamName="orders", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**126))
+    put(kinesis, b"after", hash_key=0)
+    put(kinesis, b"after", hash_key=2**126)
+    found = lines(read_all(run, "-o", "jsonl"))
+    assert [line["data"] for line in found] == ["before", "after", "after"]
+    place = f"seq:{found[0]['sequence_number']}"
+    again = run("records", "tail", "orders", "--from", place, "--no-follow", *FAST, "-o", "jsonl")
+    assert [line["data"] for line in lines(again)] == ["before", "after", "after"]
+
+
+def test_it_follows_through_a_reshard_until_it_is_stopped(start: Callable[..., Any], kinesis: Any) -> None:
+    tail = start("records", "tail", "orders", "--from", "start", *FAST, "-o", "jsonl")
+    put(kinesis, b"first", hash_key=0)
+    assert json.loads(tail.stdout.readline())["data"] == "first"
+    kinesis.split_shard(StreamName="orders", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**126))
+    put(kinesis, b"second", hash_key=2**126)
+    line = json.loads(tail.stdout.readline())
+    assert (line["data"], line["shard_id"]) == ("second", "shardId-000000000003")
+    tail.send_signal(signal.SIGINT)
+    out, err = tail.communicate(timeout=60)
+    assert (tail.returncode, out, err) == (0, b"", b"")
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(start: Callable[..., Any], kinesis: Any) -> None:
+    for number in range(50):
+        put(kinesis, b"x" * 3000, str(number))
+    tail = start("records", "tail", "orders", "--from", "start", *FAST, "-o", "jsonl")
+    tail.stdout.readline()
+    tail.stdout.close()
+    for number in range(50):
+        put(kinesis, b"x" * 3000, str(number))
+    assert (tail.wait(60), tail.stderr.read()) == (0, b"")
+
+
+def test_get_shows_a_record_by_its_position(run: Run, kinesis: Any) -> None:
+    number = put(kinesis, encode_aggregate([("a", b"zero", None), ("b", gzip.compress(b'{"n": 1}'), None)]))
+    done = run("records", "get", "orders", f"{number}/1")
+    assert (done.status, done.stderr) == (0, "")
+    head, *steps = done.stdout.splitlines()
+    assert head.endswith(f'{number}/1  b  {{"n": 1}}')
+    assert steps == ["  gzip: it begins with 1f 8b", "  json: it is one value of JSON"]
+    assert json.loads(run("records", "get", "orders", f"{number}/0", "-o", "jsonl").stdout)["data"] == "zero"
+    gone = run("records", "get", "orders", f"{number}/2")
+    assert (gone.status, gone.stdout) == (1, "")
+    assert f"the stream orders has no record {number}/2" in gone.stderr
+    assert "is no position" in run("records", "get", "orders", "x").stderr
+
+
+def test_get_raw_is_the_data_alone(start: Callable[..., Any], kinesis: Any) -> None:
+    number = put(kinesis, bytes(range(256)))
+    out, err = start("records", "get", "orders", number, "--raw").communicate(timeout=60)
+    assert (out, err) == (bytes(range(256)), b"")
+
+
+def test_grep_looks_inside(run: Run, kinesis: Any) -> None:
+    put(kinesis, gzip.compress(b"a Needle in here"), "one")
+    put(kinesis, encode_aggregate([("two", b"needle", None), ("three", b"hay", None)]))
+    found = run("records", "grep", "needle", "orders", *FAST, "-o", "jsonl")
+    assert [line["partition_key"] for line in lines(found)] == ["two"]
+    found = run("records", "grep", "needle", "orders", "-i", *FAST, "-o", "jsonl")
+    assert {line["partition_key"] for line in lines(found)} == {"one", "two"}
+    nothing = run("records", "grep", "thimble", "orders", *FAST)
+    assert (nothing.status, nothing.stdout, nothing.stderr) == (1, "", "")
+
+
+def test_count(run: Run, kinesis: Any) -> None:
+    put(kinesis, b"xx", hash_key=0)
+    put(kinesis, encode_aggregate([("a", b"xyz", None), ("b", b"", None)]), hash_key=2**128 - 1)
+    done = run("records", "count", "orders", *FAST)
+    assert (done.status, done.stderr) == (0, "")
+    assert [line.split() for line in done.stdout.splitlines()[1:]] == [
+        ["shardId-000000000000", "1", "2", "B"],
+        ["shardId-000000000001", "2", "3", "B"],
+        ["all", "3", "5", "B"],
+    ]
+    report = json.loads(run("records", "count", "orders", "--where", "size > 1", *FAST, "-o", "json").stdout)
+    assert (report["schema"], report["user_records"]) == ("penstock.count/1", 2)
