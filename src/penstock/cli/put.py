@@ -402,14 +402,7 @@ def command(
 ) -> None:
     """Put each line of FILE or of standard input into STREAM as a record. Ends with status 0 if all were written."""
     source = LineSource(
-        Form(
-            records=form is Format.records,
-            jsonl=form is Format.jsonl,
-            key_text=key_text,
-            key=key,
-            explicit_hash_key=explicit_hash_key,
-            data=data,
-        ),
+        _form(form, key_text, key, explicit_hash_key, data),
         name="standard input" if file is None or str(file) == "-" else str(file),
         skip_bad=skip_bad,
     )
@@ -442,6 +435,17 @@ def command(
         },
     )
     finish(report, as_json=as_json)
+
+
+def _form(form: Format, key_text: str | None, key: str | None, hash_key: str | None, data: str | None) -> Form:
+    return Form(
+        records=form is Format.records,
+        jsonl=form is Format.jsonl,
+        key_text=key_text,
+        key=key,
+        explicit_hash_key=hash_key,
+        data=data,
+    )
 
 
 class LineSource:
