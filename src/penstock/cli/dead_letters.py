@@ -44,17 +44,18 @@ def list_command(
     file: File = None,
     from_stream: FromStream = None,
     messages: Annotated[
-        bool, typer.Option("--messages", help="Also what the errors said, which may hold data of the records.")
+        bool,
+        typer.Option("--messages", help="Also print the messages of the errors, which may hold data of the records."),
     ] = False,
     data: Annotated[
-        bool, typer.Option("--data", help="With --json: also what the letters hold of the records.")
+        bool, typer.Option("--data", help="With --json: also print the records' data, where the letters hold it.")
     ] = False,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters, one a line, and count them by error. Status 1 when something in between is none."""
+    """List dead letters, one a line, and count them by error. The exit status is 1 if a line is no dead letter."""
     wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
     asyncio.run(_list(file, from_stream, wire, messages=messages, data=data, as_json=as_json))
 

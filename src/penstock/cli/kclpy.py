@@ -42,8 +42,8 @@ Errors = Annotated[
     OnError,
     typer.Option(
         "--on-error",
-        help="For records that the processor raises for: give them again until it does not, or pass over them, as "
-        "amazon_kclpy does.",
+        help="What to do with records for which the processor raises: give them again until it does not, or skip "
+        "them, as amazon_kclpy does.",
     ),
 ]
 

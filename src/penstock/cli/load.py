@@ -186,17 +186,24 @@ class Schedule:
         return wait if self._duration_s is None else min(wait, max(0.0, self._duration_s - passed_s))
 
 
-Rate = Annotated[float | None, typer.Option(help="Records per second; without it as many as are taken.", metavar="N")]
-Duration = Annotated[float | None, typer.Option(help="Seconds; 60 if nothing else ends it.", metavar="S")]
-Records = Annotated[int | None, typer.Option(help="End after so many records.", metavar="N")]
+Rate = Annotated[
+    float | None, typer.Option(help="Records per second. Without it, as many as the stream takes.", metavar="N")
+]
+Duration = Annotated[
+    float | None, typer.Option(help="Seconds to run; 60 if no other option ends the run.", metavar="S")
+]
+Records = Annotated[int | None, typer.Option(help="End after this many records.", metavar="N")]
 DataSize = Annotated[
     str, typer.Option(help="Bytes of a record's data: 512, evenly 100-2000, or lognormal:512 with that mean.")
 ]
 Keys = Annotated[int, typer.Option(help="How many partition keys there are.", metavar="N")]
 Skew = Annotated[
-    float, typer.Option(help="Zipf exponent of the keys: 0 takes all alike, 1 the first one most.", metavar="S")
+    float,
+    typer.Option(help="Zipf exponent of the keys: with 0 all are used alike, with 1 the first one most.", metavar="S"),
 ]
-Seed = Annotated[int | None, typer.Option(help="The same sizes and keys again.", metavar="N")]
+Seed = Annotated[
+    int | None, typer.Option(help="Number that chooses sizes and keys: the same one gives the same again.", metavar="N")
+]
 
 
 def command(

@@ -24,7 +24,9 @@ Settle = Annotated[
 ]
 Origin = Annotated[
     list[str] | None,
-    typer.Option(help="Web page that may call it, as http://localhost:3000; * for any.", metavar="ORIGIN"),
+    typer.Option(
+        help="Web page that may call the service, such as http://localhost:3000. * allows any page.", metavar="ORIGIN"
+    ),
 ]
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -43,18 +45,18 @@ def command(
     origin: Origin = None,
     page_span: PageSpan = 3600.0,
     data: Annotated[Path | None, typer.Option(help="Folder that keeps the data across restarts.")] = None,
-    fsync: Annotated[bool, typer.Option(help="With --data: every change is on the disk first.")] = False,
+    fsync: Annotated[bool, typer.Option(help="With --data: write every change to the disk before its answer.")] = False,
     tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS with a certificate made now.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).")] = None,
     key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")] = None,
     dynamodb_endpoint: Annotated[
-        str | None, typer.Option(help="Where DynamoDB is answered, in place of moto.", metavar="URL")
+        str | None, typer.Option(help="Address of a DynamoDB, in place of moto.", metavar="URL")
     ] = None,
     neighbour_endpoint: Annotated[
         str | None,
-        typer.Option(help="Where DynamoDB, CloudWatch and STS are answered, in place of moto.", metavar="URL"),
+        typer.Option(help="Address of DynamoDB, CloudWatch and STS, in place of moto.", metavar="URL"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address and the variables as JSON.")] = False,
 ) -> None:
     """Serve a local Kinesis until Ctrl-C. DynamoDB, CloudWatch and STS answer on the same port."""
     try:

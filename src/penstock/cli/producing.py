@@ -301,9 +301,9 @@ def _not_negative(seconds: float) -> float:
 
 
 Stream = Annotated[str, typer.Argument(help="Name or ARN of the stream.")]
-Region = Annotated[str | None, typer.Option(help="AWS region; else as the AWS SDK finds it.")]
+Region = Annotated[str | None, typer.Option(help="AWS region. Without it, the AWS SDK's rules find the region.")]
 EndpointUrl = Annotated[
-    str | None, typer.Option("--endpoint-url", help="Where Kinesis is, in place of AWS.", metavar="URL")
+    str | None, typer.Option("--endpoint-url", help="Address of Kinesis, in place of AWS's own.", metavar="URL")
 ]
 Profile = Annotated[str | None, typer.Option(help="AWS profile to take credentials and settings from.")]
 Aggregate = Annotated[bool, typer.Option("--aggregate", help="Pack records into KPL aggregates.")]
@@ -314,7 +314,7 @@ TimeToLive = Annotated[
 Flush = Annotated[
     float,
     typer.Option(
-        "--flush", help="Seconds to wait for what is under way, after Ctrl-C.", metavar="S", callback=_not_negative
+        "--flush", help="Seconds to wait, after Ctrl-C, for records in flight.", metavar="S", callback=_not_negative
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]

@@ -371,13 +371,21 @@ LineFormat = Annotated[
 ]
 Key = Annotated[str | None, typer.Option(help="JSON field with the partition key.", metavar="FIELD")]
 KeyText = Annotated[
-    str | None, typer.Option(help="Partition key of all records; without any choice each has a random one.")
+    str | None,
+    typer.Option(help="Partition key of all records. If no option names a key, each record gets a random one."),
 ]
 HashKey = Annotated[str | None, typer.Option(help="JSON field with the explicit hash key.", metavar="FIELD")]
-Data = Annotated[str | None, typer.Option(help="JSON field with the data; else the whole line is.", metavar="FIELD")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Pass over bad lines; else the first one stops it.")]
+Data = Annotated[
+    str | None, typer.Option(help="JSON field with the data. Without it, the whole line is the data.", metavar="FIELD")
+]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Skip bad lines. Without it, the first bad line stops the command.")
+]
 KeepGoing = Annotated[
-    bool, typer.Option("--keep-going", help="Go on after a record could not be written; else stop reading.")
+    bool,
+    typer.Option(
+        "--keep-going", help="Go on when a record could not be written. Without it, the command stops reading."
+    ),
 ]
 
 

@@ -56,8 +56,10 @@ def command(
         typer.Option("--check", help="Check the file, say what each sink promises, and end without starting Spark."),
     ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files, for editors.")] = False,
-    spark_log: Annotated[SparkLog, typer.Option(help="What Spark itself logs.")] = SparkLog.fatal,
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each batch, error and summary.")] = False,
+    spark_log: Annotated[SparkLog, typer.Option(help="The level at which Spark itself logs.")] = SparkLog.fatal,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a line of JSON for each batch, error and summary.")
+    ] = False,
 ) -> None:
     """Run a job file until its stream's end, or SIGTERM or Ctrl-C, which finish the batch.
 
