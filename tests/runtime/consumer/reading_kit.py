@@ -16,7 +16,9 @@ from penstock.core.leases.row import LeaseRow
 from penstock.core.leases.tenure import LeaseTimes, claim
 from penstock.core.ledger.settings import LedgerSettings
 from penstock.model import HASH_KEY_MAX, Position, StreamName
+from penstock.runtime.dead_letters.burying import TIMEOUT_S, LetterWriter
 from penstock.runtime.feeds import PollingFeed
+from penstock.runtime.shard.pages import Pages
 from penstock.runtime.shard.shard_reader import ReaderChoices, ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 
@@ -106,14 +108,23 @@ async def reading(
         on_event=events.append,
         times=POLL,
     )
+    letters, timeout_s = choices.pop("letters", None), choices.pop("letter_timeout_s", TIMEOUT_S)
+    where: dict[str, Any] = {
+        "stream": STREAM,
+        "shard_id": SHARD_ID,
+        "worker": worker,
+        "token": keeper.token,
+        "timeout_s": timeout_s,
+    }
+    on_pending = choices.pop("on_pending", None)
     reader = ShardReader(
         keeper,
-        feed,
+        Pages(feed),
         ReaderChoices(ledger=settings or LedgerSettings(), **choices),
-        stream=STREAM,
-        shard_id=SHARD_ID,
         rng=random.Random(2),
         on_event=events.append,
+        letters=None if letters is None else LetterWriter(letters, **where),
+        on_pending=on_pending,
     )
     readers.append(reader)
     fetching = asyncio.create_task(reader.run())

@@ -152,6 +152,11 @@ class FanOutFeed:
         self._left = False  # it was told that the shard is polled
 
     @property
+    def stream(self) -> str:
+        """Its stream, as the source names it."""
+        return self._source.stream
+
+    @property
     def shard_id(self) -> str:
         """The shard that is read."""
         return self._cursor.shard_id

@@ -133,6 +133,11 @@ class PollingFeed:
                     return taken
 
     @property
+    def stream(self) -> str:
+        """Its stream, as the source names it."""
+        return self.source.stream
+
+    @property
     def shard_id(self) -> str:
         """The shard that is read."""
         return self.cursor.shard_id

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from penstock.core.feeding.pages import UserRecords
+from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.book import Delivery, R, behind
 from penstock.core.ledger.parts import PARTS_MAX, Part, split
 from penstock.core.ledger.settings import DeadLetters, Skip, Stop
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from penstock.core.feeding.pages import Taken
-    from penstock.core.leases.checkpoint import Checkpoint
     from penstock.core.shard.duplicates import Admit, Duplicates
     from penstock.model import Position, Record
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
@@ -36,9 +36,18 @@ if TYPE_CHECKING:
 class Pages:
     """Of one tenure. One task asks for them (`fetched_by_this_task`); `seek` wakes it, whatever it waits for."""
 
-    def __init__(self, feed: PollingFeed | FanOutFeed, read_ahead: Iterable[Taken], after: Checkpoint) -> None:
-        """``read_ahead``: pages that the feed has given before; some may lie before ``after``."""
-        self.after = after
+    def __init__(
+        self, feed: PollingFeed | FanOutFeed, read_ahead: Iterable[Taken] = (), admission: Admission | None = None
+    ) -> None:
+        """``read_ahead``: pages that the feed has given before; some may lie before where the tenure begins.
+        ``admission``: what of a page is handed out.
+        """
+        self.admission = admission or Admission()
+        """What the program's functions make of the records."""
+        self.stream, self.shard_id = feed.stream, feed.shard_id
+        self.room = feed.room
+        """The shard's part of the consumer's buffer."""
+        self.after = Checkpoint.TRIM_HORIZON
         """Records up to here are not new."""
         self.is_done = False
         """There are no more, unless the program seeks."""
@@ -46,6 +55,15 @@ class Pages:
         self._read_ahead = deque(read_ahead)
         self._running: asyncio.Task[Any] | None = None
         self._sought: PollingFeed | FanOutFeed | None = None
+
+    @property
+    def window(self) -> WindowRead | None:
+        """The window of duplicates; None: they are not left out."""
+        return self.admission.window
+
+    def begin(self, after: Checkpoint) -> None:
+        """Records up to here are not new."""
+        self.after = after
 
     @property
     def is_sought(self) -> bool:
@@ -56,6 +74,7 @@ class Pages:
         """Go on with another feed, which reads what follows ``after``."""
         while self._read_ahead:
             self._ahead()
+        feed.use_room(self.room)
         self.after = after
         self.is_done = False
         is_told = self.is_sought
@@ -109,8 +128,8 @@ class Pages:
     def _ahead(self) -> Taken:
         """The next page that was read ahead. Its room is free: the ledger takes what it keeps of the page."""
         taken = self._read_ahead.popleft()
-        if self._feed.room is not None:
-            self._feed.room.share.change(-taken.records.held_bytes)
+        if self.room is not None:
+            self.room.share.change(-taken.records.held_bytes)
         return taken
 
 

@@ -22,11 +22,9 @@ from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetB
 from penstock.core.shard.duplicates import Admit
 from penstock.core.shard.machine import STIR, CannotRead, LetterNotWritten, LetterWritten, Shard, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
-from penstock.runtime.dead_letters.burying import TIMEOUT_S, LetterWriter
 from penstock.runtime.home import Here
 from penstock.runtime.shard.batch import Batch
 from penstock.runtime.shard.listener import Asking, Origin, ShardListener
-from penstock.runtime.shard.pages import Admission, Pages
 from penstock.runtime.shard.two_phase import PendingCheckpoint, choose
 from penstock.runtime.telling import told
 from penstock.runtime.waiting import Alarm, Breath, is_cancelled, wait_set
@@ -47,10 +45,10 @@ if TYPE_CHECKING:
     from penstock.core.shard.checkpoints import Cadence, Pending
     from penstock.events import LedgerEvent
     from penstock.model import Position, Record
-    from penstock.runtime.dead_letters.destinations import LetterSink
+    from penstock.runtime.dead_letters.burying import LetterWriter
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
     from penstock.runtime.home import Home
-    from penstock.runtime.shard.pages import Values
+    from penstock.runtime.shard.pages import Pages, Values
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
     from penstock.runtime.shard.two_phase import OnPending
     from penstock.runtime.shard.window_reading import WindowRead
@@ -69,12 +67,7 @@ class ReaderChoices:
     batch_records_max: int = BATCH_RECORDS_MAX
     checkpoint_when_told: bool = False
     """What is settled is checkpointed no further than `ShardReader.checkpoint_to` says."""
-    letters: LetterSink | None = None
-    """Where dead letters go; None: none are written."""
-    letter_timeout_s: float = TIMEOUT_S
     letters_at_once_max: int = machine.LETTERS_AT_ONCE_MAX
-    on_pending: OnPending | None = None
-    """What becomes of a checkpoint that the former owner left pending; None: it is abandoned."""
 
 
 class ShardReader:
@@ -90,21 +83,18 @@ class ShardReader:
     def __init__(
         self,
         keeper: TenureKeeper,
-        feed: PollingFeed | FanOutFeed,
+        pages: Pages,
         choices: ReaderChoices,
         *,
-        stream: str,
-        shard_id: str,
         rng: Random,
         on_event: Callable[[LedgerEvent], None],
-        read_ahead: Iterable[Taken] = (),
-        admission: Admission | None = None,
+        letters: LetterWriter | None = None,
+        on_pending: OnPending | None = None,
     ) -> None:
-        """``read_ahead``: pages that the feed has given before; some may lie before the checkpoint. ``admission``: what
-        of a page is handed out.
+        """``letters``: writes dead letters; None: none are written. ``on_pending``: what becomes of a checkpoint that
+        the former owner left pending; None: it is abandoned.
         """
-        self.stream = stream
-        self.shard_id = shard_id
+        self.stream, self.shard_id = pages.stream, pages.shard_id
         self.home: Home = Here(asyncio.get_running_loop())
         """Where it runs; the callers that read may be on another loop."""
         self.origin = Origin.NEW
@@ -143,13 +133,13 @@ class ShardReader:
         self._signal = self.home.signal()  # for the callers that read
         self._stirred = asyncio.Event()
         self._over = asyncio.Event()
-        self._admission = admission or Admission()
-        self._window = self._admission.window
-        self._begin(feed, read_ahead)
+        self._pages = pages
+        self._window = pages.window
+        self._letter_writer = letters
+        self._begin(on_pending)
 
-    def _begin(self, feed: PollingFeed | FanOutFeed, read_ahead: Iterable[Taken]) -> None:
+    def _begin(self, on_pending: OnPending | None) -> None:
         """Begin behind the records that the former owner has settled."""
-        self._room = feed.room
         self._alarm = Alarm(self._loop, self._rang)
         self._is_touched = False
         self._revoking: ShardListener | None = None  # it is telling the program that the shard goes
@@ -159,19 +149,7 @@ class ShardReader:
         self._asked: asyncio.Future[None] | None = None  # what a caller has asked of the checkpoints' machine
         row, choices = self._keeper.row, self._choices
         self._letters_out: set[asyncio.Task[None]] = set()  # dead letters that are being written
-        self._letter_writer = (
-            None
-            if choices.letters is None
-            else LetterWriter(
-                choices.letters,
-                stream=self.stream,
-                shard_id=self.shard_id,
-                worker=self._keeper.tenure.worker,
-                token=self._keeper.token,
-                timeout_s=choices.letter_timeout_s,
-            )
-        )
-        choice = choose(row, choices.on_pending, stream=self.stream, shard_id=self.shard_id, on_event=self._on_event)
+        choice = choose(row, on_pending, stream=self.stream, shard_id=self.shard_id, on_event=self._on_event)
         begins = checkpoints.begin(
             row,
             choice,
@@ -180,12 +158,12 @@ class ShardReader:
             bound=row.checkpoint if choices.checkpoint_when_told else None,
             now_s=self._loop.time(),
         )
-        letters_max = 0 if choices.letters is None else choices.letters_at_once_max
+        letters_max = 0 if self._letter_writer is None else choices.letters_at_once_max
         ledger = self._new_ledger(begins.settled)
         self._shard: Shard[Record] = Shard(
-            ledger, begins.checkpoints, duplicates=self._admission.duplicates, letters_at_once_max=letters_max
+            ledger, begins.checkpoints, duplicates=self._pages.admission.duplicates, letters_at_once_max=letters_max
         )
-        self._pages = Pages(feed, read_ahead, begins.wanted)
+        self._pages.begin(begins.wanted)
         if begins.settled > row.checkpoint:
             self._tell(Flush(at_once=True))
 
@@ -419,7 +397,6 @@ class ShardReader:
         self._settings = ledger.settings
         if self._window is not None:
             self._window.forget()
-        feed.use_room(self._room)
         self._pages.seek(feed, after)
 
     def use_order(self, order: OrderPolicy) -> bool:
@@ -595,7 +572,7 @@ class ShardReader:
         self.millis_behind_latest, self.read_at_s = taken.millis_behind_latest, self._loop.time()
         if self.counts is not None:
             self.counts.fetched(taken.records)
-        self._tell(self._admission.read(taken, records, ends_at))
+        self._tell(self._pages.admission.read(taken, records, ends_at))
 
     @contextlib.asynccontextmanager
     async def _window_read(self) -> AsyncIterator[None]:
@@ -764,7 +741,7 @@ class ShardReader:
             case machine.Emit(event=event):
                 self._on_event(event)
             case Admit():
-                self._tell(self._admission.made_of(output))
+                self._tell(self._pages.admission.made_of(output))
             case machine.Alarm(at_s=at_s):
                 self._alarm.at(at_s)
             case machine.WriteLetter():
@@ -804,8 +781,8 @@ class ShardReader:
         self._drop_letters()
         if self._window is not None:
             self._window.cancel()
-        if self._room is not None:
-            self._room.share.leave()
+        if self._pages.room is not None:
+            self._pages.room.share.leave()
         self._alarm.cancel()
         self._over.set()
         for listener in self._listeners:
@@ -841,7 +818,7 @@ class ShardReader:
             self._settings if order is None else replace(self._settings, order=order),
             rng=self._rng,
             size_of=held_bytes_of,
-            share=None if self._room is None else self._room.share,
+            share=None if (room := self._pages.room) is None else room.share,
         )
 
     async def _write_letter(self, given: machine.WriteLetter) -> None:

@@ -9,12 +9,12 @@ from penstock.core.assignment.fleet import Fleet
 from penstock.core.assignment.views import lease_view
 from penstock.core.leases.tenure import End, Loss
 from penstock.core.worker.round import Began, Delivers, GaveUp, Inherited, Over, Unconfirmed
+from penstock.runtime.dead_letters.burying import LetterWriter
 from penstock.runtime.shard.listener import Origin, ShardListener
-from penstock.runtime.shard.pages import Admission
+from penstock.runtime.shard.pages import Admission, Pages
 from penstock.runtime.shard.shard_reader import ReaderChoices, ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.runtime.worker.held import HeldShard
-from penstock.runtime.worker.stream_part import shard_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,6 +54,7 @@ class Readers:
     ) -> None:
         self._parts = parts
         self._settings = settings
+        self._letters = letters
         self._rng = rng
         self._on_event = on_event
         self._choices = ReaderChoices(
@@ -61,10 +62,7 @@ class Readers:
             cadence=settings.cadence,
             batch_records_max=settings.batch_records_max,
             checkpoint_when_told=settings.checkpoint_when_told,
-            letters=letters,
-            letter_timeout_s=settings.dead_letter_timeout_s,
             letters_at_once_max=settings.dead_letters_at_once_max,
-            on_pending=settings.on_pending,
         )
 
     def open(self, keeper: TenureKeeper, warming: WarmUp | None) -> tuple[ShardReader, FeedCursor]:
@@ -72,18 +70,31 @@ class Readers:
         settings, part = self._settings, self._parts[keeper.row.stream]
         feed = part.stream.promote(part.stream.open_feed(keeper.row) if warming is None else warming.feed)
         window = part.stream.open_window(keeper.row) if warming is None else warming.window
+        admission = Admission(window=window, split_by=settings.split, parts_max=settings.parts_max)
+        pages = Pages(feed, () if warming is None else warming.pages, admission)
         reader = ShardReader(
             keeper,
-            feed,
+            pages,
             self._choices,
-            stream=part.name,
-            shard_id=shard_id_of(keeper.row.key),
             rng=self._rng,
             on_event=self._on_event,
-            read_ahead=() if warming is None else warming.pages,
-            admission=Admission(window=window, split_by=settings.split, parts_max=settings.parts_max),
+            letters=self._writer(keeper, pages),
+            on_pending=settings.on_pending,
         )
         return reader, feed.cursor
+
+    def _writer(self, keeper: TenureKeeper, pages: Pages) -> LetterWriter | None:
+        """Writes the dead letters of a tenure, where there is a place for them."""
+        if self._letters is None:
+            return None
+        return LetterWriter(
+            self._letters,
+            stream=pages.stream,
+            shard_id=pages.shard_id,
+            worker=keeper.tenure.worker,
+            token=keeper.token,
+            timeout_s=self._settings.dead_letter_timeout_s,
+        )
 
 
 class Holding(ShardListener):
