@@ -189,6 +189,7 @@ class Producing:
                 aggregate=history.aggregate,
                 ordered_by_key=history.ordered,
                 linger_s=history.linger_s,
+                requests_in_flight_max=history.requests_in_flight_max,
                 request_records_max=history.request_records_max,
                 request_bytes_max=history.request_bytes_max,
                 aggregate_bytes_max=history.aggregate_bytes_max,
@@ -400,7 +401,7 @@ class Producing:
             self._next_expiry_s = self.now_s + EXPIRY_CHECK_S if live else inf
             if live:
                 self._at(self._next_expiry_s, self._tick)
-        while self._may_send():
+        while True:
             unseen = self._unseen()
             request = self.batcher.next_request(self.now_s)
             if request is None and self._unseen() < unseen:
@@ -417,9 +418,6 @@ class Producing:
         """Records of which it is not known whether their key is on its way."""
         return sum(len(run) for lane in self.batcher.lanes for run in lane.runs) if self.history.ordered else 0
 
-    def _may_send(self) -> bool:
-        return len(self.batcher.in_flight) < self.history.requests_in_flight_max
-
     def _sleep(self, wake_at_s: float) -> None:
         self._alarm += 1
         if wake_at_s < inf:
@@ -434,6 +432,7 @@ class Producing:
 
     def _send(self, request: Request) -> None:
         self.sent_at_s.append(self.now_s)
+        assert len(self.batcher.in_flight) <= self.history.requests_in_flight_max
         self._check_request(request)
         for load in request.loads:
             for run in load.runs:

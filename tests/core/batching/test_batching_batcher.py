@@ -283,6 +283,23 @@ def test_in_order_no_shard_waits_until_all_of_another_ones_were_looked_at() -> N
     assert sent(kit.send()) == [b"1"]
 
 
+def test_requests_go_side_by_side_within_two_bounds() -> None:
+    kit = plain(request_records_max=1, requests_in_flight_max=3, in_flight_bytes_max=4_000)
+    kit.put(*[("k", b"x" * size) for size in (1, 1, 1, 1, 4_000, 1)])
+    first = [kit.send() for _ in range(3)]
+    assert kit.sends_nothing()
+    assert kit.batcher.wake_at_s == inf
+    kit.answer(first.pop())
+    kit.send()
+    for request in first:
+        kit.answer(request)
+    large = kit.send()
+    assert large.payload_bytes > 4_000
+    assert kit.sends_nothing()
+    kit.answer(large)
+    kit.send()
+
+
 # --- what comes first -----------------------------------------------------------------------------
 
 

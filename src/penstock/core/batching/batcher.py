@@ -43,6 +43,9 @@ class BatchLimits(NamedTuple):
     aggregate: bool = False
     ordered_by_key: bool = False
     linger_s: float = 0.005
+    requests_in_flight_max: float = inf
+    in_flight_bytes_max: float = inf
+    """No further request is begun while those on their way have this much payload."""
     request_records_max: int = REQUEST_RECORDS_MAX
     request_bytes_max: int = REQUEST_BYTES_MAX
     aggregate_bytes_max: int = AGGREGATE_BYTES_MAX
@@ -179,7 +182,7 @@ class Batcher:
         self.wake_at_s = inf
         self._looks_left = LOOKED_AT_RECORDS_MAX
         lanes = self.lanes
-        if not lanes.active or not lanes.known:
+        if not lanes.active or not lanes.known or self._is_enough_on_its_way():
             return None
         if now_s < self._pause_until_s:
             self.wake_at_s = self._pause_until_s
@@ -207,6 +210,14 @@ class Batcher:
         self.in_flight[request] = None
         self.making = None
         return request
+
+    def _is_enough_on_its_way(self) -> bool:
+        """True if nothing may be sent before an answer, or a failure, has come."""
+        in_flight, limits = self.in_flight, self.limits
+        return bool(in_flight) and (
+            len(in_flight) >= limits.requests_in_flight_max
+            or sum([request.payload_bytes for request in in_flight]) >= limits.in_flight_bytes_max
+        )
 
     def _add_retries(self, request: Request, lane: Lane, now_s: float) -> None:
         if lane.behind:

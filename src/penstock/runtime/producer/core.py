@@ -449,7 +449,7 @@ class ProducerCore(Generic[H]):
             self._next_expiry_s = now_s + EXPIRY_CHECK_S if self.batcher.settling.live else inf
         if now_s >= self._next_metrics_s:
             self._emit_metrics(now_s)
-        request = self.batcher.next_request(now_s) if self._may_send() else None
+        request = None if self._pauses else self.batcher.next_request(now_s)
         if request is not None:
             task = spawn(self._send(request), self._broke, loop=loop)
             self._sending[request] = task
@@ -532,15 +532,6 @@ class ProducerCore(Generic[H]):
             self.batcher.broken = True
             self.pump()
 
-    def _may_send(self) -> bool:
-        if self._pauses:
-            return False
-        in_flight = self.batcher.in_flight
-        return not in_flight or (
-            len(in_flight) < self._options.requests_in_flight_max
-            and sum([request.payload_bytes for request in in_flight]) < self._options.in_flight_bytes_max
-        )
-
     def _plan(self, now_s: float, *, more: bool) -> None:
         assert self._loop is not None
         if more:
@@ -552,7 +543,7 @@ class ProducerCore(Generic[H]):
         if self._timer is not None:
             self._timer.cancel()
         at_s = min(self._next_expiry_s, self._next_metrics_s)
-        if self._may_send():
+        if not self._pauses:
             at_s = min(at_s, self.batcher.wake_at_s)
         self._timer = self._loop.call_later(max(0.0, at_s - now_s), self.pump)
 
@@ -741,6 +732,8 @@ def _limits_of(options: ProducerOptions) -> BatchLimits:
         aggregate=options.aggregation,
         ordered_by_key=options.ordered_by_key,
         linger_s=options.linger_s,
+        requests_in_flight_max=options.requests_in_flight_max,
+        in_flight_bytes_max=options.in_flight_bytes_max,
         request_records_max=options.request_records_max,
         request_bytes_max=options.request_bytes_max,
         aggregate_bytes_max=options.aggregate_bytes_max,
