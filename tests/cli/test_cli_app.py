@@ -257,3 +257,87 @@ def test_an_application_in_a_file_of_sqlite(run: Run, kinesis: Any, tmp_path: Pa
     assert "the application 'other' has no leases in" in wrong.stderr
     assert run("app", "ls", "--store", f"sqlite:{tmp_path}/none").stderr.startswith("penstock: there is no file")
     assert not (tmp_path / "none").exists()
+
+
+def test_check_lag_ends_with_the_status_that_it_shows(
+    run: Run, kinesis: Any, dynamodb: Any, local: LocalKinesis
+) -> None:
+    stream_of(kinesis, "checked", 1)
+    first = put(kinesis, "checked", 0)
+    last = put(kinesis, "checked", 0)
+    make_table(dynamodb, "checked-app", lease(SHARDS[0], last))
+    words = ("check", "lag", "checked-app", "--stream", "checked")
+    done = run(*words)
+    assert (done.status, done.stderr) == (0, "")
+    assert done.stdout == "LAG OK - checked-app on checked: ok, 0 s behind | shards=1 behind=0s;300;3600\n"
+    dynamodb.put_item(TableName="checked-app", Item=lease(SHARDS[0], first))
+    local.clock.advance(600)
+    assert (run(*words).status, run(*words, "--critical", "9m").status) == (1, 2)
+    local.clock.advance(3600 * 19)
+    assert "loses_in=" in run(*words).stdout
+    assert run(*words, "--warning", "2d", "--critical", "2d", "--loses-critical", "1h").status == 1
+    unknown = run("check", "lag", "no-such-app", "--stream", "checked")
+    assert (unknown.status, unknown.stderr) == (3, "")
+    assert unknown.stdout.startswith("LAG UNKNOWN - DescribeTable: ResourceNotFoundException")
+
+
+def test_check_leases(run: Run, dynamodb: Any) -> None:
+    make_table(dynamodb, "held", lease(SHARDS[0], "LATEST"), lease(SHARDS[1], "SHARD_END", owner=None))
+    done = run("check", "leases", "held")
+    assert (done.status, done.stdout) == (
+        0,
+        "LEASES OK - held: 1 leases held by 1 workers | held=1 free=0;;0 workers=1\n",
+    )
+    dynamodb.put_item(TableName="held", Item=lease(SHARDS[0], "LATEST", owner=None))
+    done = run("check", "leases", "held", "-o", "json")
+    assert (done.status, json.loads(done.stdout)["remarks"]) == (2, [f"{SHARDS[0]}: no worker has it"])
+
+
+def test_check_stream(run: Run, kinesis: Any, local: LocalKinesis) -> None:
+    stream_of(kinesis, "sound", 2)
+    assert run("check", "stream", "sound")[:2] == (
+        0,
+        "STREAM OK - sound: ACTIVE, 2 open shards | open_shards=2 holes=0;;0\n",
+    )
+    assert run("check", "stream", "absent").status == 3
+    local.faults.add(Fault(how="access_denied", operation="ListShards", count=1))
+    done = run("check", "stream", "sound")
+    assert (done.status, done.stdout) == (
+        3,
+        "STREAM UNKNOWN - sound: the credentials do not show it; they lack kinesis:ListShards\n",
+    )
+
+
+def test_doctor_collects_a_snapshot_and_examines_it_elsewhere(
+    run: Run, kinesis: Any, dynamodb: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream_of(kinesis, "ill", 2)
+    put(kinesis, "ill", 0, b"a secret payload")
+    make_table(dynamodb, "ill-app", lease(SHARDS[0], "TRIM_HORIZON", owner=None))
+    words = ("--app", "ill-app", "--stream", "ill", "--window", "0s")
+    collected = run("doctor", "collect", *words)
+    assert (collected.status, collected.stderr) == (0, "")
+    assert "secret" not in collected.stdout
+    path = tmp_path / "snapshot.json"
+    path.write_text(collected.stdout)
+    here = run("doctor", "run", *words)
+    assert here.status == 1
+    assert "PST-D003 critical: shards that no worker reads" in here.stdout
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nothing is asked any more
+    there = run("doctor", "run", "--from", str(path), "-o", "json")
+    found = {one["id"]: one for one in json.loads(there.stdout)["findings"]}
+    assert found["PST-D003"]["evidence"] == [
+        f"{SHARDS[0]}: no worker has the lease",
+        f"{SHARDS[1]}: there is no lease for this open shard",
+    ]
+    path.write_text("{}")
+    assert "it is no snapshot" in run("doctor", "run", "--from", str(path)).stderr
+
+
+def test_doctor_finds_nothing_where_nothing_is_wrong(run: Run, kinesis: Any, dynamodb: Any) -> None:
+    stream_of(kinesis, "well", 1)
+    make_table(dynamodb, "well-app", lease(SHARDS[0], put(kinesis, "well", 0)))
+    done = run("doctor", "run", "--app", "well-app", "--stream", "well", "--window", "0s", "-o", "json")
+    clock = {"PST-D021"}  # the tests before have moved the service's clock
+    assert {one["id"] for one in json.loads(done.stdout)["findings"]} <= clock
+    assert "name what to look at" in run("doctor", "run").stderr

@@ -124,14 +124,14 @@ def lag_command(
 
     wire, where = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile), Store.parse(store, table)
     times = LagTimes(window_s=span_s(window), ok_s=span_s(ok), stalled_s=span_s(stalled))
-    known = {} if history is None else _history(history)
+    known = {} if history is None else looks_of(history)
 
     async def look(inspector: Inspector) -> tuple[LagReport, Mapping[str, Sequence[Look]]]:
         return await inspector.lag(name, stream, where, times=times, history=known.get(name))
 
     report, looks = asyncio.run(looking(wire, look, calls_per_s=rate))
     if history is not None:
-        _keep(history, {**known, name: looks})
+        kept_looks(history, {**known, name: looks})
     show_report(report, report.shards, _lagging(report), output)
     tell_missing(report.missing)
 
@@ -232,7 +232,7 @@ def _lagging(report: LagReport) -> str:
     return "\n".join([pairs_of([("", summary)]).strip(), table_of(head, rows)])
 
 
-def _history(path: Path) -> dict[str, Mapping[str, Sequence[Look]]]:
+def looks_of(path: Path) -> dict[str, Mapping[str, Sequence[Look]]]:
     """The looks that a file keeps, by applications and lease keys. Raises OptionError."""
     from penstock.inspect import Look
 
@@ -249,7 +249,7 @@ def _history(path: Path) -> dict[str, Mapping[str, Sequence[Look]]]:
     return {**kept}
 
 
-def _keep(path: Path, looks: Mapping[str, Any]) -> None:
+def kept_looks(path: Path, looks: Mapping[str, Any]) -> None:
     """Replace the file as a whole: a run that is broken off leaves the one before."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -13,7 +13,9 @@ from penstock.inspect.applications import (
     TableView,
     WorkerView,
 )
+from penstock.inspect.checks import Checked, Figure, LagLimits, Status, check_lag, check_leases, check_stream, unknown
 from penstock.inspect.decoding import Decoded, Step, decode
+from penstock.inspect.doctor import Confidence, DoctorReport, Finding, Severity, Snapshot, examine
 from penstock.inspect.heat import HeatReport, HotKey, ShardHeat
 from penstock.inspect.inspector import Inspector
 from penstock.inspect.positions import PositionsReport, PositionsSource, PositionView
@@ -36,13 +38,19 @@ __all__ = [
     "ApplicationReport",
     "ApplicationView",
     "ApplicationsReport",
+    "Checked",
+    "Confidence",
     "ConsumerView",
     "CountReport",
     "Decoded",
+    "DoctorReport",
+    "Figure",
+    "Finding",
     "HeatReport",
     "HotKey",
     "Inspector",
     "Judged",
+    "LagLimits",
     "LagReport",
     "LagTimes",
     "LeaseView",
@@ -54,12 +62,15 @@ __all__ = [
     "Reading",
     "RecordLine",
     "SeenRecord",
+    "Severity",
     "ShardCount",
     "ShardHeat",
     "ShardLag",
     "ShardLimits",
     "ShardView",
+    "Snapshot",
     "State",
+    "Status",
     "Step",
     "Store",
     "StreamFound",
@@ -68,6 +79,11 @@ __all__ = [
     "StreamsReport",
     "TableView",
     "WorkerView",
+    "check_lag",
+    "check_leases",
+    "check_stream",
     "decode",
+    "examine",
     "judge",
+    "unknown",
 ]

@@ -15,6 +15,7 @@ from penstock.aws.kinesis import KinesisClient
 from penstock.errors import AccessDeniedError, ExpiredIteratorError, OptionError, TransportError
 from penstock.inspect.applications import ApplicationReport, ApplicationsReport, application_view
 from penstock.inspect.calls import ReadingWire, ShardPaces
+from penstock.inspect.doctor import Snapshot
 from penstock.inspect.heat import HeatOfShard, HeatReport, heat_of
 from penstock.inspect.lagging import Lags
 from penstock.inspect.moments import utc
@@ -225,6 +226,36 @@ class Inspector:
             await asyncio.sleep(min(times.interval_s, left_s))
             await lags.look(await rows_of(application, store, self), await self.shards(name))
         return lags.report(times), lags.looks
+
+    async def snapshot(
+        self,
+        application: str | None,
+        stream: str | None,
+        store: Store | None = None,
+        *,
+        times: LagTimes | None = None,
+    ) -> Snapshot:
+        """All that the symptoms of `penstock.inspect.examine` look at, without payloads and partition keys.
+
+        Give an application, a stream, or both. Raises OptionError where an application's rows do not name its stream.
+        """
+        view = lag = found = None
+        if application is not None:
+            view = (await self.application(application, store)).application
+            if stream is None:
+                stream = _only_stream(view)
+        if stream is not None:
+            found = await self.stream(stream)
+        if application is not None and view is not None and view.leases:
+            lag, _ = await self.lag(application, stream, store, times=times)
+        return Snapshot(
+            taken_at=utc(self.now_s),
+            clock_off_s=self.wire.clock.offset_s,
+            stream=found,
+            application=view,
+            lag=lag,
+            missing=list(dict.fromkeys(self.missing)),
+        )
 
     # --- heat -------------------------------------------------------------------------------------
 

@@ -1,0 +1,124 @@
+"""``penstock doctor``: known symptoms of an application and its stream, and what to do about them. It only reads."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from penstock.cli.application import StoreText, Table
+from penstock.cli.producing import EndpointUrl, Profile, Region
+from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, tell_missing
+from penstock.cli.stream import looking
+from penstock.errors import OptionError
+from penstock.inspect.moments import span_s
+from penstock.wiring import WireSettings
+
+if TYPE_CHECKING:
+    from penstock.inspect import DoctorReport, Finding, Snapshot
+
+app = typer.Typer(
+    no_args_is_help=True, help="Known symptoms of an application and its stream: what shows them, and what to do."
+)
+
+SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
+
+Application = Annotated[str | None, typer.Option("--app", help="Application to look at.", metavar="APPLICATION")]
+OfStream = Annotated[str | None, typer.Option("--stream", help="Stream to look at.", metavar="STREAM")]
+Window = Annotated[str, typer.Option(help="How long to look: one look shows no trend.", metavar="SPAN")]
+
+
+@app.command("run")
+def run_command(
+    application: Application = None,
+    stream: OfStream = None,
+    window: Window = "25s",
+    file: Annotated[
+        Path | None, typer.Option("--from", help="Examine this snapshot in place of AWS.", metavar="FILE")
+    ] = None,
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    rate: Rate = 2.0,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Look for all known symptoms. Status 1 when there is one that is critical or a warning."""
+    from penstock.inspect import examine
+
+    if file is not None:
+        snapshot = _read(file)
+    else:
+        wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+        snapshot = _collect(application, stream, window, (store, table), wire, rate)
+    report = examine(snapshot)
+    show_report(report, report.findings, _told(report), output)
+    tell_missing(report.missing)
+    if any(one.severity != "info" for one in report.findings):
+        raise typer.Exit(1)
+
+
+@app.command("collect")
+def collect_command(
+    application: Application = None,
+    stream: OfStream = None,
+    window: Window = "25s",
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    rate: Rate = 2.0,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+) -> None:
+    """Write a snapshot to standard output, for doctor run --from. It holds no payload and no partition key."""
+    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    snapshot = _collect(application, stream, window, (store, table), wire, rate)
+    show_report(snapshot, [], "", Shape.json)
+    tell_missing(snapshot.missing)
+
+
+def _collect(
+    application: str | None,
+    stream: str | None,
+    window: str,
+    where: tuple[str, str | None],
+    wire: WireSettings,
+    rate: float,
+) -> Snapshot:
+    from penstock.inspect import LagTimes, Store
+
+    if application is None and stream is None:
+        raise OptionError("name what to look at: --app APPLICATION, --stream STREAM, or both")
+    store, times = Store.parse(*where), LagTimes(window_s=span_s(window))
+    return asyncio.run(
+        looking(wire, lambda inspector: inspector.snapshot(application, stream, store, times=times), calls_per_s=rate)
+    )
+
+
+def _read(path: Path) -> Snapshot:
+    from penstock.inspect import Snapshot
+
+    try:
+        if path.stat().st_size > SNAPSHOT_BYTES_MAX:
+            raise OptionError(f"--from {path}: it has more than {SNAPSHOT_BYTES_MAX} bytes: it is no snapshot")
+        return msgspec.json.decode(path.read_bytes(), type=Snapshot)
+    except OSError as fault:
+        raise OptionError(f"--from {path}: {fault.strerror}") from fault
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise OptionError(f"--from {path}: it is no snapshot: {fault}") from None
+
+
+def _told(report: DoctorReport) -> str:
+    if not report.findings:
+        return f"none of {len(report.looked_for)} symptoms is there"
+    return "\n\n".join(map(_finding, report.findings))
+
+
+def _finding(found: Finding) -> str:
+    head = f"{found.id} {found.severity.value}: {found.title} ({found.confidence.value})"
+    pairs = [("  seen", one) for one in found.evidence]
+    return "\n".join([head, pairs_of([*pairs, ("  do", found.do), ("  verify", found.verify)])])

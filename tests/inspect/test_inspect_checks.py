@@ -1,0 +1,75 @@
+"""Checks: the worst of all shards counts, and the line is one that monitoring systems read."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.inspect import LagLimits, LagReport, ShardLag, State, check_lag
+from penstock.inspect.checks import Status
+from penstock.inspect.moments import utc
+from penstock.inspect.verdicts import worst
+
+LIMITS = LagLimits(warning_s=60, critical_s=600, loses_warning_s=7200, loses_critical_s=3600)
+LINE = re.compile(
+    r"[A-Z]+ (OK|WARNING|CRITICAL|UNKNOWN) - [^|\n]+( \| \w+=[\d.e+]+s?(;[\d.]*){0,2}( \w+=[\d.e+]+s?(;[\d.]*){0,2})*)?"
+)
+
+
+def shard(number: int = 0, **more: Any) -> ShardLag:
+    values: dict[str, Any] = {
+        "lease": f"shard-{number}", "shard_id": f"shard-{number}", "owner": "w1", "state": State.OK, "why": "because",
+        "checkpoint": "1", "sub_sequence_number": 0, "behind_s": 0.0, "exact": True, "slope": None, "left_s": None,
+        "loses_in_s": None, "may_have_lost": False,
+    }  # fmt: skip
+    return ShardLag(**{**values, **more})
+
+
+def report(*shards: ShardLag, without_lease: tuple[str, ...] = ()) -> LagReport:
+    behind = [one.behind_s for one in shards if one.behind_s is not None]
+    return LagReport(
+        application="billing", stream="orders", taken_at=utc(0), window_s=0.0,
+        state=worst([one.state for one in shards]),
+        behind_s=max(behind, default=None), loses_in_s=None, shards=list(shards), without_lease=list(without_lease),
+        missing=[], calls={},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        (report(shard()), Status.OK),
+        (report(shard(behind_s=60.0)), Status.OK),
+        (report(shard(behind_s=61.0, state=State.UNKNOWN)), Status.WARNING),
+        (report(shard(behind_s=601.0, state=State.CATCHING_UP)), Status.CRITICAL),
+        (report(shard(behind_s=30.0, state=State.FALLING_BEHIND)), Status.WARNING),
+        (report(shard(state=State.STOPPED)), Status.CRITICAL),
+        (report(shard(state=State.UNOWNED, behind_s=None)), Status.CRITICAL),
+        (report(shard(), shard(1, state=State.STALLED, behind_s=30.0)), Status.CRITICAL),
+        (report(shard(loses_in_s=7000.0)), Status.WARNING),
+        (report(shard(loses_in_s=3000.0)), Status.CRITICAL),
+        (report(shard(may_have_lost=True)), Status.CRITICAL),
+        (report(shard(), without_lease=("shard-1",)), Status.CRITICAL),
+        (report(shard(behind_s=None, state=State.UNKNOWN)), Status.UNKNOWN),
+        (report(shard(behind_s=None, state=State.UNKNOWN), shard(1, behind_s=61.0)), Status.WARNING),
+        (report(shard(behind_s=None, state=State.ENDED)), Status.OK),
+        (report(), Status.OK),
+    ],
+)
+def test_the_status_of_a_lag(found: LagReport, status: Status) -> None:
+    checked = check_lag(found, LIMITS)
+    assert checked.status is status
+    assert (checked.remarks == []) == (status is Status.OK)
+    assert LINE.fullmatch(checked.line), checked.line
+
+
+def test_the_line_names_some_shards_and_counts_the_others() -> None:
+    checked = check_lag(report(*(shard(number, state=State.STOPPED, why="a|b") for number in range(9))), LIMITS)
+    assert checked.line.startswith(
+        "LAG CRITICAL - billing on orders: stopped, 0 s behind; shard-0: stopped, a/b; shard-1"
+    )
+    assert checked.line.endswith("; and 4 more | shards=9 behind=0s;60;600")
+    assert msgspec.json.decode(msgspec.json.encode(checked))["status"] == 2

@@ -1,0 +1,160 @@
+"""Symptoms: each is seen in a snapshot that has it, and in no snapshot of a sound application."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.core.hashkeys import even_ranges
+from penstock.inspect import (
+    ApplicationView,
+    ConsumerView,
+    LagReport,
+    LeaseView,
+    Missing,
+    ShardLag,
+    Snapshot,
+    State,
+    StreamReport,
+    StreamView,
+    TableView,
+    examine,
+)
+from penstock.inspect.doctor import SYMPTOMS
+
+NOW = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
+SHARDS = [f"shardId-{number:012d}" for number in range(3)]
+replace = msgspec.structs.replace
+
+
+def lease(number: int = 0, **more: Any) -> LeaseView:
+    first, last = even_ranges(3)[number]
+    values: dict[str, Any] = {
+        "key": SHARDS[number], "shard_id": SHARDS[number], "stream": None, "owner": "w1", "next_owner": None,
+        "counter": 7, "checkpoint": "123", "sub_sequence_number": 0, "checkpoint_at": NOW, "pending_checkpoint": None,
+        "switches": 0, "ended": False, "parents": (), "children": (), "first_hash_key": str(first),
+        "last_hash_key": str(last), "read_until": None,
+    }  # fmt: skip
+    return LeaseView(**{**values, **more})
+
+
+def shard_lag(number: int = 0, **more: Any) -> ShardLag:
+    values: dict[str, Any] = {
+        "lease": SHARDS[number], "shard_id": SHARDS[number], "owner": "w1", "state": State.OK, "why": "at the tip",
+        "checkpoint": "123", "sub_sequence_number": 0, "behind_s": 0.0, "exact": True, "slope": None, "left_s": None,
+        "loses_in_s": None, "may_have_lost": False,
+    }  # fmt: skip
+    return ShardLag(**{**values, **more})
+
+
+VIEW = StreamView(
+    name="orders", arn="arn:aws:kinesis:eu-west-1:123456789012:stream/orders", status="ACTIVE", mode="PROVISIONED",
+    created_at=NOW - dt.timedelta(days=30), retention_hours=24, open_shards=3, consumers=0, encryption="NONE",
+    key_id=None, shard_metrics=(), max_record_kib=None, distribution=None, warm_throughput_mib_s=None, channels=None,
+    queues=None,
+)  # fmt: skip
+STREAM = StreamReport(name="orders", stream=VIEW, shards=[], holes=[], consumers=[], missing=[], calls={})
+TABLE = TableView(name="billing", status="ACTIVE", billing="on demand", indexes={"LeaseOwnerToLeaseKeyIndex": "ACTIVE"})
+APPLICATION = ApplicationView(
+    name="billing", store="dynamodb", kinds=["KCL 3.5 or later"], streams=[], leases=[lease(n) for n in range(3)],
+    workers=[], unreadable={}, other_rows=[], client_version="CLIENT_VERSION_3X", table_migration=None, tables=[TABLE],
+)  # fmt: skip
+LAG = LagReport(
+    application="billing", stream="orders", taken_at=NOW, window_s=30.0, state=State.OK, behind_s=0.0, loses_in_s=None,
+    shards=[shard_lag(n) for n in range(3)], without_lease=[], missing=[], calls={},
+)  # fmt: skip
+SOUND = Snapshot(taken_at=NOW, stream=STREAM, application=APPLICATION, lag=LAG)
+
+
+def of_application(**more: Any) -> Snapshot:
+    return replace(SOUND, application=replace(APPLICATION, **more))
+
+
+def of_leases(**more: Any) -> Snapshot:
+    return of_application(leases=[lease(0, **more), lease(1), lease(2)])
+
+
+def of_lag(shards: list[ShardLag] | None = None, **more: Any) -> Snapshot:
+    return replace(SOUND, lag=replace(LAG, shards=shards or LAG.shards, **more))
+
+
+def of_stream(**more: Any) -> Snapshot:
+    return replace(SOUND, stream=replace(STREAM, **more))
+
+
+def in_state(state: State) -> Snapshot:
+    return of_lag([shard_lag(state=state, why=f"it is {state.value}", behind_s=90.0), shard_lag(1), shard_lag(2)])
+
+
+IN_STATE = {state: in_state(state) for state in State}
+
+ILL: list[tuple[str, Snapshot, str]] = [
+    (
+        "PST-D001",
+        of_application(tables=[replace(TABLE, billing="provisioned", read_units=1, write_units=0)]),
+        "billing",
+    ),
+    ("PST-D002", IN_STATE[State.STALLED], SHARDS[0]),
+    ("PST-D003", of_leases(owner=None), SHARDS[0]),
+    ("PST-D003", of_lag(without_lease=["shardId-000000000009"]), "no lease for this open shard"),
+    ("PST-D004", of_stream(holes=[("0", "7")]), "0 to 7"),
+    ("PST-D004", of_application(leases=[lease(0), lease(2)]), "no unfinished lease"),
+    ("PST-D005", IN_STATE[State.FALLING_BEHIND], SHARDS[0]),
+    ("PST-D006", of_lag([shard_lag(may_have_lost=True)]), "behind the horizon"),
+    (
+        "PST-D012",
+        of_stream(consumers=[ConsumerView(name="fan", arn="a", status="CREATING", created_at=NOW)]),
+        "CREATING",
+    ),
+    (
+        "PST-D013",
+        of_application(tables=[replace(TABLE, indexes={"LeaseOwnerToLeaseKeyIndex": "CREATING"})]),
+        "CREATING",
+    ),
+    ("PST-D014", of_application(client_version="CLIENT_VERSION_UPGRADE_FROM_2X"), "UPGRADE_FROM_2X"),
+    ("PST-D015", of_leases(checkpoint_at=NOW - dt.timedelta(days=31)), "before the stream was made"),
+    ("PST-D015", IN_STATE[State.GONE], "it is gone"),
+    ("PST-D017", of_leases(switches=2), "2 changes"),
+    ("PST-D018", IN_STATE[State.STOPPED], "w1: 1 leases"),
+    ("PST-D021", replace(SOUND, clock_off_s=-90.0), "1 m 30 s"),
+    ("PST-D028", of_lag(behind_s=7 * 3600.0), "7 h old; the retention is 1 d"),
+    ("PST-D030", replace(SOUND, missing=[Missing(what="x", action="kinesis:ListShards", message="no")]), "ListShards"),
+    ("PST-D031", of_application(unreadable={"k": "its counter is text"}), "its counter"),
+]
+
+
+def test_a_sound_application_has_no_symptom() -> None:
+    report = examine(SOUND)
+    assert (report.findings, report.looked_for) == ([], [*SYMPTOMS])
+
+
+@pytest.mark.parametrize(("symptom", "snapshot", "evidence"), ILL, ids=[one[0] for one in ILL])
+def test_each_symptom_is_seen_alone_with_its_evidence(symptom: str, snapshot: Snapshot, evidence: str) -> None:
+    # What is written down and read elsewhere says the same.
+    snapshot = msgspec.json.decode(msgspec.json.encode(snapshot), type=Snapshot)
+    (found,) = examine(snapshot).findings
+    assert found.id == symptom
+    assert evidence in " ".join(found.evidence)
+    assert found.do
+    assert found.verify
+
+
+def test_every_symptom_has_a_snapshot_that_shows_it() -> None:
+    assert {one[0] for one in ILL} == {*SYMPTOMS}
+
+
+@pytest.mark.parametrize("state", [State.OK, State.ENDED, State.UNKNOWN, State.CATCHING_UP, State.STEADY])
+def test_other_states_are_no_symptom(state: State) -> None:
+    assert examine(IN_STATE[state]).findings == []
+
+
+def test_the_worst_comes_first() -> None:
+    both = replace(IN_STATE[State.STOPPED], missing=[Missing(what="x", action="kinesis:ListShards", message="no")])
+    assert [one.severity for one in examine(both).findings] == ["critical", "info"]
+
+
+def test_an_empty_snapshot_is_examined_too() -> None:
+    assert examine(Snapshot(taken_at=NOW)).findings == []
