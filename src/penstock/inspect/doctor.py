@@ -135,7 +135,7 @@ def _stalled(snapshot: Snapshot) -> Finding | None:
     )
 
 
-def _nobody_reads(snapshot: Snapshot) -> Finding | None:
+def _without_reader(snapshot: Snapshot) -> Finding | None:
     lag, application = snapshot.lag, snapshot.application
     evidence = [f"{one.shard_id}: no worker has the lease" for one in (application.leases if application else [])
                 if one.owner is None and not one.ended]  # fmt: skip
@@ -408,7 +408,7 @@ def _unreadable(snapshot: Snapshot) -> Finding | None:
 SYMPTOMS: dict[str, Callable[[Snapshot], Finding | None]] = {
     "PST-D001": _table_too_small,
     "PST-D002": _stalled,
-    "PST-D003": _nobody_reads,
+    "PST-D003": _without_reader,
     "PST-D004": _hole,
     "PST-D005": _falls_behind,
     "PST-D006": _lost,
