@@ -168,7 +168,7 @@ ProducerEvent: TypeAlias = (
 
 
 class RecordsStalled(Event, frozen=True):
-    """Records were handed out and not settled for longer than ``settle_deadline_s``."""
+    """Records were delivered and not settled for longer than ``settle_deadline_s``."""
 
     stream: str
     shard_id: str
@@ -178,7 +178,7 @@ class RecordsStalled(Event, frozen=True):
     waiting: int
     """How many of them the handler has not: they wait for another try, or as dead letters to be written."""
     age_s: float
-    """Since they were handed out first."""
+    """Since they were first delivered."""
     action: str
     """What is done about it: Warn, Redeliver, DeadLetters, Skip, Stop or GiveUp."""
 
@@ -192,7 +192,7 @@ class BatchFailed(Event, frozen=True, gc=False):
     """Of the first record that was not settled by then."""
     records: int
     attempt: int
-    """How often these records were handed out so far."""
+    """How often these records were delivered so far."""
     error_type: str
     next_step: str
     """Again, Halve, or what the policy's end is: DeadLetters, Skip, Stop, GiveUp."""
@@ -215,7 +215,7 @@ class RecordDeadLettered(Event, frozen=True, gc=False):
     part: int | None
     """Which part of the record, where records are split."""
     attempts: int
-    """How often it was handed out: in larger batches, and also where another record of its batch failed."""
+    """How often it was delivered: in larger batches, and also where another record of its batch failed."""
     error_type: str
     failures: int = 0
     """How often it failed by itself: what `Retry.tries_max` counts."""
@@ -269,7 +269,7 @@ class LateSettlement(Event, frozen=True, gc=False):
 
 
 class FetchingHeld(Event, frozen=True, gc=False):
-    """The consumer fetches nothing more of the shard although a caller waits for records: what was handed out and not
+    """The consumer fetches nothing more of the shard although a caller waits for records: what was delivered and not
     settled is at a bound of the shard, or the buffer that all shards share is full.
     """
 
@@ -332,7 +332,7 @@ class DedupeWindowRebuilding(Event, frozen=True, gc=False):
     stream: str
     shard_id: str
     waits: bool
-    """True: nothing is handed out before it is known. False: records are, and duplicates may be among them."""
+    """True: nothing is delivered before it is known. False: records are, and duplicates may be among them."""
 
 
 class DedupeWindowRebuilt(Event, frozen=True, gc=False):
@@ -345,7 +345,7 @@ class DedupeWindowRebuilt(Event, frozen=True, gc=False):
     """How many shards were read for it: this one, and its ancestors."""
     duration_s: float
     delivered_before: int
-    """How many records were handed out before it was known: duplicates may be among them."""
+    """How many records were delivered before it was known: duplicates may be among them."""
 
 
 class DuplicatesLeftOut(Event, frozen=True, gc=False):

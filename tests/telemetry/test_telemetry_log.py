@@ -123,7 +123,7 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.RecordDeadLettered("orders", "s-1", Position(7, 3), None, 5, "ValueError", 3),
         logging.WARNING,
-        "orders: s-1: the record at 7/3 is a dead letter after 3 failures of its own (ValueError); it was handed out 5 "
+        "orders: s-1: the record at 7/3 is a dead letter after 3 failures of its own (ValueError); it was delivered 5 "
         "times",
     ),
     (
@@ -151,7 +151,7 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.RecordsUnsettled("orders", "s-1", (Position(7),), 1, "the shard was handed over", "They come again."),
         logging.WARNING,
-        "orders: s-1: 1 records were handed out and not settled, the first at 7/0: the shard was handed over. "
+        "orders: s-1: 1 records were delivered and not settled, the first at 7/0: the shard was handed over. "
         "They come again.",
     ),
     (
@@ -239,12 +239,12 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.DedupeWindowRebuilding("orders", "s-1", waits=True),
         logging.INFO,
-        "orders: s-1: the window of duplicates is being read again (nothing is handed out before: True)",
+        "orders: s-1: the window of duplicates is being read again (nothing is delivered before: True)",
     ),
     (
         events.DedupeWindowRebuilt("orders", "s-1", 40, 3, 0.5, 0),
         logging.INFO,
-        "orders: s-1: the window of duplicates is known after 0.50 s: 40 keys from 3 shards; 0 records were handed out "
+        "orders: s-1: the window of duplicates is known after 0.50 s: 40 keys from 3 shards; 0 records were delivered "
         "before",
     ),
     (

@@ -59,7 +59,7 @@ class ConsumerShardSnapshot(msgspec.Struct, kw_only=True):
     records_delivered: int = 0
     """Handed out; those that came again are counted again."""
     bytes_delivered: int = 0
-    """Data of the records handed out, without keys."""
+    """Data of the records delivered, without keys."""
     fetches_failed: int = 0
     """Reads that failed, and reads that the shard's limits refused."""
     fetch_s: Spread = msgspec.field(default_factory=Spread)
@@ -151,7 +151,7 @@ class ConsumerSnapshot(msgspec.Struct, kw_only=True):
     bytes_delivered: int = 0
     """Their data, without keys."""
     batches_delivered: int = 0
-    """Batches handed out."""
+    """Batches delivered."""
     records_settled: int = 0
     """Done, in whichever way: also those that were skipped, dead-lettered or left out as duplicates."""
     records_failed: int = 0
@@ -201,7 +201,7 @@ class ConsumerSnapshot(msgspec.Struct, kw_only=True):
     handler_s: Histogram = msgspec.field(default_factory=Histogram)
     """How long the program had a batch: from the beginning of its block, or of the handler's call, to the end of it."""
     batch_bytes: Histogram = msgspec.field(default_factory=Histogram)
-    """Data of the records of a batch that was handed out, without keys."""
+    """Data of the records of a batch that was delivered, without keys."""
     store_s: Histogram = msgspec.field(default_factory=Histogram)
     """From the first record that was settled and not stored to the checkpoint that covers it."""
     renewal_ms: Histogram = msgspec.field(default_factory=Histogram)
@@ -317,7 +317,7 @@ class ConsumerMeter:
         now.bytes_fetched += data_bytes
 
     def delivered(self, stream: str, shard_id: str, records: int, data_bytes: int) -> None:
-        """A batch is handed out."""
+        """A batch is delivered."""
         now = self._now
         now.batches_delivered += 1
         now.records_delivered += records
@@ -460,7 +460,7 @@ class ShardCounts:
         self._meter.fetched(len(records), _data_bytes(records))
 
     def delivered(self, records: Sequence[Any]) -> None:
-        """These are handed out."""
+        """These are delivered."""
         self._meter.delivered(self._stream, self._shard_id, len(records), _data_bytes(records))
 
     def handled(self, duration_s: float) -> None:

@@ -91,7 +91,7 @@ LINES: dict[type, Line] = {
     ),
     events.RecordDeadLettered: Line(
         WARNING, "{shard_id}: the record at {position} is a dead letter after {failures} failures of its own "
-        "({error_type}); it was handed out {attempts} times",
+        "({error_type}); it was delivered {attempts} times",
         every_s=10,
     ),
     events.DeadLetterFailed: Line(
@@ -103,7 +103,7 @@ LINES: dict[type, Line] = {
         every_s=10,
     ),
     events.RecordsUnsettled: Line(
-        WARNING, "{shard_id}: {records} records were handed out and not settled, the first at {positions[0]}: "
+        WARNING, "{shard_id}: {records} records were delivered and not settled, the first at {positions[0]}: "
         "{reason}. {advice}",
     ),
     events.LateSettlement: Line(
@@ -134,11 +134,11 @@ LINES: dict[type, Line] = {
         "{window_s:.0f} s", every_s=60,
     ),
     events.DedupeWindowRebuilding: Line(
-        INFO, "{shard_id}: the window of duplicates is being read again (nothing is handed out before: {waits})"
+        INFO, "{shard_id}: the window of duplicates is being read again (nothing is delivered before: {waits})"
     ),
     events.DedupeWindowRebuilt: Line(
         INFO, "{shard_id}: the window of duplicates is known after {duration_s:.2f} s: {keys} keys from {shards} "
-        "shards; {delivered_before} records were handed out before",
+        "shards; {delivered_before} records were delivered before",
     ),
     events.DuplicatesLeftOut: Line(
         INFO, "{shard_id}: {records} records from {first} on are duplicates, and left out", every_s=10

@@ -194,7 +194,7 @@ _CONSUMER = (
         cloudwatch=(_kcl("RecordsProcessed", "ProcessTask", _SUMMARY, by_shard=True),),
     ),
     _histogram(
-        "aws.kinesis.client.records.size", "batch_bytes", "By", "Data of the records of a batch that is handed out",
+        "aws.kinesis.client.records.size", "batch_bytes", "By", "Data of the records of a batch that is delivered",
         of_shard="bytes_delivered",
         cloudwatch=(_kcl("DataBytesProcessed", "ProcessTask", _SUMMARY, unit="Bytes", by_shard=True),),
     ),

@@ -64,13 +64,13 @@ class ShardChange(Enum):
     """What a callback is awaited for, by the name of its argument of `Consumer`."""
 
     ASSIGNED = "on_shards_assigned"
-    """Before the first record is handed out: load what belongs to a shard, or `Consumer.seek` in it."""
+    """Before the first record is delivered: load what belongs to a shard, or `Consumer.seek` in it."""
     ENDED = "on_shards_ended"
     """All records of a shard that was split or merged are settled. The shard is stored as ended, and its children are
     begun, once this has returned.
     """
     REVOKED = "on_shards_revoked"
-    """A shard is about to go to another consumer, and nothing more of it is handed out: settle what is gathered. The
+    """A shard is about to go to another consumer, and nothing more of it is delivered: settle what is gathered. The
     drain's deadline (``drain_deadline_s``) holds for this too. A shard that stays after all is assigned again.
     """
     LOST = "on_shards_lost"

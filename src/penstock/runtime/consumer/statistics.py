@@ -60,17 +60,17 @@ class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
     stored: Position | None
     """The position up to which that is known to be stored in the lease table."""
     records_delivered: int
-    """How many records were handed out in this tenure. A record that came again is counted again."""
+    """How many records were delivered in this tenure. A record that came again is counted again."""
     batches_delivered: int
-    """How many batches were handed out in this tenure."""
+    """How many batches were delivered in this tenure."""
     records_out: int
     """How many records handlers have now."""
     records_held: int
-    """How many records are fetched and not settled, handed out or not."""
+    """How many records are fetched and not settled, delivered or not."""
     bytes_held: int
     """The memory that these records take: their data, and what Python needs for each of them."""
     oldest_out_s: float | None
-    """Seconds since the oldest unsettled record was handed out first. None: all that was handed out is settled."""
+    """Seconds since the oldest unsettled record was first delivered. None: all that was delivered is settled."""
 
 
 class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,9 +83,9 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
     shards: tuple[ShardStatistics, ...]
     """The shards that it holds."""
     records_delivered: int
-    """How many records were handed out. A record that came again is counted again."""
+    """How many records were delivered. A record that came again is counted again."""
     batches_delivered: int
-    """How many batches were handed out."""
+    """How many batches were delivered."""
     leases: int
     """Leases of its streams' shards that are not read to their end, with and without an owner, as last read."""
     leases_by_worker: dict[str, int]

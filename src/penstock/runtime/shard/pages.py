@@ -2,7 +2,7 @@
 
 The pages come one after another, from the place on that was sought last (`Pages`). The keys of their records and their
 parts are made when a page comes (`Admission`): what goes into the ledger, and when, is decided by the shard's machine,
-which is told what they made. The value of a record is made when it is handed out (`Values`), which also says what
+which is told what they made. The value of a record is made when it is delivered (`Values`), which also says what
 becomes of a record that cannot be read.
 """
 
@@ -167,7 +167,7 @@ class Admission:
         return PageRead(records, ends_at, held_bytes, window.keys_of(records))
 
     def made_of(self, given: Admit) -> PageCame:
-        """What is handed out of these records: themselves, or their parts."""
+        """What is delivered of these records: themselves, or their parts."""
         if self._split_by is None:
             return PageCame(given.records, given.ends_at, given.held_bytes, given.twins)
         found = split(given.records, self._split_by, without=set(given.twins), parts_max=self._parts_max)
@@ -176,7 +176,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class HandOut:
-    """The record is handed out with an `Unreadable` in place of its value."""
+    """The record is delivered with an `Unreadable` in place of its value."""
 
 
 UnreadablePolicy: TypeAlias = DeadLetters | Skip | Stop | HandOut
@@ -199,13 +199,13 @@ class Read(NamedTuple, Generic[R]):
     values: Sequence[Any]
     """Of each record that is left."""
     left_out: Sequence[tuple[int, Exception]] = ()
-    """The places of records that are not handed out, with what the deserializer raised."""
+    """The places of records that are not delivered, with what the deserializer raised."""
     stops: UnreadableRecordError | None = None
     """A record that cannot be read ends the reading of its shard."""
 
 
 class Values(Generic[R]):
-    """Makes the values of each delivery. What was handed out before, and failed, is read anew."""
+    """Makes the values of each delivery. What was delivered before, and failed, is read anew."""
 
     def __init__(
         self, deserializer: Callable[[bytes], Any], policy: UnreadablePolicy, *, stream: str, shard_id: str
