@@ -1,4 +1,6 @@
-"""Lanes: each record waits for the shard that will take it, also after a reshard; with order by key, behind it."""
+"""A lane holds what waits for one shard, in order, and gives it out as loads, of which a request is made. All lanes:
+each record waits for the shard that will take it, also after a reshard; with order by key, behind it.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,313 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.core.aggregation import Aggregator, open_aggregate
 from penstock.core.batching.chunk import Run
-from penstock.core.batching.lanes import Lane, Lanes, PaceLimits, holds_all
+from penstock.core.batching.lanes import Lane, Lanes, PaceLimits, Request, holds_all, note_taken, remember
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
-from tests.core.batching.batching_kit import halves_of, keys_of, make_chunk, make_shard, make_shards, some
+from tests.core.batching.batching_kit import (
+    datas_of,
+    halves_of,
+    keys_of,
+    make_chunk,
+    make_lane,
+    make_run,
+    make_shard,
+    make_shards,
+    some,
+)
 from tests.put_entries import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from penstock.core.batching.lanes import Load
+    from penstock.core.batching.lanes import Lane, Load
     from penstock.model import Shard
+
+
+def make_load() -> Load:
+    lane = make_lane()
+    for records in ([("a", b"1"), ("b", b"22")], [("c", b"333")], [("d", b"4"), ("e", b"5"), ("f", b"6")]):
+        lane.add(make_run(*records))
+    return some(lane.take_plain(500, 1_000, first_any=False))
+
+
+@pytest.mark.parametrize(
+    ("places", "found"),
+    [([], []), ([0], [[b"1"]]), ([1, 2], [[b"22"], [b"333"]]), ([0, 3, 5], [[b"1"], [b"4", b"6"]]), (range(6), None)],
+)
+def test_records_are_picked_by_the_places_of_their_entries(
+    places: Sequence[int], found: list[list[bytes]] | None
+) -> None:
+    load = make_load()
+    picked = [list(run.datas) for run in load.chosen(places)]
+    assert picked == ([list(run.datas) for run in load.runs] if found is None else found)
+
+
+def test_a_request_adds_up_its_loads_and_counts_their_attempts() -> None:
+    request = Request(1.5)
+    loads = [make_load(), make_load()]
+    for load in loads:
+        request.add(load)
+    assert request.entries == loads[0].entries + loads[1].entries
+    assert (request.user_records, request.payload_bytes, request.sent_at_s) == (12, 2 * (9 + 6), 1.5)
+    assert [load.attempts for load in loads] == [1, 1]
+
+
+def lane_with(*runs: Run) -> Lane:
+    lane = make_lane()
+    for run in runs:
+        lane.add(run)
+    return lane
+
+
+def take(
+    lane: Lane,
+    records_max: int = 500,
+    bytes_max: int = 1_000,
+    *,
+    by_key: bool = False,
+    first_any: bool = False,
+    looks_max: int = 100,
+) -> list[bytes]:
+    if by_key:
+        load = lane.take_by_key(records_max, bytes_max, first_any=first_any, looks_max=looks_max)
+    else:
+        load = lane.take_plain(records_max, bytes_max, first_any=first_any)
+    return [] if load is None else datas_of(load.entries)
+
+
+def run_of(*datas: bytes, key: str = "k", **given: Any) -> Run:
+    return make_run(*[(key, data) for data in datas], **given)
+
+
+def is_empty(lane: Lane) -> bool:
+    return lane.idle and (lane.waiting, lane.waiting_bytes, lane.held, lane.ready) == (0, 0.0, {}, {})
+
+
+def test_records_are_given_out_in_order_within_the_bounds() -> None:
+    lane = lane_with(run_of(b"1", b"2"), run_of(b"3", b"4", b"5"))
+    assert lane.waiting == 5
+    assert take(lane, records_max=3) == [b"1", b"2", b"3"]
+    assert take(lane, bytes_max=2) == [b"4"]
+    assert take(lane, bytes_max=1) == []
+    assert take(lane) == [b"5"]
+    assert is_empty(lane)
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_a_record_that_is_larger_than_a_request_goes_alone(by_key: bool) -> None:
+    lane = lane_with(make_run(("a", b"x" * 50), ("b", b"2")))
+    assert take(lane, bytes_max=20, by_key=by_key) == []
+    assert take(lane, bytes_max=20, by_key=by_key, first_any=True) == [b"x" * 50]
+    assert take(lane, bytes_max=20, by_key=by_key, first_any=True) == [b"2"]
+
+
+def test_what_was_withdrawn_is_not_given_out() -> None:
+    run = run_of(b"1", b"2", b"3")
+    run.chunk.withdrawn = {0, 2}
+    lane = lane_with(run)
+    assert take(lane) == [b"2"]
+    assert is_empty(lane)
+
+
+def test_an_aggregate_takes_what_fits_and_is_sent_where_its_first_record_goes() -> None:
+    lane = lane_with(*[run_of(b"x" * 30, key=str(number)) for number in range(5)])
+    load = some(lane.take_aggregate(Aggregator(bytes_max=150)))
+    assert (len(load.entries), load.user_records, lane.waiting) == (1, 3, 2)
+    assert load.is_aggregate
+    entry = load.entries[0]
+    assert [record.partition_key for record in open_aggregate(entry.data) or ()] == ["0", "1", "2"]
+    assert entry.partition_key == "a"
+    assert load.payload_bytes == entry.payload_bytes <= 151
+    single = some(lane_with(run_of(b"x", key="only")).take_aggregate(Aggregator()))
+    assert (single.entries[0].data, single.entries[0].partition_key) == (b"x", "only")
+
+
+def test_an_aggregate_of_what_was_withdrawn_is_none() -> None:
+    run = run_of(b"1")
+    run.chunk.withdrawn = {0}
+    lane = lane_with(run)
+    assert lane.take_aggregate(Aggregator()) is None
+    assert is_empty(lane)
+
+
+def test_explicit_hash_keys_go_along() -> None:
+    lane = lane_with(make_run(("a", b"1"), ("b", b"2"), hash_keys={1: 99}))
+    load = some(lane.take_plain(500, 1_000, first_any=False))
+    assert [entry.explicit_hash_key for entry in load.entries] == [None, "99"]
+
+
+# --- in order by key ------------------------------------------------------------------------------
+
+
+def test_in_order_a_key_has_one_record_on_its_way() -> None:
+    lane = lane_with(make_run(("a", b"a1"), ("a", b"a2"), ("b", b"b1")), make_run(("b", b"b2"), ("a", b"a3")))
+    assert take(lane, by_key=True) == [b"a1", b"b1"]
+    assert lane.idle
+    assert lane.waiting == 0
+    assert take(lane, by_key=True) == []
+    lane.release(["a"])
+    assert (lane.waiting, lane.idle) == (1, False)
+    assert take(lane, by_key=True) == [b"a2"]
+    lane.release(["b", "a"])
+    assert take(lane, by_key=True) == [b"b2", b"a3"]
+    lane.release(["b", "a"])
+    assert is_empty(lane)
+
+
+def test_in_order_so_many_records_are_looked_at_and_the_next_step_goes_on_behind_them() -> None:
+    runs = [make_run(*[("a", b"a%d" % number) for number in range(first, first + 4)]) for first in (0, 4)]
+    lane = lane_with(*runs, make_run(("b", b"b1"), ("a", b"a8")))
+    taken, looked_at = [], []
+    while lane.runs:
+        taken += take(lane, by_key=True, looks_max=3)
+        looked_at.append(lane.looked_at)
+    assert taken == [b"a0", b"b1"]
+    assert looked_at == [3, 3, 3, 1]
+    for number in range(1, 9):
+        lane.release(["a"])
+        assert take(lane, by_key=True) == [b"a%d" % number]
+
+
+def test_what_waits_for_its_key_goes_before_what_came_later() -> None:
+    lane = lane_with(make_run(("a", b"a1"), ("a", b"a2")))
+    assert take(lane, by_key=True) == [b"a1"]
+    lane.release(["a"])
+    lane.add(make_run(("a", b"a3"), ("b", b"b1")))
+    assert take(lane, records_max=1, by_key=True) == [b"a2"]
+    assert take(lane, by_key=True) == [b"b1"]
+    lane.release(["a"])
+    assert take(lane, by_key=True) == [b"a3"]
+
+
+def test_the_bounds_hold_for_what_waited_for_its_key() -> None:
+    lane = lane_with(*[make_run(*[(key, b"%d" % number) for key in "abc"]) for number in range(2)])
+    assert len(take(lane, by_key=True)) == 3
+    lane.release("abc")
+    assert take(lane, records_max=1, by_key=True) == [b"1"]
+    assert lane.next_bytes() == 2
+    assert take(lane, bytes_max=3, by_key=True) == [b"1"]
+    assert take(lane, bytes_max=1, by_key=True) == []
+    assert take(lane, bytes_max=1, by_key=True, first_any=True) == [b"1"]
+    assert is_empty(lane)
+
+
+def test_the_next_of_a_key_goes_when_the_one_before_it_was_withdrawn_or_has_expired() -> None:
+    second, third = run_of(b"2", time_to_live_s=5), run_of(b"3", b"4")
+    lane = lane_with(run_of(b"1"), second, third)
+    assert take(lane, by_key=True) == [b"1"]
+    assert take(lane, by_key=True) == []
+    lane.release(["k"])
+    assert [list(run.datas) for run in lane.expire(5.0)] == [[b"2"]]
+    assert lane.waiting == 1
+    third.chunk.withdrawn = {0}
+    assert take(lane, by_key=True) == [b"4"]
+    lane.release(["k"])
+    assert is_empty(lane)
+
+
+def test_what_is_cleared_comes_in_the_order_of_each_key() -> None:
+    lane = lane_with(run_of(b"1", b"2", b"3"))
+    load = some(lane.take_by_key(500, 1_000, first_any=False, looks_max=100))
+    assert take(lane, by_key=True) == []
+    lane.add(run_of(b"4"))
+    lane.retry.append(load)
+    load.attempts, load.reason = 1, "why"
+    runs = lane.clear()
+    assert [data for run in runs for data in run.datas] == [b"1", b"2", b"3", b"4"]
+    assert [(run.attempts, run.reason) for run in runs] == [(1, "why"), (0, ""), (0, ""), (0, "")]
+    assert is_empty(lane)
+    assert not lane.busy
+
+
+def test_a_key_that_is_on_its_way_stays_so_when_what_waits_is_cleared() -> None:
+    lane = lane_with(run_of(b"1", b"2"))
+    assert take(lane, by_key=True) == [b"1"]
+    lane.add(run_of(b"4", key="refused"))
+    lane.retry.append(some(lane.take_by_key(500, 1_000, first_any=False, looks_max=100)))
+    assert [list(run.datas) for run in lane.clear()] == [[b"4"], [b"2"]]
+    lane.add(run_of(b"3"))
+    lane.add(run_of(b"5", key="refused"))
+    assert take(lane, by_key=True) == [b"5"]
+    lane.release(["k"])
+    assert take(lane, by_key=True) == [b"3"]
+
+
+# --- times-to-live --------------------------------------------------------------------------------
+
+
+def test_what_expires_is_taken_out_wherever_it_stands() -> None:
+    early, late, short = run_of(b"1", time_to_live_s=1), run_of(b"2", time_to_live_s=9), run_of(b"3", time_to_live_s=1)
+    lane = lane_with(early, late)
+    assert lane.expire(0.9) == []
+    assert lane.expire(1.0) == [early]
+    lane.add(short)
+    assert lane.expire(1.0) == [short]
+    assert lane.waiting == 1
+    lane.add(run_of(b"0", time_to_live_s=20), first=True)
+    assert lane.expire(9.0) == [late]
+    assert take(lane) == [b"0"]
+
+
+def test_what_expires_of_a_load_leaves_it_and_the_rest_stays_a_load() -> None:
+    lane = lane_with(make_run(("a", b"1"), time_to_live_s=1), make_run(("b", b"2"), time_to_live_s=9))
+    load = some(lane.take_plain(500, 1_000, first_any=False))
+    load.attempts, load.doubtful, load.reason, load.not_before_s = 3, True, "why", 7.0
+    lane.retry.append(load)
+    (gone,) = lane.expire(5.0)
+    assert (list(gone.datas), gone.attempts, gone.doubtful, gone.reason) == ([b"1"], 3, True, "why")
+    (left,) = lane.retry
+    assert datas_of(left.entries) == [b"2"]
+    assert (left.attempts, left.doubtful, left.not_before_s, left.payload_bytes) == (3, True, 7.0, 2)
+
+
+def test_an_aggregate_with_an_expired_record_is_taken_apart_and_keeps_its_place() -> None:
+    former = [
+        lane_with(run_of(b"%d1" % number, time_to_live_s=1), run_of(b"%d2" % number, time_to_live_s=9))
+        for number in (1, 2)
+    ]
+    lane = lane_with(run_of(b"31"))
+    for load in [some(each.take_aggregate(Aggregator())) for each in former]:
+        load.attempts = 1
+        lane.retry.append(load)
+    assert sorted(data for run in lane.expire(5.0) for data in run.datas) == [b"11", b"21"]
+    assert take(lane) == [b"12", b"22", b"31"]
+    assert not lane.retry
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_what_was_withdrawn_is_let_go_of_before_its_turn(by_key: bool) -> None:
+    runs = [run_of(b"1", b"2"), run_of(b"3"), run_of(b"4")]
+    lane = lane_with(*runs)
+    assert take(lane, records_max=1, by_key=by_key) == [b"1"]
+    if by_key:
+        assert take(lane, by_key=True) == []
+        lane.release(["k"])
+    runs[0].chunk.withdrawn, runs[1].chunk.withdrawn = {1}, {0}
+    lane.drop_withdrawn()
+    assert next(iter(lane.everything())).datas == [b"4"]
+    assert lane.waiting == 1
+    assert take(lane, by_key=by_key) == [b"4"]
+
+
+# --- books ----------------------------------------------------------------------------------------
+
+
+def test_a_chunk_counts_records_that_go_out_for_the_first_time() -> None:
+    run = run_of(b"1", b"2")
+    note_taken([run])
+    assert run.chunk.taken == 2
+    run.attempts = 1
+    note_taken([run])
+    assert run.chunk.taken == 2
+
+
+def test_runs_remember_what_their_load_went_through() -> None:
+    load = some(lane_with(run_of(b"1")).take_plain(500, 1_000, first_any=False))
+    load.attempts, load.doubtful, load.reason = 2, True, "why"
+    remember(load, *load.runs)
+    assert [(run.attempts, run.doubtful, run.reason) for run in load.runs] == [(2, True, "why")]
 
 
 def make_lanes(shards: Iterable[Shard] | None = None, *, ordered: bool = False) -> Lanes:
@@ -43,7 +341,7 @@ def lane_of(lanes: Lanes, shard: Shard) -> Lane:
     return next(lane for lane in lanes if lane.shard == shard)
 
 
-def take(lane: Lane) -> Load:
+def take_one(lane: Lane) -> Load:
     """As if a request took one record; it is on its way then."""
     load = some(lane.take_plain(1, 1_000, first_any=True))
     load.attempts, lane.in_flight = 1, lane.in_flight + 1
@@ -136,7 +434,7 @@ def test_in_order_children_stay_behind_what_is_on_its_way_to_their_parent() -> N
     (a,) = keys_of(left, 1)
     add(lanes, (a, b"1"), (a, b"2"))
     former = lane_of(lanes, parent)
-    take(former)
+    take_one(former)
     lanes.set_shards([left, right], 0.0)
     assert [lane_of(lanes, shard).behind for shard in (left, right)] == [{former}, {former}]
     lanes.active.clear()
@@ -151,7 +449,7 @@ def test_other_shards_do_not_wait_for_a_reshard() -> None:
     lanes = make_lanes(shards, ordered=True)
     (a,) = keys_of(shards[1], 1)
     add(lanes, (a, b"1"))
-    take(lane_of(lanes, shards[1]))
+    take_one(lane_of(lanes, shards[1]))
     lanes.set_shards([shards[0], *halves_of(shards[1], 2)], 0.0)
     assert lane_of(lanes, shards[0]).behind == set()
 
@@ -161,7 +459,7 @@ def test_grandchildren_stay_behind_too() -> None:
     lanes = make_lanes([parent], ordered=True)
     add(lanes, ("a", b"1"))
     former = lane_of(lanes, parent)
-    take(former)
+    take_one(former)
     left, right = halves_of(parent, 1)
     lanes.set_shards([left, right], 0.0)
     merged = make_shard(3, 0, HASH_KEY_MAX, left.shard_id, right.shard_id)
@@ -174,7 +472,7 @@ def test_what_went_without_a_prediction_is_before_all_that_is_predicted() -> Non
     lanes.set_shards(None, 0.0)
     add(lanes, ("a", b"1"), ("b", b"2"))
     former = lanes.elsewhere
-    take(former)
+    take_one(former)
     shards = make_shards(2)
     lanes.set_shards(shards, 0.0)
     assert all(lane.behind == {former} for lane in lanes if lane is not former)
@@ -186,7 +484,7 @@ def test_keys_that_the_listing_has_a_hole_for_stay_behind_their_former_shard(lis
     lanes = make_lanes([parent], ordered=True)
     add(lanes, ("a", b"1"), ("a", b"2"))
     former = lane_of(lanes, parent)
-    take(former)
+    take_one(former)
     lanes.set_shards(listing, 0.0)
     assert waiting(lanes) == {None: [b"2"]}
     assert lanes.elsewhere.behind == {former}

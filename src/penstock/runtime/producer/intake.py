@@ -339,6 +339,7 @@ class Intake:
         chunk = self._new()
         self._date(chunk, time_to_live_s)
         chunk.keys, chunk.datas, chunk.hash_keys, chunk.pairs = portion.keys, portion.datas, portion.hash_keys, ()
+        # What was counted when room was taken, and nothing that is found to be later: else the bound would drift.
         held_bytes = min(claim.held, portion.held_bytes)
         chunk.extra_bytes = held_bytes - portion.records_bytes
         chunk.close(len(portion.keys), held_bytes)

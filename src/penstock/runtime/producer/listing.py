@@ -151,6 +151,8 @@ class ShardListing:
                     f"{self._sink.stream}: ordered_by_key can't hold, as the stream ignores partition keys "
                     "(its RecordDistributionStrategy is AUTO)"
                 )
+            # Taken for a stream that minds keys, each aggregate would land in a shard that does not hold it, and all
+            # records would be put twice.
             return self._go_without("the stream ignores partition keys (RecordDistributionStrategy AUTO)")
         self._without = False
         self._batcher.settling.record_bytes_max = getattr(self._sink, "record_bytes_max", None)
