@@ -73,7 +73,7 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
     role_duration_s: int = 3600
     """For that role: the session's name, the external ID that its trust policy wants, and how long a session lasts."""
     sts_endpoint_url: str | None = None
-    """Where the role is assumed; None: AWS's own in the region."""
+    """The address at which the role is assumed. None: AWS's own in the region."""
     use_fips: bool | None = None
     """True: call AWS's endpoints that keep to FIPS 140. None: as AWS_USE_FIPS_ENDPOINT or the profile say."""
     connect_timeout_s: float = 5.0
@@ -85,46 +85,48 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
     bound.
     """
     keepalive_s: float = 20.0
-    """An idle connection is closed after this time: before the service or a balancer does it (Kinesis:
+    """The client closes an idle connection after this time, before the service or a balancer does it (Kinesis:
     minutes).
     """
     connections_max: int = 64
-    """How many calls may be under way by HTTP/1.1, and how many HTTP/2 connections may be open to one endpoint; further
-    requests wait. Subscriptions by HTTP/1.1 each have a connection of their own beside these.
+    """The most calls that run at the same time by HTTP/1.1, and the most HTTP/2 connections that are open to one
+    endpoint; further requests wait. Each subscription by HTTP/1.1 has a connection of its own beside these.
     """
     answer_bytes_max: int = 64 * MIB
-    """A longer answer is refused. GetRecords returns up to 10 MiB of data, some 14 MiB as JSON."""
+    """The client refuses a longer answer. GetRecords returns up to 10 MiB of data, which is some 14 MiB as JSON."""
     ca_bundle: str | None = None
-    """A file or folder of CA certificates that is used in place of the system's. None: what AWS_CA_BUNDLE names, if it
-    is set.
+    """A file or folder of CA certificates that the client uses in place of the system's. None: what AWS_CA_BUNDLE
+    names, if it is set.
     """
     verify: bool = True
     """False accepts any TLS certificate: for local tests only."""
     user_agent_tag: str = ""
-    """A text that is added to the User-Agent header, for AWS's logs."""
+    """A text that the client adds to the User-Agent header, for AWS's logs."""
     cbor: bool = True
-    """Put large records as CBOR, as the AWS SDK for Java does: a quarter fewer bytes than base64 in JSON. An endpoint
-    that does not understand it (some emulators) is noticed, and gets JSON.
+    """True: put large records as CBOR, as the AWS SDK for Java does, which takes a quarter fewer bytes than base64 in
+    JSON. The client notices an endpoint that does not understand CBOR (some emulators do not), and sends it JSON.
     """
 
     http2: Literal["off", "subscriptions", "all"] = "off"
     """Which requests go by HTTP/2, many over one connection: none, SubscribeToShard, or ``"all"``. It needs
-    ``pip install 'penstock[http2]'``. A service that does not choose HTTP/2 (ALPN) is asked by HTTP/1.1.
+    ``pip install 'penstock[http2]'``. The client uses HTTP/1.1 with a service that does not choose HTTP/2 (ALPN).
     """
     http2_cleartext: bool = False
-    """Speak HTTP/2 also without TLS, to an ``http://`` endpoint that is known to understand it and not behind a proxy.
-    Otherwise such an endpoint is asked by HTTP/1.1.
+    """True: speak HTTP/2 also without TLS, to an ``http://`` endpoint that is known to understand it and is not behind
+    a proxy. False: the client uses HTTP/1.1 with such an endpoint.
     """
     http2_window_bytes: int = MIB
-    """How much of an answer that arrives in parts may wait for the caller; then the service holds that answer back."""
+    """How much of an answer that arrives in parts may wait for the caller. Beyond that the service holds the answer
+    back.
+    """
     http2_streams_max: int = 100
-    """How many requests go over one HTTP/2 connection at a time, if the service does not allow fewer. Further requests
-    open another connection.
+    """The most requests that go over one HTTP/2 connection at a time, if the service does not allow fewer. Further
+    requests open another connection.
     """
     http2_ping_interval_s: float = 10.0
-    """An HTTP/2 connection with requests under way that was silent for so long is asked for a sign of life."""
+    """The client asks for a sign of life when an HTTP/2 connection with open requests was silent for this long."""
     http2_ping_timeout_s: float = 10.0
-    """A connection that gives no sign of life within this time is given up: all its requests fail."""
+    """The client gives up a connection that gives no sign of life within this time: all its requests fail."""
 
     def __post_init__(self) -> None:
         faults = [
@@ -222,7 +224,7 @@ class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``-WorkerMetricStats``. Penstock never makes these tables.
     """
     wire: WireSettings | None = None
-    """How to reach the tables. None: in the same way as the stream."""
+    """How the consumer reaches the tables. None: in the same way as the stream."""
     read_capacity_units: int | None = None
     write_capacity_units: int | None = None
     """The provisioned capacity of each table and of the index; give both. None: AWS bills the tables by request."""
@@ -237,8 +239,8 @@ class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
     make_timeout_s: float = 600.0
     """How long the tables may take to become active after they were made."""
     answer_timeout_s: float = 2.0
-    """How long the answer to a write is waited for. A consumer waits at most a fifth of its failover time: that leaves
-    room for repetitions before the fence falls.
+    """How long a worker waits for the answer to a write. A consumer waits at most a fifth of its failover time, which
+    leaves room for retries before it has to stop delivering.
     """
 
     def __post_init__(self) -> None:
