@@ -26,9 +26,9 @@ test-all: dev ## the tests, those that take long, and a smoke run on each PySpar
 	@$(PYTEST) $(ARGS)
 	@$(RUN) python scripts/pyspark_matrix.py
 
-coverage: dev ## lines and branches of core that its tests and the simulations go through (about 6 minutes); 95 % at least
+coverage: dev ## lines and branches of core that its tests and the simulations go through (about 4 minutes); 95 % at least
 	@mkdir -p .coverage && rm -f .coverage/data*
-	@$(RUN) python -m coverage run -m pytest -n 3 --dist loadgroup -q -m "not slow" tests/core tests/sim
+	@$(RUN) python -m coverage run -m pytest -n 3 --dist loadgroup -q -m "not slow and not search" tests/core tests/sim
 	@$(RUN) python -m coverage combine -q
 	@$(RUN) python -m coverage report
 
