@@ -340,6 +340,11 @@ def test_importing_the_test_kit_imports_no_server() -> None:
     assert loaded.isdisjoint({"pyspark", "botocore", "aiohttp", "httptools", "penstock.local"})
 
 
+def test_commands_that_look_at_nothing_load_no_reader() -> None:
+    loaded = modules_after("import penstock.cli.app")
+    assert loaded.isdisjoint({"penstock.inspect.inspector", "penstock.aws.wire", "botocore", "zstandard"})
+
+
 def test_one_version() -> None:
     import penstock
 

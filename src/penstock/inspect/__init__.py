@@ -1,37 +1,54 @@
 """The read model: what streams, shards and applications are like now, with what it cost to look.
 
 It only reads, it leaves most of each shard's calls to others, and it needs no running Penstock application. The
-command-line tools show this model and nothing else.
+command-line tools show this model and nothing else. Names are loaded when first used, so that commands that look at
+nothing start as fast as before.
 """
 
-from penstock.inspect.applications import (
-    ApplicationFound,
-    ApplicationReport,
-    ApplicationsReport,
-    ApplicationView,
-    LeaseView,
-    TableView,
-    WorkerView,
-)
-from penstock.inspect.checks import Checked, Figure, LagLimits, Status, check_lag, check_leases, check_stream, unknown
-from penstock.inspect.decoding import Decoded, Step, decode
-from penstock.inspect.doctor import Confidence, DoctorReport, Finding, Severity, Snapshot, examine
-from penstock.inspect.heat import HeatReport, HotKey, ShardHeat
-from penstock.inspect.inspector import Inspector
-from penstock.inspect.positions import PositionsReport, PositionsSource, PositionView
-from penstock.inspect.records import CountReport, Reading, RecordLine, SeenRecord, ShardCount
-from penstock.inspect.tables import Store
-from penstock.inspect.values import (
-    ConsumerView,
-    Missing,
-    ShardLimits,
-    ShardView,
-    StreamFound,
-    StreamReport,
-    StreamsReport,
-    StreamView,
-)
-from penstock.inspect.verdicts import Judged, LagReport, LagTimes, Look, ShardLag, State, judge
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.public import loaded_from
+
+if TYPE_CHECKING:
+    from penstock.inspect.applications import (
+        ApplicationFound,
+        ApplicationReport,
+        ApplicationsReport,
+        ApplicationView,
+        LeaseView,
+        TableView,
+        WorkerView,
+    )
+    from penstock.inspect.checks import (
+        Checked,
+        Figure,
+        LagLimits,
+        Status,
+        check_lag,
+        check_leases,
+        check_stream,
+        unknown,
+    )
+    from penstock.inspect.decoding import Decoded, Step, decode
+    from penstock.inspect.doctor import Confidence, DoctorReport, Finding, Severity, Snapshot, examine
+    from penstock.inspect.heat import HeatReport, HotKey, ShardHeat
+    from penstock.inspect.inspector import Inspector
+    from penstock.inspect.positions import PositionsReport, PositionsSource, PositionView
+    from penstock.inspect.records import CountReport, Reading, RecordLine, SeenRecord, ShardCount
+    from penstock.inspect.tables import Store
+    from penstock.inspect.values import (
+        ConsumerView,
+        Missing,
+        ShardLimits,
+        ShardView,
+        StreamFound,
+        StreamReport,
+        StreamsReport,
+        StreamView,
+    )
+    from penstock.inspect.verdicts import Judged, LagReport, LagTimes, Look, ShardLag, State, judge
 
 __all__ = [
     "ApplicationFound",
@@ -87,3 +104,65 @@ __all__ = [
     "judge",
     "unknown",
 ]
+
+_HOMES = {
+    "ApplicationFound": "penstock.inspect.applications",
+    "ApplicationReport": "penstock.inspect.applications",
+    "ApplicationView": "penstock.inspect.applications",
+    "ApplicationsReport": "penstock.inspect.applications",
+    "Checked": "penstock.inspect.checks",
+    "Confidence": "penstock.inspect.doctor",
+    "ConsumerView": "penstock.inspect.values",
+    "CountReport": "penstock.inspect.records",
+    "Decoded": "penstock.inspect.decoding",
+    "DoctorReport": "penstock.inspect.doctor",
+    "Figure": "penstock.inspect.checks",
+    "Finding": "penstock.inspect.doctor",
+    "HeatReport": "penstock.inspect.heat",
+    "HotKey": "penstock.inspect.heat",
+    "Inspector": "penstock.inspect.inspector",
+    "Judged": "penstock.inspect.verdicts",
+    "LagLimits": "penstock.inspect.checks",
+    "LagReport": "penstock.inspect.verdicts",
+    "LagTimes": "penstock.inspect.verdicts",
+    "LeaseView": "penstock.inspect.applications",
+    "Look": "penstock.inspect.verdicts",
+    "Missing": "penstock.inspect.values",
+    "PositionView": "penstock.inspect.positions",
+    "PositionsReport": "penstock.inspect.positions",
+    "PositionsSource": "penstock.inspect.positions",
+    "Reading": "penstock.inspect.records",
+    "RecordLine": "penstock.inspect.records",
+    "SeenRecord": "penstock.inspect.records",
+    "Severity": "penstock.inspect.doctor",
+    "ShardCount": "penstock.inspect.records",
+    "ShardHeat": "penstock.inspect.heat",
+    "ShardLag": "penstock.inspect.verdicts",
+    "ShardLimits": "penstock.inspect.values",
+    "ShardView": "penstock.inspect.values",
+    "Snapshot": "penstock.inspect.doctor",
+    "State": "penstock.inspect.verdicts",
+    "Status": "penstock.inspect.checks",
+    "Step": "penstock.inspect.decoding",
+    "Store": "penstock.inspect.tables",
+    "StreamFound": "penstock.inspect.values",
+    "StreamReport": "penstock.inspect.values",
+    "StreamView": "penstock.inspect.values",
+    "StreamsReport": "penstock.inspect.values",
+    "TableView": "penstock.inspect.applications",
+    "WorkerView": "penstock.inspect.applications",
+    "check_lag": "penstock.inspect.checks",
+    "check_leases": "penstock.inspect.checks",
+    "check_stream": "penstock.inspect.checks",
+    "decode": "penstock.inspect.decoding",
+    "examine": "penstock.inspect.doctor",
+    "judge": "penstock.inspect.verdicts",
+    "unknown": "penstock.inspect.checks",
+}
+"""The module of each name: that one is loaded for it, and no other."""
+
+__getattr__ = loaded_from(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__
