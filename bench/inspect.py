@@ -1,0 +1,150 @@
+"""Measures the tools that look: how late ``records tail`` prints, and how long ``app lag`` takes of many shards.
+
+The service is a local one in a process of its own, with AWS's limits on each shard. ``tail_latency``: from before a put
+to the line that ``penstock records tail`` prints, 4 shards, at the default share of calls and at all of them.
+``lag_1000_shards``: one look at a table as the KCL writes it, with a lease of each shard; the command's start included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import boto3
+
+from bench._form import Case, main
+from penstock.local import LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())"]
+RECORDS = 200
+PUTS_INTERVAL_S = 0.043
+"""No multiple of the tool's own interval, so that puts fall at all of its moments."""
+WIDE = 1000
+
+
+def tail_latency_p99_ms(calls_per_s: float) -> float:
+    """From a put to the printed line, in milliseconds."""
+    with LocalKinesis.spawn(streams={"orders": 4}) as local:
+        local.set_limits(per_shard=True)
+        os.environ.update(local.environment())
+        kinesis = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
+        words = [*PENSTOCK, "records", "tail", "orders", "-o", "jsonl", "--rate", str(calls_per_s)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as tail:
+            try:
+                assert tail.stdout is not None
+                os.set_blocking(tail.stdout.fileno(), False)
+                _wait_until_it_reads(kinesis, tail)
+                latencies = list(_latencies(kinesis, tail))
+            finally:
+                tail.terminate()
+    return statistics.quantiles(latencies, n=100)[98] * 1000
+
+
+def _wait_until_it_reads(kinesis: Any, tail: subprocess.Popen[bytes]) -> None:
+    """It begins at the newest record: one put after another, until it has printed one, and then no more come."""
+    quiet_since_s, seen = time.monotonic(), False
+    while not seen or time.monotonic() - quiet_since_s < 2.0:
+        if not seen:
+            kinesis.put_record(StreamName="orders", PartitionKey="begin", Data=b"begin")
+        time.sleep(0.1)
+        if _lines(tail):
+            seen, quiet_since_s = True, time.monotonic()
+
+
+def _latencies(kinesis: Any, tail: subprocess.Popen[bytes]) -> Iterator[float]:
+    put_s: dict[str, float] = {}
+    next_s, left = time.monotonic(), RECORDS
+    while left or put_s:
+        now_s = time.monotonic()
+        if left and now_s >= next_s:
+            left, next_s = left - 1, next_s + PUTS_INTERVAL_S
+            put_s[str(left)] = now_s
+            kinesis.put_record(StreamName="orders", PartitionKey=str(left), Data=str(left).encode())
+        for line in _lines(tail):
+            data = json.loads(line)["data"]
+            if data in put_s:
+                yield time.monotonic() - put_s.pop(data)
+        if tail.poll() is not None and put_s and not left:
+            raise RuntimeError(f"penstock records tail has ended with {tail.returncode}")
+        time.sleep(0.001)
+
+
+def _lines(tail: subprocess.Popen[bytes]) -> list[bytes]:
+    """The whole lines that have come; the tool writes whole lines."""
+    assert tail.stdout is not None
+    return tail.stdout.readlines()
+
+
+def lag_1000_shards_s() -> float:
+    """One look of the command, in seconds."""
+    with LocalKinesis.spawn(streams={"wide": WIDE}) as local:
+        os.environ.update(local.environment())
+        _fill_table(local)
+        local.set_limits(per_shard=True)
+        words = [*PENSTOCK, "app", "lag", "wide-app", "--stream", "wide", "-o", "json"]
+        began_s = time.perf_counter()
+        out = subprocess.check_output(words)
+        took_s = time.perf_counter() - began_s
+    report = json.loads(out)
+    if (len(report["shards"]), report["state"]) != (WIDE, "ok"):
+        raise RuntimeError(f"{len(report['shards'])} shards, {report['state']}")
+    return took_s
+
+
+def _fill_table(local: Any) -> None:
+    """A table as the KCL 2.x makes it, with a lease of each shard."""
+    dynamodb = boto3.client("dynamodb", endpoint_url=local.endpoint_url, region_name=local.region)
+    dynamodb.create_table(
+        TableName="wide-app",
+        KeySchema=[{"AttributeName": "leaseKey", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "leaseKey", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    rows = [
+        {
+            "leaseKey": {"S": f"shardId-{number:012d}"},
+            "leaseOwner": {"S": f"worker-{number % 10}"},
+            "leaseCounter": {"N": "17"},
+            "checkpoint": {"S": "TRIM_HORIZON"},
+            "checkpointSubSequenceNumber": {"N": "0"},
+            "ownerSwitchesSinceCheckpoint": {"N": "0"},
+        }
+        for number in range(WIDE)
+    ]
+    for start in range(0, WIDE, 25):
+        puts = [{"PutRequest": {"Item": row}} for row in rows[start : start + 25]]
+        dynamodb.batch_write_item(RequestItems={"wide-app": puts})
+
+
+CASES = [
+    Case(
+        name="tail_latency_p99_ms",
+        unit="ms",
+        goal=550,
+        sense="at_most",
+        ours=lambda: tail_latency_p99_ms(2.0),
+        rounds=3,
+        warm_up=0,
+    ),
+    Case(
+        name="tail_latency_p99_ms_rate_5",
+        unit="ms",
+        goal=300,
+        sense="at_most",
+        ours=lambda: tail_latency_p99_ms(5.0),
+        rounds=3,
+        warm_up=0,
+    ),
+    Case(name="lag_1000_shards_s", unit="s", goal=5, sense="at_most", ours=lag_1000_shards_s, rounds=3, warm_up=0),
+]
+
+if __name__ == "__main__":
+    main("inspect", __doc__ or "", CASES)
