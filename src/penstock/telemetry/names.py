@@ -12,6 +12,7 @@ unit and its kind.
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -460,6 +461,7 @@ AGE = Metric(
 _PROMETHEUS_UNITS = {"s": "seconds", "ms": "milliseconds", "By": "bytes"}
 
 
+@lru_cache(maxsize=1024)
 def prometheus_name(metric: Metric) -> str:
     """OpenTelemetry's translation: the unit in words, ``_total`` for counters, ``_ratio`` for gauges of unit 1."""
     name = prometheus_label(metric.name)
@@ -471,6 +473,7 @@ def prometheus_name(metric: Metric) -> str:
     return f"{name}_total" if metric.kind is Kind.COUNTER and not name.endswith("_total") else name
 
 
+@lru_cache(maxsize=1024)
 def prometheus_label(name: str) -> str:
     """A name with only the characters that Prometheus takes."""
     return "".join(letter if letter.isascii() and (letter.isalnum() or letter == "_") else "_" for letter in name)
@@ -521,6 +524,7 @@ class _Shown:
         self._common = common
         self._by_shard = by_shard
         self._shards_max = shards_max
+        self._of_shards: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}  # the attributes: of many numbers
 
     def of_metric(self, metric: Metric, snapshot: Any, workers: dict[str, Any]) -> Iterable[Point]:
         if metric.level is not None:
@@ -568,8 +572,11 @@ class _Shown:
             yield self._of_shard(metric, "", "others", joined(rest))
 
     def _of_shard(self, metric: Metric, stream: str, shard_id: str, value: Any) -> Point:
-        common = dict(self._common) | ({STREAM: stream_label(stream)} if stream else {})
-        return Point(_OF_SHARDS[metric.name], (*common.items(), *metric.attributes, (SHARD, shard_id)), value)
+        attributes = self._of_shards.get((stream, shard_id))
+        if attributes is None:
+            common = dict(self._common) | ({STREAM: stream_label(stream)} if stream else {})
+            attributes = self._of_shards[stream, shard_id] = (*common.items(), (SHARD, shard_id))
+        return Point(_OF_SHARDS[metric.name], attributes, value)
 
     def _point(self, metric: Metric, value: Any, *more: tuple[str, str]) -> Point:
         return Point(metric, (*self._common, *metric.attributes, *more), value)

@@ -26,22 +26,33 @@ _SHOWN_AS = {Kind.COUNTER: "counter", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "hist
 def encode(points: Iterable[Point]) -> bytes:
     """The page that Prometheus scrapes. Points of one name may come in any order; they are shown together."""
     families: dict[str, tuple[Metric, list[Point]]] = {}
+    names: dict[int, list[Point]] = {}  # by the metric's identity: of a thousand shards' points it is one object
     for point in points:
-        name = point.metric.prometheus_name
-        families.setdefault(name, (point.metric, []))[1].append(point)
+        found = names.get(id(point.metric))
+        if found is None:
+            name = point.metric.prometheus_name
+            found = names[id(point.metric)] = families.setdefault(name, (point.metric, []))[1]
+        found.append(point)
     lines: list[str] = []
+    labels: dict[tuple[tuple[str, str], ...], str] = {}
     for name, (metric, found) in families.items():
         lines.append(f"# HELP {name} {_escaped(metric.help, quotes=False)}")
         lines.append(f"# TYPE {name} {_SHOWN_AS[metric.kind]}")
         for point in found:
-            _sample(lines, name, metric.unit, point)
+            shown = labels.get(point.attributes)
+            if shown is None:
+                shown = labels[point.attributes] = _labels(point.attributes)
+            _sample(lines, name, metric.unit, (shown, point.value))
     lines.append("")
     return "\n".join(lines).encode()
 
 
-def _sample(lines: list[str], name: str, unit: str, point: Point) -> None:
-    labels = ",".join([f'{prometheus_label(key)}="{_escaped(value)}"' for key, value in point.attributes])
-    value = point.value
+def _labels(attributes: tuple[tuple[str, str], ...]) -> str:
+    return ",".join([f'{prometheus_label(key)}="{_escaped(value)}"' for key, value in attributes])
+
+
+def _sample(lines: list[str], name: str, unit: str, shown: tuple[str, float | Histogram | Spread]) -> None:
+    labels, value = shown
     if isinstance(value, Histogram):
         low, high = bounds_of(unit)
         before = f"{labels}," if labels else ""

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -14,6 +15,7 @@ from penstock import LedgerSettings, OptionError, Retry
 from penstock.events import BatchFailed, ConsumerMetrics, StopBegun, StopWaits
 from penstock.leases import MemoryLeaseTable
 from penstock.statistics import MetricsOptions
+from penstock.telemetry import PrometheusExporter, together
 from penstock.testing import Fault
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
@@ -213,3 +215,39 @@ async def test_a_stop_by_a_signal_is_told_and_what_it_waits_for(local: LocalKine
     assert [event for event in told if isinstance(event, StopBegun)] == [StopBegun("billing", "SIGUSR1")]
     (waits, *_) = [event for event in told if isinstance(event, StopWaits)]
     assert (waits.shards, waits.records) == (1, 1)
+
+
+async def test_an_exporter_that_raises_and_one_that_is_closed_do_not_end_the_work(
+    local: LocalKinesis, kinesis: Any
+) -> None:
+    class Raising:
+        metrics_interval_s = 0.02
+        told = 0
+
+        def at_once(self, event: Any) -> None:
+            self.told += 1
+            raise KeyError("secret")
+
+        def __call__(self, event: Any) -> None:
+            raise AssertionError("a consumer calls at_once")
+
+    put(kinesis, range(20))
+    raising, heard = Raising(), list[Any]()
+    with PrometheusExporter(0) as exporter:
+        both = together(heard.append, exporter)
+        async with (
+            consumer_of(local, MemoryLeaseTable(), on_event=raising) as one,
+            consumer_of(local, MemoryLeaseTable(), on_event=both) as other,
+        ):
+            for consumer in (one, other):
+                got = 0
+                while got < 20:
+                    for batch in await consumer.getmany():
+                        got += len(batch)
+                        batch.ack()
+            await until(lambda: raising.told > 5)
+            url = f"http://127.0.0.1:{exporter.port}/metrics"
+            while b"penstock_consumer_settled_total{" not in await asyncio.to_thread(lambda: urlopen(url).read()):
+                await asyncio.sleep(0.05)
+            exporter.close()
+    assert [event for event in heard if isinstance(event, ConsumerMetrics)], "the others are told on the loop"

@@ -1,0 +1,256 @@
+"""Measures what exporters of numbers cost beside none, a scrape of 1,000 shards, and when a standstill is seen.
+
+``cost_*``: CPU of this process for each record, with Prometheus, OTLP and CloudWatch exporters on, which send to a
+server in another process each second, beside none; the same backlog in turn. ``scrape_1000_shards_ms``: one scrape of a
+worker that tells the levels of 1,000 shards. ``calls_cloudwatch_1000_shards``: calls of PutMetricData for a minute of
+DETAILED with ShardId, for each 1,000 metrics. ``stalled_seen_s``: from the moment when a handler hangs, or reads begin
+to fail, until ``/metrics`` shows an age of a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from bench._form import aside, cpu_s, judge, options, report, wanted
+from bench._producing import wire
+from bench.wire import set_environment
+from penstock.events import ConsumerMetrics
+from penstock.model import StartAt
+from penstock.runtime.consumer.consumer import Consumer
+from penstock.runtime.producer.producer import Producer
+from penstock.runtime.worker.settings import WorkerSettings
+from penstock.stores.memory import MemoryLeaseTable
+from penstock.telemetry import CloudWatchExporter, OtlpExporter, PrometheusExporter, together
+from penstock.telemetry.cloudwatch import CloudWatchChoice, datums, requests
+from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
+from penstock.testing import Fault, LocalKinesis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bench._form import Result
+
+STREAM = "bench"
+SHARDS = 4
+RECORDS = 200_000
+ROUNDS = 7
+MANY_SHARDS = 1_000
+EVERY_S = 1.0
+AGE_SEEN_S = 1.0
+DATA = b"x" * 100
+
+SINK = """
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@contextlib.contextmanager
+def sink() -> Iterator[str]:
+    """A server that takes whatever is posted."""
+    process = subprocess.Popen([sys.executable, "-c", SINK], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
+def exporters(url: str) -> Iterator[Callable[[Any], None]]:
+    """All three that a process may have."""
+    os.environ["AWS_ENDPOINT_URL_CLOUDWATCH"] = url
+    with (
+        PrometheusExporter(0) as prometheus,
+        OtlpExporter(f"{url}/v1/metrics", every_s=EVERY_S) as otlp,
+        CloudWatchExporter(every_s=EVERY_S) as cloudwatch,
+    ):
+        yield together(prometheus, otlp, cloudwatch)
+
+
+@contextlib.contextmanager
+def nothing() -> Iterator[Callable[[Any], None]]:
+    """No exporter."""
+    yield lambda _: None
+
+
+# --- what they cost -----------------------------------------------------------------------------------
+
+
+async def consumed_us(service: str, on_event: Callable[[Any], None]) -> float:
+    """CPU microseconds of this process for each record of the backlog."""
+    settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON, batch_records_max=500)
+    consumer: Any = Consumer(
+        STREAM, application="bench", leases=MemoryLeaseTable(), settings=settings, wire=wire(service), on_event=on_event
+    )
+    async with consumer:
+        count, begun_s = 0, 0.0
+        async for batch in consumer:
+            begun_s = begun_s or cpu_s()
+            with batch:
+                count += len(batch)
+            if count >= RECORDS:
+                break
+        return (cpu_s() - begun_s) / count * 1e6
+
+
+async def produced_us(service: str, on_event: Callable[[Any], None]) -> float:
+    """The same for records that are put."""
+    producer: Any = Producer(STREAM, wire=wire(service), on_event=on_event)
+    async with producer:
+        begun_s = cpu_s()
+        for at in range(0, RECORDS, 10_000):
+            await producer.put_many([(f"k{number}", DATA) for number in range(at, at + 10_000)])
+        await producer.flush()
+        return (cpu_s() - begun_s) / RECORDS * 1e6
+
+
+def cost(name: str, work: Callable[[str, Callable[[Any], None]], Any]) -> Result:
+    """The rounds of one case, in turn."""
+    ours: list[float] = []
+    peer: list[float] = []
+    with sink() as url, LocalKinesis.spawn(streams={STREAM: SHARDS}, limits=False) as service:
+        aside(service.pid)
+        asyncio.run(produced_us(service.endpoint_url, lambda _: None))
+        for number in range(ROUNDS + 1):
+            for figures, given in ((ours, exporters(url)), (peer, nothing())):
+                if work is produced_us:
+                    service.reset()
+                    create(service)
+                with given as on_event:
+                    figure = asyncio.run(work(service.endpoint_url, on_event))
+                if number:
+                    figures.append(figure)
+    return judge(name, ours, peer, unit="µs/record", goal=1.03, sense="at_most", peer_name="no exporter")
+
+
+def create(service: Any) -> None:
+    """The stream anew: what was put is not kept."""
+    from bench.local import call
+
+    port = int(service.endpoint_url.rpartition(":")[2])
+    call(port, "CreateStream", {"StreamName": STREAM, "ShardCount": SHARDS})
+
+
+# --- 1,000 shards -------------------------------------------------------------------------------------
+
+
+def many_shards() -> ConsumerMetrics:
+    """What a worker with 1,000 shards tells."""
+    meter, levels = ConsumerMeter(0.0, per_shard=True), []
+    for number in range(MANY_SHARDS):
+        shard_id = f"shardId-{number:012d}"
+        meter.delivered(STREAM, shard_id, 10, 1000)
+        meter.handled(STREAM, shard_id, 0.01 + number / 1e5)
+        meter.read(STREAM, shard_id, 0.005 + number / 1e5)
+        levels.append(
+            ShardLevels(
+                stream=STREAM, shard_id=shard_id, millis_behind_latest=number, since_read_s=0.5,
+                oldest_unsettled_s=1.5, lag_s=1.5, retention_used=0.001, records_held=5, bytes_held=500, records_out=1,
+            )
+        )  # fmt: skip
+    held = WorkerLevels(at_s=60.0, shards=tuple(levels), leases=MANY_SHARDS, workers=1, renewed_ago_s=1.0)
+    return ConsumerMetrics(STREAM, "bench", "w", meter.interval(60.0, "w", held))
+
+
+def scrapes_ms() -> list[float]:
+    """How long a client waits for a page."""
+    found = []
+    with PrometheusExporter(0, shards_max=MANY_SHARDS) as exporter:
+        exporter(many_shards())
+        for _ in range(ROUNDS + 1):
+            begun_s = time.perf_counter()
+            connection = http.client.HTTPConnection("127.0.0.1", exporter.port)
+            connection.request("GET", "/metrics")
+            connection.getresponse().read()
+            connection.close()
+            found.append((time.perf_counter() - begun_s) * 1000)
+    return found[1:]
+
+
+def calls_per_1000_metrics() -> float:
+    """Calls of a minute, for as many as there have to be."""
+    found = datums([many_shards()], CloudWatchChoice(level="DETAILED", dimensions=("ShardId",)))
+    return len(requests(found, 60.0)) / -(-len(found) // 1000)
+
+
+# --- a standstill -------------------------------------------------------------------------------------
+
+
+def age_s(port: int, name: str) -> float:
+    """A level on the page; 0.0 where it is not there."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", "/metrics")
+    page = connection.getresponse().read().decode()
+    connection.close()
+    return next((float(one.rpartition(" ")[2]) for one in page.splitlines() if one.startswith(f"{name}{{")), 0.0)
+
+
+async def seen_s(*, hangs: bool) -> float:
+    """From the standstill until the page shows it."""
+    with PrometheusExporter(0) as exporter, LocalKinesis(streams={STREAM: 1}) as service:
+        settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON)
+        consumer: Any = Consumer(
+            STREAM, application="bench", leases=MemoryLeaseTable(), settings=settings, wire=wire(service.endpoint_url),
+            on_event=exporter,
+        )  # fmt: skip
+        producer: Any = Producer(STREAM, wire=wire(service.endpoint_url), on_event=lambda _: None)
+        async with consumer, producer:
+            if hangs:
+                await producer.put_many([("k", DATA)])
+                (batch,) = await consumer.getmany()
+                begun_s = time.perf_counter()
+                time.sleep(AGE_SEEN_S)  # noqa: ASYNC251 - a handler that blocks the event loop, too
+            else:
+                while consumer.statistics().millis_behind_latest is None:
+                    await asyncio.sleep(0.01)
+                service.faults.add(Fault(how="server_error", operation="GetRecords"))
+                begun_s = time.perf_counter()
+            name = "penstock_consumer_oldest_seconds" if hangs else "penstock_consumer_since_read_seconds"
+            while await asyncio.to_thread(age_s, exporter.port, name) < AGE_SEEN_S:
+                await asyncio.sleep(0.05)
+            found = time.perf_counter() - begun_s
+            if hangs:
+                batch.ack()
+    return found
+
+
+def main() -> None:
+    asked = options(__doc__ or "")
+    set_environment()
+    results: list[Result] = []
+    for name, work in (("cost_consume", consumed_us), ("cost_produce", produced_us)):
+        if wanted(name, asked):
+            results.append(cost(name, work))
+    if wanted("scrape_1000_shards_ms", asked):
+        results.append(judge("scrape_1000_shards_ms", scrapes_ms(), unit="ms", goal=50.0, sense="at_most"))
+    if wanted("calls_cloudwatch_1000_shards", asked):
+        calls = [calls_per_1000_metrics()]
+        results.append(judge("calls_cloudwatch_1000_shards", calls, unit="calls", goal=1.0, sense="at_most"))
+    if wanted("stalled_seen_s", asked):
+        seen = [max(asyncio.run(seen_s(hangs=True)), asyncio.run(seen_s(hangs=False))) for _ in range(3)]
+        results.append(judge("stalled_seen_s", seen, unit="s", goal=5.0, sense="at_most"))
+    report("telemetry", results, as_json=asked.json)
+
+
+if __name__ == "__main__":
+    main()
