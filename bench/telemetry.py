@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-import os
 import subprocess
 import sys
 import time
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
 
 STREAM = "bench"
 SHARDS = 4
-RECORDS = 200_000
-ROUNDS = 7
+RECORDS = 400_000
+ROUNDS = 5
 MANY_SHARDS = 1_000
 EVERY_S = 1.0
 AGE_SEEN_S = 1.0
@@ -78,11 +77,10 @@ def sink() -> Iterator[str]:
 @contextlib.contextmanager
 def exporters(url: str) -> Iterator[Callable[[Any], None]]:
     """All three that a process may have."""
-    os.environ["AWS_ENDPOINT_URL_CLOUDWATCH"] = url
     with (
         PrometheusExporter(0) as prometheus,
         OtlpExporter(f"{url}/v1/metrics", every_s=EVERY_S) as otlp,
-        CloudWatchExporter(every_s=EVERY_S) as cloudwatch,
+        CloudWatchExporter(every_s=EVERY_S, wire=wire(url)) as cloudwatch,
     ):
         yield together(prometheus, otlp, cloudwatch)
 
@@ -134,21 +132,12 @@ def cost(name: str, work: Callable[[str, Callable[[Any], None]], Any]) -> Result
         for number in range(ROUNDS + 1):
             for figures, given in ((ours, exporters(url)), (peer, nothing())):
                 if work is produced_us:
-                    service.reset()
-                    create(service)
+                    service.reset()  # what was put is not kept
                 with given as on_event:
                     figure = asyncio.run(work(service.endpoint_url, on_event))
                 if number:
                     figures.append(figure)
     return judge(name, ours, peer, unit="µs/record", goal=1.03, sense="at_most", peer_name="no exporter")
-
-
-def create(service: Any) -> None:
-    """The stream anew: what was put is not kept."""
-    from bench.local import call
-
-    port = int(service.endpoint_url.rpartition(":")[2])
-    call(port, "CreateStream", {"StreamName": STREAM, "ShardCount": SHARDS})
 
 
 # --- 1,000 shards -------------------------------------------------------------------------------------
