@@ -190,6 +190,18 @@ def test_what_is_due_by_time_alone_has_an_alarm() -> None:
     assert [type(event).__name__ for event in driven.events] == ["RecordsStalled"]
 
 
+def test_what_is_settled_while_a_write_is_on_its_way_has_an_alarm_from_its_answer_on() -> None:
+    """A renewal would take it along at last, half of ``failover_s`` later."""
+    driven = Driven(Every(seconds=5.0))
+    driven.admit(1, 2)
+    delivery = driven.taken()
+    driven.now_s += 5.0
+    assert driven.ack(delivery, 0) == [Settled(at(1), at_once=True), Stir()]
+    assert driven.ack(delivery, 1) == [Settled(at(2)), Stir()], "one write of its own at a time"
+    assert driven.tell(Stored(at(1)), after_s=0.1) == [Stir(), Alarm(1_010.1)]
+    assert driven.tell(Rang(), after_s=5.0) == [Settled(at(2), at_once=True), Stir()]
+
+
 def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None:
     driven = Driven(settle_deadline_s=60.0, retry=Retry(batch_tries_max=1, tries_max=1, then=GiveUp()))
     driven.admit(1, 2)

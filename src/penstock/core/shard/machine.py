@@ -578,6 +578,9 @@ class Shard(Generic[R]):
             self._stop(Stop("the shard has ended"), now_s, said)
         else:
             self._looked(LOOK, now_s, said)
+            # What was settled while the write was on its way got no alarm then: it is due by the time of this answer.
+            if (at_s := self.checkpoints.wake_at_s(self.progress)) < math.inf:
+                said.append(Alarm(at_s))
 
     # --- from stage to stage ----------------------------------------------------------------------
 
