@@ -7,6 +7,7 @@ import gzip
 import json
 import uuid
 import zlib
+from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
@@ -15,6 +16,9 @@ from hypothesis import strategies as st
 
 from penstock.core.aggregation import MAGIC
 from penstock.inspect import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SCHEMA = uuid.UUID("3f2b8a54-70ab-4a4e-9d0c-1f5a52b7c2aa")
 OBJECT = b'{"id": 7}'
@@ -26,29 +30,33 @@ def kinds(data: bytes) -> list[str]:
 
 @pytest.mark.parametrize(
     ("data", "found"),
-    [
-        (b"", ["text"]),
-        ("grün".encode(), ["text"]),
-        (b"12", ["text"]),
-        (OBJECT, ["json"]),
-        (b'{"a": 1}\n{"a": 2}\n', ["ndjson"]),
-        (b'{"a": 1} and more', ["text"]),
-        (b"\xff\xfe", ["binary"]),
-        (b"a\0b", ["binary"]),
-        (gzip.compress(OBJECT), ["gzip", "json"]),
-        (gzip.compress(b"a") + gzip.compress(b"b"), ["gzip", "text"]),
-        (gzip.compress(gzip.compress(b"a")), ["gzip", "gzip", "text"]),
-        (zstandard.compress(OBJECT), ["zstd", "json"]),
-        (base64.b64encode(gzip.compress(OBJECT)), ["base64", "gzip", "json"]),
-        (b"\x03\x00" + SCHEMA.bytes + OBJECT, ["glue", "json"]),
-        (b"\x03\x05" + SCHEMA.bytes + zlib.compress(OBJECT), ["glue", "json"]),
-        (b"\x00\x00\x00\x00\x07" + OBJECT, ["confluent", "json"]),
-        (gzip.compress(b'{"messageType": "DATA_MESSAGE", "logEvents": []}'), ["gzip", "cloudwatch-logs"]),
-        (MAGIC + b"broken", ["kpl"]),
-        (b"\x1f\x8bno gzip", ["binary"]),
-        (gzip.compress(OBJECT)[:-4], ["binary"]),
-        (b"\x28\xb5\x2f\xfdno zstd", ["binary"]),
-        (b"[" * 100_000, ["text"]),
+    [  # each has a name of its own: the bytes of gzip tell the second in which they were made
+        pytest.param(b"", ["text"], id="nothing"),
+        pytest.param("grün".encode(), ["text"], id="text"),
+        pytest.param(b"12", ["text"], id="digits"),
+        pytest.param(OBJECT, ["json"], id="object"),
+        pytest.param(b'{"a": 1}\n{"a": 2}\n', ["ndjson"], id="lines"),
+        pytest.param(b'{"a": 1} and more', ["text"], id="object-and-text"),
+        pytest.param(b"\xff\xfe", ["binary"], id="no-utf8"),
+        pytest.param(b"a\0b", ["binary"], id="a-zero"),
+        pytest.param(gzip.compress(OBJECT), ["gzip", "json"], id="gzip"),
+        pytest.param(gzip.compress(b"a") + gzip.compress(b"b"), ["gzip", "text"], id="two-members"),
+        pytest.param(gzip.compress(gzip.compress(b"a")), ["gzip", "gzip", "text"], id="gzip-twice"),
+        pytest.param(zstandard.compress(OBJECT), ["zstd", "json"], id="zstd"),
+        pytest.param(base64.b64encode(gzip.compress(OBJECT)), ["base64", "gzip", "json"], id="base64"),
+        pytest.param(b"\x03\x00" + SCHEMA.bytes + OBJECT, ["glue", "json"], id="glue"),
+        pytest.param(b"\x03\x05" + SCHEMA.bytes + zlib.compress(OBJECT), ["glue", "json"], id="glue-deflated"),
+        pytest.param(b"\x00\x00\x00\x00\x07" + OBJECT, ["confluent", "json"], id="confluent"),
+        pytest.param(
+            gzip.compress(b'{"messageType": "DATA_MESSAGE", "logEvents": []}'),
+            ["gzip", "cloudwatch-logs"],
+            id="cloudwatch",
+        ),
+        pytest.param(MAGIC + b"broken", ["kpl"], id="broken-aggregate"),
+        pytest.param(b"\x1f\x8bno gzip", ["binary"], id="broken-gzip"),
+        pytest.param(gzip.compress(OBJECT)[:-4], ["binary"], id="cut-gzip"),
+        pytest.param(b"\x28\xb5\x2f\xfdno zstd", ["binary"], id="broken-zstd"),
+        pytest.param(b"[" * 100_000, ["text"], id="deep"),
     ],
 )
 def test_layers(data: bytes, found: list[str]) -> None:
@@ -66,16 +74,17 @@ def test_each_layer_says_what_it_was_known_by() -> None:
 
 
 @pytest.mark.parametrize(
-    "bomb",
+    "made",
     [
-        gzip.compress(b"0" * 50_000_000),
-        gzip.compress(b"0" * 10_000_000) * 5,
-        zstandard.compress(b"0" * 50_000_000),
-        b"\x03\x05" + SCHEMA.bytes + zlib.compress(b"0" * 50_000_000),
+        lambda: gzip.compress(b"0" * 50_000_000),
+        lambda: gzip.compress(b"0" * 10_000_000) * 5,
+        lambda: zstandard.compress(b"0" * 50_000_000),
+        lambda: b"\x03\x05" + SCHEMA.bytes + zlib.compress(b"0" * 50_000_000),
     ],
     ids=["gzip", "many members", "zstd", "glue"],
 )
-def test_a_bomb_is_told_and_left_closed(bomb: bytes) -> None:
+def test_a_bomb_is_told_and_left_closed(made: Callable[[], bytes]) -> None:
+    bomb = made()
     found = decode(bomb)
     (step,) = found.steps
     assert not step.opened
