@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,10 @@ def pytest_configure() -> None:
     os.environ.update(_AWS_ENVIRONMENT)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # also without activating it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell makes its background jobs ignore it, and their children inherit that: a test that sends it would wait
+        # until something else ends what it interrupts.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _PIPELINES = Path(__file__).with_name("pipeline")
