@@ -151,7 +151,7 @@ class BatchFolder:
         with one_write(place.identity, writer, run, batch_id, why=_SECOND):
             self._begin(place, writer, batch_id)
             self._stage(batch, place, writer, makes_hour=self._makes_hour(names), direct=direct)
-            yield StagedBatch(self, place, writer, batch_id, direct=direct)
+            yield StagedBatch(self, writer, batch_id, direct=direct)
 
     def _at(self, spark: SparkSession) -> _Place:
         """Where this is. What Spark makes of the path stays, as long as it is the same Spark."""
@@ -165,6 +165,12 @@ class BatchFolder:
             folders = java_seq(spark, self._partition_by)
             hour = java_column(hour_of(fn.col(self._time))) if HOUR in self._partition_by else None
             self._place = _Place(spark.sparkContext, files, folder, staging, identity, options, folders, hour)
+        return self._place
+
+    @property
+    def _begun_at(self) -> _Place:
+        """Where the batch was staged that is put into place."""
+        assert self._place is not None
         return self._place
 
     @property
@@ -234,11 +240,13 @@ class BatchFolder:
             writing = writing.partitionBy(place.folders)
         writing.save(staging)
 
-    def _finish(self, place: _Place, writer: str, batch_id: int) -> None:
+    def _finish(self, writer: str, batch_id: int) -> None:
+        place = self._begun_at
         place.files.remove(f"{place.staging}/{writer}")
         self._finished = batch_id
 
-    def _move(self, place: _Place, writer: str, batch_id: int, *, without_first: bool) -> None:
+    def _move(self, writer: str, batch_id: int, *, without_first: bool) -> None:
+        place = self._begun_at
         staging, name = f"{place.staging}/{writer}", f"batch-{batch_id:09d}-{writer}"
         depth = len(self._partition_by)
         staged = place.files.parts(staging, depth)
@@ -257,9 +265,8 @@ class BatchFolder:
 class StagedBatch:
     """A batch of a folder whose files are written beside it, and not in it yet."""
 
-    def __init__(self, folder: BatchFolder, place: _Place, writer: str, batch_id: int, *, direct: bool) -> None:
+    def __init__(self, folder: BatchFolder, writer: str, batch_id: int, *, direct: bool) -> None:
         self._folder = folder
-        self._place = place
         self._writer = writer
         self._batch_id = batch_id
         self.is_direct = direct
@@ -268,12 +275,12 @@ class StagedBatch:
     def put(self, *, first_is_empty: bool = False) -> None:
         """Move the files into the folder. ``first_is_empty``: the batch's first partition has no row for it."""
         without_first = self.is_direct and first_is_empty
-        self._folder._move(self._place, self._writer, self._batch_id, without_first=without_first)
-        self._folder._finish(self._place, self._writer, self._batch_id)
+        self._folder._move(self._writer, self._batch_id, without_first=without_first)
+        self._folder._finish(self._writer, self._batch_id)
 
     def put_nothing(self) -> None:
         """Of a batch that turned out to have no row for the folder."""
-        self._folder._finish(self._place, self._writer, self._batch_id)
+        self._folder._finish(self._writer, self._batch_id)
 
 
 class ParquetFolder(BatchFolder):

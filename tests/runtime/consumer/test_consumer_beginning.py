@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.local import LocalKinesis
-from penstock.runtime.worker.warming import WarmUp
+from penstock.runtime.worker.reading_ahead import WarmUp
 from penstock.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import STREAM, Fleet
 

@@ -35,8 +35,8 @@ from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.feeds import SubscriptionGate
 from penstock.runtime.shard.pages import Admission
+from penstock.runtime.worker.reading_ahead import WarmUp
 from penstock.runtime.worker.settings import WorkerSettings
-from penstock.runtime.worker.warming import WarmUp
 from penstock.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
 from tests.runtime.consumer.outcome_kit import SHARD_ID, checkpoint_reaches, consumer_of, of, put, until, wire_of

@@ -23,7 +23,7 @@ from penstock.runtime.consumer.lifecycle import Lifecycle
 from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.home import Apart
 from penstock.runtime.waiting import side_by_side
-from penstock.runtime.worker.warming import WarmUp
+from penstock.runtime.worker.reading_ahead import WarmUp
 from penstock.runtime.worker.worker import Worker
 from penstock.tasks import NotAskedToEndError
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.model import Position
-from penstock.runtime.worker.warming import WarmUp
+from penstock.runtime.worker.reading_ahead import WarmUp
 from tests.runtime.feeds.feeding_kit import DEADLINE_S, POLL, STREAM, polling, read, source_of
 
 if TYPE_CHECKING:

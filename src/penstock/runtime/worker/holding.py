@@ -29,12 +29,11 @@ if TYPE_CHECKING:
     from penstock.runtime.dead_letters.destinations import LetterSink
     from penstock.runtime.waiting import SteadyClock
     from penstock.runtime.worker.chores import Chores
-    from penstock.runtime.worker.reading_ahead import ReadingAhead
+    from penstock.runtime.worker.reading_ahead import ReadingAhead, WarmUp
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.runtime.worker.shard_leases import ShardLeases
     from penstock.runtime.worker.sight import Sight
     from penstock.runtime.worker.stream_part import StreamPart
-    from penstock.runtime.worker.warming import WarmUp
 
 COOL_DOWN_S = 60.0
 """For so long a shard is left to others that could not be read here: as with `GiveUp`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.assignment.fleet import (
@@ -17,7 +18,6 @@ from penstock.core.assignment.fleet import (
 )
 from penstock.core.leases import Done
 from penstock.errors import PenstockError
-from penstock.runtime.worker.processors import Processors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -130,3 +130,53 @@ class KclWatch:
         places, self._shown, self.finding = self._shown, set(), Finding(Fleet.ALONE)
         for place in places:
             await self._table.withdraw_metrics(place, self._worker_id)
+
+
+# How busy the processors are: of the container if it has a limit of its own, else of the machine (Linux). This is how
+# the KCL 3.x measures it, so that its leader compares like with like.
+
+CGROUP = Path("/sys/fs/cgroup")
+STAT = Path("/proc/stat")
+
+
+class Processors:
+    """Measures from the moment at which it is made."""
+
+    def __init__(self, cgroup: Path = CGROUP, stat: Path = STAT) -> None:
+        self._cgroup = cgroup
+        self._stat = stat
+        self._before = _work_done(cgroup, stat)
+
+    def busy_percent(self) -> float | None:
+        """The mean since the call before, from 0 to 100; None where it cannot be told."""
+        last, now = self._before, _work_done(self._cgroup, self._stat)
+        self._before = now
+        if last is None or now is None or now[1] <= last[1]:
+            return None
+        return min(100.0, max(0.0, 100.0 * (now[0] - last[0]) / (now[1] - last[1])))
+
+
+def _work_done(cgroup: Path, stat: Path) -> tuple[float, float] | None:
+    """Work done and work that could have been done, in one unit."""
+    try:
+        return _of_container(cgroup) or _of_machine(stat)
+    except (OSError, ValueError, IndexError, KeyError):
+        return None
+
+
+def _of_container(cgroup: Path) -> tuple[float, float] | None:
+    limit = cgroup / "cpu.max"
+    if not limit.exists():
+        return None
+    quota, period = limit.read_text().split()[:2]
+    if quota == "max":
+        return None
+    cpus = int(quota) / int(period)
+    used = dict(line.split() for line in (cgroup / "cpu.stat").read_text().splitlines())
+    return int(used["usage_usec"]) / 1e6, time.monotonic() * cpus
+
+
+def _of_machine(stat: Path) -> tuple[float, float]:
+    times = [int(one) for one in stat.read_text().splitlines()[0].split()[1:9]]
+    total = sum(times)
+    return total - times[3] - times[4], total  # idle, and waiting for disks
