@@ -115,13 +115,14 @@ def attribute_docs(described: type) -> dict[str, str]:
 
 def struct_table(described: type[msgspec.Struct], left_out: set[str]) -> str:
     """Fields and properties, without some of them."""
-    about = attribute_docs(described)
+    kinds = [kind for kind in reversed(described.__mro__) if kind.__module__.startswith("penstock.")]
     rows = [
-        (f"`{name}`", str(kind), about.get(name, ""))
-        for name, kind in described.__annotations__.items()
-        if name not in left_out
+        (f"`{name}`", str(kind), attribute_docs(owner).get(name, ""))
+        for owner in kinds
+        for name, kind in vars(owner).get("__annotations__", {}).items()
+        if name not in left_out and not name.startswith("_")
     ]
-    for name, member in vars(described).items():
+    for name, member in ((name, member) for owner in kinds for name, member in vars(owner).items()):
         if isinstance(member, property) and member.fget is not None:
             kind = member.fget.__annotations__["return"]
             rows.append((f"`{name}`", kind, plain(inspect.getdoc(member) or "")))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from penstock.public import loaded_from
 
 if TYPE_CHECKING:
     from penstock.local.embedded import LocalKinesis
@@ -13,17 +14,27 @@ if TYPE_CHECKING:
 
 __all__ = ["Fault", "LocalKinesis", "LocalSettings", "SpawnedKinesis"]
 
-_HOMES = {"Fault": "faults", "LocalKinesis": "embedded", "LocalSettings": "settings", "SpawnedKinesis": "spawned"}
+_HOMES = {
+    "Fault": "penstock.local.faults",
+    "LocalKinesis": "penstock.local.embedded",
+    "LocalSettings": "penstock.local.settings",
+    "SpawnedKinesis": "penstock.local.spawned",
+}
+"""The module of each name: that one is loaded for it, and no other."""
+
+_load = loaded_from(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> object:
     """Import on first use: the server's libraries are an extra."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return _load(name)
     except ModuleNotFoundError as fault:
         if fault.name != "httptools":
             raise
         text = 'the local service needs its extra: pip install "penstock[local]"'
         raise ModuleNotFoundError(text, name=fault.name) from fault
+
+
+def __dir__() -> list[str]:
+    return __all__

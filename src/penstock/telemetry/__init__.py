@@ -5,8 +5,9 @@ An exporter is an ``on_event``; `together` makes one of several. The names are i
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from penstock.public import loaded_from
 
 if TYPE_CHECKING:
     from penstock.telemetry.cloudwatch import CloudWatchChoice
@@ -27,23 +28,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CloudWatchChoice": "cloudwatch",
-    "CloudWatchExporter": "pushing",
-    "EmfExporter": "pushing",
-    "OpenTelemetryExporter": "libraries",
-    "OtlpExporter": "pushing",
-    "PrometheusCollector": "libraries",
-    "PrometheusExporter": "endpoint",
-    "together": "exporting",
+    "CloudWatchChoice": "penstock.telemetry.cloudwatch",
+    "CloudWatchExporter": "penstock.telemetry.pushing",
+    "EmfExporter": "penstock.telemetry.pushing",
+    "OpenTelemetryExporter": "penstock.telemetry.libraries",
+    "OtlpExporter": "penstock.telemetry.pushing",
+    "PrometheusCollector": "penstock.telemetry.libraries",
+    "PrometheusExporter": "penstock.telemetry.endpoint",
+    "together": "penstock.telemetry.exporting",
 }
+"""The module of each name: that one is loaded for it, and no other."""
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name at its first use (PEP 562)."""
-    if name in _HOMES:
-        module = importlib.import_module(f"penstock.telemetry.{_HOMES[name]}")
-        return globals().setdefault(name, getattr(module, name))
-    raise AttributeError(f"module 'penstock.telemetry' has no attribute {name!r}")
+__getattr__ = loaded_from(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

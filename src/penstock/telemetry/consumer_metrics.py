@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from penstock import events
 from penstock.core.histogram import Histogram
+from penstock.telemetry.snapshots import Snapshot, sum_of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,8 +73,7 @@ class ConsumerShardSnapshot(msgspec.Struct, kw_only=True):
     def __add__(self, other: ConsumerShardSnapshot) -> ConsumerShardSnapshot:
         if not isinstance(other, ConsumerShardSnapshot):
             return NotImplemented
-        summed = {name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__}
-        return ConsumerShardSnapshot(**summed)
+        return sum_of_fields(self, other)
 
 
 class ShardLevels(msgspec.Struct, kw_only=True, frozen=True):
@@ -132,15 +132,15 @@ class WorkerLevels(msgspec.Struct, kw_only=True, frozen=True):
     """True once it has ended: it holds nothing, and what it saw counts no more."""
 
 
-class ConsumerSnapshot(msgspec.Struct, kw_only=True):
+class ConsumerSnapshot(Snapshot, kw_only=True):
     """What a consumer did from ``period_start_s`` to ``period_end_s`` (epoch seconds).
 
     ``a + b`` covers both periods: counts and histograms add up, and of ``workers`` the later one of each counts.
     "Records" are those that programs get: each user record of an aggregate is one.
     """
 
-    period_start_s: float
-    period_end_s: float
+    _is_of: ClassVar[str] = "consumer"
+    _rates: ClassVar[tuple[str, ...]] = ("lag_s", "retention_used", "records_per_s")
 
     records_fetched: int = 0
     """Read from the stream; duplicates and what was settled before are among them."""
@@ -217,20 +217,13 @@ class ConsumerSnapshot(msgspec.Struct, kw_only=True):
     def __add__(self, other: ConsumerSnapshot) -> ConsumerSnapshot:
         if not isinstance(other, ConsumerSnapshot):
             return NotImplemented
-        summed: dict[str, Any] = {
-            "period_start_s": min(self.period_start_s, other.period_start_s),
-            "period_end_s": max(self.period_end_s, other.period_end_s),
-            "workers": _latest(self.workers, other.workers),
-        }
-        for name in _COUNTED:
-            one, two = getattr(self, name), getattr(other, name)
-            summed[name] = _sum_by_key(one, two) if isinstance(one, dict) else one + two
-        return ConsumerSnapshot(**summed)
-
-    @property
-    def period_s(self) -> float:
-        """The period's length."""
-        return self.period_end_s - self.period_start_s
+        return sum_of_fields(
+            self,
+            other,
+            period_start_s=min(self.period_start_s, other.period_start_s),
+            period_end_s=max(self.period_end_s, other.period_end_s),
+            workers=_latest(self.workers, other.workers),
+        )
 
     @property
     def shards(self) -> list[ShardLevels]:
@@ -257,34 +250,6 @@ class ConsumerSnapshot(msgspec.Struct, kw_only=True):
     def failures(self) -> int:
         """How often a handler raised."""
         return sum(self.batches_failed.values())
-
-    def summary(self) -> dict[str, Any]:
-        """Counts, levels and rates in JSON's types, with the usual figures of each histogram in place of it."""
-        shown: dict[str, Any] = {"period_s": self.period_s}
-        for name in self.__struct_fields__[2:]:
-            value = getattr(self, name)
-            shown[name] = value.summary() if isinstance(value, Histogram) else msgspec.to_builtins(value)
-        return {**shown, **{name: getattr(self, name) for name in ("lag_s", "retention_used", "records_per_s")}}
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it in JSON's types."""
-        return {
-            name: value.to_dict() if isinstance(value := getattr(self, name), Histogram) else msgspec.to_builtins(value)
-            for name in self.__struct_fields__
-        }
-
-    @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> ConsumerSnapshot:
-        """What `to_dict` gave, of this version or an earlier one. Raises ValueError when it is something else."""
-        try:
-            return msgspec.convert(given, cls, dec_hook=_histogram)
-        except msgspec.ValidationError as fault:
-            raise ValueError(f"this is no snapshot of a consumer: {fault}") from None
-
-
-_COUNTED = tuple(
-    name for name in ConsumerSnapshot.__struct_fields__ if name not in ("period_start_s", "period_end_s", "workers")
-)
 
 
 class ConsumerMeter:
@@ -516,25 +481,13 @@ def _latest(one: dict[str, WorkerLevels], other: dict[str, WorkerLevels]) -> dic
     found = dict(one)
     for worker, levels in other.items():
         known = found.get(worker)
-        if known is None or _age(levels) > _age(known):
+        if known is None or _is_later(levels, known):
             found[worker] = levels
     return found
 
 
-def _age(levels: WorkerLevels) -> tuple[float, bytes]:
+def _is_later(levels: WorkerLevels, known: WorkerLevels) -> bool:
+    if levels.at_s != known.at_s:
+        return levels.at_s > known.at_s
     # Two of one moment differ only where one worker id has two processes: so the choice depends on no order.
-    return levels.at_s, msgspec.json.encode(levels)
-
-
-def _sum_by_key(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Copied, where only one has the key: what is given out must not change with what is still counted."""
-    return {
-        **{key: value + type(value)() for key, value in one.items() if key not in other},
-        **{key: value + one[key] if key in one else value + type(value)() for key, value in other.items()},
-    }
-
-
-def _histogram(kind: type, given: Any) -> Any:
-    if kind is Histogram:
-        return Histogram.from_dict(given)
-    raise ValueError(f"{kind.__name__} is not expected here")
+    return msgspec.json.encode(levels) > msgspec.json.encode(known)

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from penstock.public import loaded_from
 
 if TYPE_CHECKING:
     from penstock.local import Fault, LocalKinesis, SpawnedKinesis
@@ -36,11 +37,14 @@ __all__ = [
 
 _HOMES = {
     "DeadlockError": "penstock.testing.sim.loop",
+    "Fault": "penstock.local",
     "FaultPlan": "penstock.testing.sim.plan",
+    "LocalKinesis": "penstock.local",
     "MemoryStream": "penstock.testing.memory_stream",
     "RealInputOutputError": "penstock.testing.sim.loop",
     "Report": "penstock.testing.sim.simulator",
     "Simulator": "penstock.testing.sim.simulator",
+    "SpawnedKinesis": "penstock.local",
     "SyncTestConsumer": "penstock.testing.sync_consumer",
     "TestConsumer": "penstock.testing.consumer",
     "UnsettledError": "penstock.testing.consumer",
@@ -48,11 +52,10 @@ _HOMES = {
     "VirtualTime": "penstock.testing.sim.loop",
     "records_of_file": "penstock.testing.memory_stream",
 }
-"""Of all others it is the local Kinesis's package."""
+"""The module of each name: wherever Penstock is installed, pytest loads this package in every run."""
+
+__getattr__ = loaded_from(__name__, _HOMES)
 
 
-def __getattr__(name: str) -> object:
-    """Import on first use: wherever Penstock is installed, pytest loads this package in every run."""
-    if name in __all__:
-        return getattr(importlib.import_module(_HOMES.get(name, "penstock.local")), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return __all__

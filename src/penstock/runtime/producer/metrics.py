@@ -30,9 +30,8 @@ UnhealthyDaemon                        none: there is no second process
 
 from __future__ import annotations
 
-import copy
 import math
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
@@ -40,6 +39,7 @@ from penstock.core.batching import facts
 from penstock.core.batching.settling import THROTTLED
 from penstock.core.histogram import Histogram
 from penstock.events import AggregatesRepeated, RecordsExpired, RecordsFailed, RecordsRefused, UnknownOutcome
+from penstock.telemetry.snapshots import Snapshot, sum_of_fields
 
 if TYPE_CHECKING:
     from penstock.core.batching.facts import Fact
@@ -49,8 +49,6 @@ SHARDS_MAX = 10_000
 """More shards than this are not told apart in ``per_shard`` (shards that closed stay in it)."""
 OTHER_SHARDS = "others"
 """Where they are counted then."""
-
-S = TypeVar("S", bound=msgspec.Struct)
 
 
 class ShardSnapshot(msgspec.Struct, kw_only=True):
@@ -74,10 +72,10 @@ class ShardSnapshot(msgspec.Struct, kw_only=True):
     def __add__(self, other: ShardSnapshot) -> ShardSnapshot:
         if not isinstance(other, ShardSnapshot):
             return NotImplemented
-        return _sum_of_fields(self, other)
+        return sum_of_fields(self, other)
 
 
-class ProducerSnapshot(msgspec.Struct, kw_only=True):
+class ProducerSnapshot(Snapshot, kw_only=True):
     """What a producer did from ``period_start_s`` to ``period_end_s`` (both of the clock that the producer uses).
 
     ``a + b`` covers both periods: counters and histograms add up. The two gauges (``user_records_pending``,
@@ -87,8 +85,8 @@ class ProducerSnapshot(msgspec.Struct, kw_only=True):
     A user record ends as exactly one of put, failed, expired, withdrawn; until then it is pending.
     """
 
-    period_start_s: float
-    period_end_s: float
+    _is_of: ClassVar[str] = "producer"
+    _rates: ClassVar[tuple[str, ...]] = ("success_rate", "records_per_s", "bytes_per_s", "attempts_mean")
 
     user_records_accepted: int = 0
     """Taken into the buffer."""
@@ -151,18 +149,16 @@ class ProducerSnapshot(msgspec.Struct, kw_only=True):
     def __add__(self, other: ProducerSnapshot) -> ProducerSnapshot:
         if not isinstance(other, ProducerSnapshot):
             return NotImplemented
-        both = _sum_of_fields(self, other)
-        both.period_start_s = min(self.period_start_s, other.period_start_s)
-        both.period_end_s = max(self.period_end_s, other.period_end_s)
-        last = [one for one in (self, other) if one.period_end_s == both.period_end_s]
-        both.user_records_pending = sum(one.user_records_pending for one in last)
-        both.buffer_bytes = sum(one.buffer_bytes for one in last)
-        return both
-
-    @property
-    def period_s(self) -> float:
-        """The period's length."""
-        return self.period_end_s - self.period_start_s
+        end_s = max(self.period_end_s, other.period_end_s)
+        last = [one for one in (self, other) if one.period_end_s == end_s]
+        return sum_of_fields(
+            self,
+            other,
+            period_start_s=min(self.period_start_s, other.period_start_s),
+            period_end_s=end_s,
+            user_records_pending=sum(one.user_records_pending for one in last),
+            buffer_bytes=sum(one.buffer_bytes for one in last),
+        )
 
     @property
     def success_rate(self) -> float | None:
@@ -189,30 +185,6 @@ class ProducerSnapshot(msgspec.Struct, kw_only=True):
     def errors(self) -> int:
         """Records that came back with an error, and requests that failed as a whole, together."""
         return sum(self.records_failed_attempts.values()) + sum(self.requests_failed.values())
-
-    def summary(self) -> dict[str, Any]:
-        """Counters, gauges and rates in JSON's types, with the usual figures of each histogram in place of it."""
-        shown: dict[str, Any] = {"period_s": self.period_s}
-        for name in self.__struct_fields__[2:]:
-            value = getattr(self, name)
-            shown[name] = value.summary() if isinstance(value, Histogram) else msgspec.to_builtins(value)
-        rates = ("success_rate", "records_per_s", "bytes_per_s", "attempts_mean")
-        return {**shown, **{name: getattr(self, name) for name in rates}}
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it in JSON's types."""
-        return {
-            name: value.to_dict() if isinstance(value := getattr(self, name), Histogram) else msgspec.to_builtins(value)
-            for name in self.__struct_fields__
-        }
-
-    @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> ProducerSnapshot:
-        """What `to_dict` gave, of this version or an earlier one. Raises ValueError when it is something else."""
-        try:
-            return msgspec.convert(given, cls, dec_hook=_histogram)
-        except msgspec.ValidationError as fault:
-            raise ValueError(f"this is no snapshot of a producer: {fault}") from None
 
 
 class ProducerMeter:
@@ -447,24 +419,3 @@ def event_of(stream: str, fact: Fact) -> Event | None:
         case facts.Unknown(records, reason):
             return UnknownOutcome(stream, records, reason)
     return None
-
-
-def _sum_of_fields(one: S, other: S) -> S:
-    """A new struct whose every field is the sum of both fields; dicts add up by key."""
-    summed = {}
-    for name in one.__struct_fields__:
-        a, b = getattr(one, name), getattr(other, name)
-        summed[name] = _sum_by_key(a, b) if isinstance(a, dict) else a + b
-    return type(one)(**summed)
-
-
-def _sum_by_key(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Copied, where only one has the key: what is given out must not change with what is still counted."""
-    summed = {key: one[key] + value if key in one else copy.copy(value) for key, value in other.items()}
-    return {**{key: copy.copy(value) for key, value in one.items() if key not in other}, **summed}
-
-
-def _histogram(kind: type, given: Any) -> Any:
-    if kind is Histogram:
-        return Histogram.from_dict(given)
-    raise ValueError(f"{kind.__name__} is not expected here")
