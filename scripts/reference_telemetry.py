@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scripts.reference import renewed_with, struct_table, table
+import msgspec
+from scripts.reference import attribute_docs, renewed_with, struct_table, table
 
+from penstock.telemetry.cloudwatch import CloudWatchChoice
 from penstock.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
 from penstock.telemetry.names import AGE, LOSSES, TABLE, Of
 
@@ -80,10 +82,21 @@ def exporter_table() -> str:
     return table(("OpenTelemetry", "kind, unit", "Prometheus", "what it is"), rows)
 
 
+def choice_table() -> str:
+    """What `CloudWatchChoice` takes."""
+    about = attribute_docs(CloudWatchChoice)
+    rows = [
+        (f"`{field.name}`", str(field.type), f"`{field.default!r}`", about[field.name])
+        for field in msgspec.structs.fields(CloudWatchChoice)
+    ]
+    return table(("option", "type", "default", "what it does"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "consumer": lambda: names_table(Of.CONSUMER),
     "producer": lambda: names_table(Of.PRODUCER),
     "exporter": exporter_table,
+    "CloudWatch choice": choice_table,
     "KCL": lambda: cloudwatch_table(Of.CONSUMER),
     "KPL": lambda: cloudwatch_table(Of.PRODUCER),
     "snapshot": lambda: struct_table(ConsumerSnapshot, set()),

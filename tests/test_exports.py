@@ -228,7 +228,10 @@ PUBLIC = {
     "pyspark_penstock": ["DefaultSource"],
 }
 
-GROUPS = ["penstock", "penstock.leases", "penstock.checkpoints", "penstock.dead_letters", "penstock.statistics"]
+GROUPS = [
+    *("penstock", "penstock.leases", "penstock.checkpoints", "penstock.dead_letters", "penstock.statistics"),
+    "penstock.telemetry",
+]
 REFERENCE = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "reference").glob("*.md")))
 OF_A_TABLE = (
     *("any_loop", "create", "delete_worker", "ensure", "get", "leave_loop", "name", "of", "put_worker", "rows", "scan"),

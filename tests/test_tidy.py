@@ -130,7 +130,7 @@ def telemetry_sees_only_events(importer: str, imported: str) -> bool:
     """What subscribes to events knows no part that emits them, so that it serves all of them."""
     values = (
         "penstock.telemetry", "penstock.events", "penstock.model", "penstock.errors", "penstock.shown",
-        "penstock.core.histogram", "penstock.tasks", "penstock.wiring", "penstock.ports",
+        "penstock.core.histogram", "penstock.tasks", "penstock.wiring", "penstock.ports", "penstock.public",
     )  # fmt: skip
     if not (within(importer, "penstock.telemetry") and within(imported, "penstock")):
         return True

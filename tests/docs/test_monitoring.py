@@ -39,7 +39,7 @@ def test_each_name_in_them_is_on_the_page_for_prometheus() -> None:
     event.snapshot.batches_failed = {"KeyError": 1}
     totals.add(event, 1005.0)
     totals.add(producer_event(), 1005.0)
-    found = [point for point, _ in totals.points(1006.0, by_shard=False, shards_max=0)]
+    found = [point for point, _ in totals.points(1006.0)]
     page = prometheus.encode(found).decode()
     text = monitoring.prometheus_rules() + json.dumps(monitoring.grafana_prometheus())
     named = set(re.findall(r"\b(?:penstock|messaging|aws_kinesis)_[a-z_]+\b(?=[{\[)])", text))

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import penstock
-from tests.docs.members_kit import documented, public_members, written_members
+from penstock import telemetry
+from tests.docs.members_kit import REFERENCE, documented, public_members, written_members
 
-CLASSES = {
+CLASSES: dict[str, list[type]] = {
     "producer.md": [
-        "Producer",
-        "ProducerOptions",
-        "PutHandle",
-        "PutResult",
-        "Puts",
-        "SyncProducer",
-        "SyncPutHandle",
-        "SyncPuts",
-        "Unwritten",
+        penstock.Producer,
+        penstock.ProducerOptions,
+        penstock.PutHandle,
+        penstock.PutResult,
+        penstock.Puts,
+        penstock.SyncProducer,
+        penstock.SyncPutHandle,
+        penstock.SyncPuts,
+        penstock.Unwritten,
     ],
+    "telemetry.md": [getattr(telemetry, name) for name in telemetry.__all__ if name != "together"],
 }
 """By page of the reference."""
 
 
-@pytest.mark.parametrize(("page", "name"), [(page, name) for page, names in CLASSES.items() for name in names])
-def test_the_public_members_of_a_class_are_those_of_the_reference(page: str, name: str) -> None:
-    described = getattr(penstock, name)
+@pytest.mark.parametrize(
+    ("page", "described"),
+    [(page, kind) for page, kinds in CLASSES.items() for kind in kinds],
+    ids=lambda one: one if isinstance(one, str) else one.__name__,
+)
+def test_the_public_members_of_a_class_are_those_of_the_reference(page: str, described: type) -> None:
     assert public_members(described) == written_members(described, documented(page))
+
+
+@pytest.mark.parametrize("name", [name for name in telemetry.__all__ if name.endswith(("Exporter", "Collector"))])
+def test_the_reference_shows_how_an_exporter_is_made(name: str) -> None:
+    given = inspect.signature(getattr(telemetry, name)).parameters.values()
+    bare = inspect.Signature([one.replace(annotation=inspect.Parameter.empty) for one in given])
+    assert f"`{name}{bare}`" in (REFERENCE / "telemetry.md").read_text(encoding="utf-8")
 
 
 def test_the_comparison_can_fail() -> None:

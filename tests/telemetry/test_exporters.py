@@ -184,8 +184,8 @@ def test_a_closed_exporter_listens_no_more_and_takes_nothing(endpoint: Prometheu
 class Stuck(Exporter):
     """Its thread never looks into the queue."""
 
-    async def work(self) -> None:
-        while not self.closed:
+    async def _work(self) -> None:
+        while not self._is_closed:
             await asyncio.sleep(0.01)
 
 
@@ -197,12 +197,12 @@ def test_a_full_queue_drops_the_oldest_and_says_so_once(caplog: pytest.LogCaptur
         assert [record.getMessage() for record in caplog.records] == [
             "stuck: numbers are not taken: its queue is full (1 lost so far); the work goes on"
         ]
-        assert exporter.loss_point()[0].value == 7
+        assert exporter._points()[-1][0].value == 7
 
 
 def test_an_event_that_cannot_be_taken_loses_nothing_else() -> None:
     class Odd(Exporter):
-        def took(self, event: Any) -> None:
+        def _took(self, event: Any) -> None:
             if isinstance(event, events.ProducerMetrics):
                 raise KeyError("secret")
             taken.append(event)

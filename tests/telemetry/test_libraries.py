@@ -81,7 +81,7 @@ def test_a_registry_of_prometheus_client_shows_what_the_own_page_shows() -> None
             exporter(consumer_event())
             exporter(producer_event())
         theirs = client.generate_latest(registry).decode()
-        ours = own.answer("/metrics").body.decode()
+        ours = own._answer("/metrics").body.decode()
 
     def samples(text: str) -> dict[Any, float]:
         return {
@@ -102,7 +102,7 @@ def test_an_sdk_of_opentelemetry_gets_all_numbers() -> None:
     try:
         with OpenTelemetryExporter(meter_provider=provider, shards_max=10) as exporter:
             exporter(consumer_event())
-            exporter.drain()
+            exporter._drain()
             data = reader.get_metrics_data()
         told = {one.name: one for one in data.resource_metrics[0].scope_metrics[0].metrics}
         assert told["penstock.consumer.settled"].data.data_points[0].value == 17
@@ -112,6 +112,46 @@ def test_an_sdk_of_opentelemetry_gets_all_numbers() -> None:
         assert (handled.count, handled.sum) == (2, 0.5)
     finally:
         provider.shutdown()
+
+
+def test_numbers_are_computed_once_for_a_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    sdk = pytest.importorskip("opentelemetry.sdk.metrics")
+    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
+    looked: list[int] = []
+    now = OpenTelemetryExporter._now
+
+    def counted(exporter: OpenTelemetryExporter) -> Any:
+        looked.append(1)
+        return now(exporter)
+
+    monkeypatch.setattr(OpenTelemetryExporter, "_now", counted)
+    monkeypatch.setattr("penstock.telemetry.libraries.COLLECTION_S", 3600.0)
+    reader = export.InMemoryMetricReader()
+    provider = sdk.MeterProvider(metric_readers=[reader])
+    try:
+        with OpenTelemetryExporter(meter_provider=provider) as exporter:
+            exporter(consumer_event())
+            settled = []
+            for number in (1, 2, 3):
+                data = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+                told = {one.name: one for one in data}
+                settled.append(told["penstock.consumer.settled"].data.data_points[0].value)
+                assert len(looked) == number
+                exporter(consumer_event())
+            assert settled == [17, 34, 51], "each collection has what came before it"
+    finally:
+        provider.shutdown()
+
+
+def test_what_two_readers_ask_by_turns_is_never_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("opentelemetry.metrics")
+    monkeypatch.setattr("penstock.telemetry.libraries.COLLECTION_S", 0.0)
+    with OpenTelemetryExporter() as exporter:
+        exporter(consumer_event())
+        (first,) = exporter._observed("penstock.consumer.settled")
+        exporter(consumer_event())
+        (second,) = exporter._observed("penstock.consumer.fetched")
+        assert (first.value, second.value) == (17, 2 * consumer_event().snapshot.records_fetched)
 
 
 def test_more_values_than_the_api_takes_are_counted() -> None:

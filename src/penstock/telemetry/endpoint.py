@@ -14,7 +14,7 @@ import msgspec
 from penstock.errors import OptionError
 from penstock.events import ConsumerMetrics
 from penstock.telemetry import prometheus
-from penstock.telemetry.exporting import TICK_S, Exporter, Totals
+from penstock.telemetry.exporting import TICK_S, Exporter
 from penstock.telemetry.health import Health, Verdict
 
 if TYPE_CHECKING:
@@ -67,55 +67,50 @@ class PrometheusExporter(Exporter):
         is one. With the files of a ``certificate`` and its ``key`` (PEM) it speaks TLS. Raises OptionError for a port
         that is taken, and files that cannot be read.
         """
-        super().__init__("prometheus")
+        super().__init__("prometheus", shards_max=shards_max)
         if not 0 <= port <= 65_535 or clients_max < 1 or shards_max < 0 or not unready_after_s > 0:
             raise OptionError(
                 "port is 0 to 65535, clients_max at least 1, shards_max at least 0, unready_after_s more than 0; not "
                 f"{port}, {clients_max}, {shards_max}, {unready_after_s}"
             )
-        self._shards_max = shards_max
         self._clients_max = clients_max
         self._clients: set[asyncio.Task[None]] = set()
-        self._totals = Totals()
         self._health = Health(unready_after_s)
         self._tls = _tls(certificate, key)
         self._socket = _listening(bind, port)
         self.port: int = self._socket.getsockname()[1]
-        """Where it listens."""
+        """The port that it listens on."""
         self._start()
 
     # --- the thread ---------------------------------------------------------------------------------
 
-    async def work(self) -> None:
+    async def _work(self) -> None:
         """See `Exporter`."""
         server = await asyncio.start_server(
             self._client, sock=self._socket, ssl=self._tls, limit=HEAD_BYTES_MAX, backlog=BACKLOG
         )
         try:
-            while not self.closed:
-                self.drain()
+            while not self._is_closed:
+                self._drain()
                 await asyncio.sleep(TICK_S)
         finally:
             server.close()
             for task in self._clients:
                 task.cancel()
 
-    def took(self, event: Told) -> None:
+    def _took(self, event: Told) -> None:
         """See `Exporter`."""
         self._health.heard(event if isinstance(event, ConsumerMetrics) else None, time.monotonic())
-        if not self._totals.add(event, time.time()):
-            self._lost(1, "there are too many streams and applications")
+        super()._took(event)
 
-    def answer(self, path: str) -> Answer:
+    def _answer(self, path: str) -> Answer:
         """What a GET of this path gets. Called on the thread."""
-        self.drain()
+        self._drain()
         now_s = time.monotonic()
         match path.partition("?")[0]:
             case "/metrics":
-                found = [point for point, _ in self._totals.points(
-                    time.time(), by_shard=self._shards_max > 0, shards_max=self._shards_max
-                )]  # fmt: skip
-                return Answer("200 OK", prometheus.CONTENT_TYPE, prometheus.encode([*found, self.loss_point()[0]]))
+                page = prometheus.encode([point for point, _ in self._points()])
+                return Answer("200 OK", prometheus.CONTENT_TYPE, page)
             case "/health/live":
                 return _health(self._health.live(now_s))
             case "/health/ready":
@@ -157,7 +152,7 @@ class PrometheusExporter(Exporter):
             return Answer("400 Bad Request", "text/plain", b""), False
         if method not in ("GET", "HEAD"):
             return Answer("405 Method Not Allowed", "text/plain", b""), False
-        return self.answer(path), method == "HEAD"
+        return self._answer(path), method == "HEAD"
 
 
 def _health(verdict: Verdict) -> Answer:

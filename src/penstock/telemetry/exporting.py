@@ -15,9 +15,11 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from msgspec.structs import replace
+
 from penstock.events import ConsumerMetrics, Event, ProducerMetrics
 from penstock.tasks import logged, thread
-from penstock.telemetry.names import AGE, LOSSES, SYSTEM, Point, points
+from penstock.telemetry.names import AGE, LOSSES, SYSTEM, Point, common_to, points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +41,9 @@ CLOSE_S = 5.0
 class Totals:
     """The sum of all events, for each stream and application. Not for several threads at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, shards_max: int = 0) -> None:
+        """``shards_max``: the levels of so many shards one by one, too; the rest is one."""
+        self._shards_max = shards_max
         self._parts: dict[tuple[type, str, str], tuple[Told, float, float]] = {}
 
     def add(self, event: Told, now_s: float) -> bool:
@@ -55,21 +59,16 @@ class Totals:
         self._parts[key] = (_summed(before, event), since_s, now_s)
         return True
 
-    def points(self, now_s: float, *, by_shard: bool, shards_max: int) -> Iterator[tuple[Point, float]]:
+    def __bool__(self) -> bool:
+        """True once an event is here."""
+        return bool(self._parts)
+
+    def points(self, now_s: float) -> Iterator[tuple[Point, float]]:
         """All numbers, each with the time since when it counts."""
         for event, since_s, told_s in self._parts.values():
-            found = points(event, by_shard=by_shard, shards_max=shards_max)
-            common: tuple[tuple[str, str], ...] = (SYSTEM,)
-            for point in found:
+            for point in points(event, by_shard=self._shards_max > 0, shards_max=self._shards_max):
                 yield point, since_s
-                common = (
-                    common
-                    if len(common) > 1
-                    else tuple(
-                        pair for pair in point.attributes if not pair[0].startswith(("error.", "messaging.operation"))
-                    )
-                )
-            yield Point(AGE, common, max(0.0, now_s - told_s)), since_s
+            yield Point(AGE, common_to(event), max(0.0, now_s - told_s)), since_s
 
 
 def _summed(before: Told, event: Told) -> Told:
@@ -85,21 +84,25 @@ def _summed(before: Told, event: Told) -> Told:
 def _without_those_that_left(event: Told) -> Told:
     """A worker that has ended has no levels any more. Else each consumer that ever was would be remembered."""
     if isinstance(event, ConsumerMetrics) and any(one.left for one in event.snapshot.workers.values()):
-        workers = event.snapshot.workers
-        event.snapshot.workers = {name: one for name, one in workers.items() if not one.left}
+        here = {name: one for name, one in event.snapshot.workers.items() if not one.left}
+        return replace(event, snapshot=replace(event.snapshot, workers=here))  # other exporters have the event, too
     return event
 
 
 class Exporter:
-    """The queue and the thread. A kind of exporter says what it does with the events (`took`) and when (`work`)."""
+    """The queue, the thread, and the sum of what came. A kind of exporter says what its thread does (`_work`), and what
+    it does with an event (`_took`) where it is not the sum that it tells.
+    """
 
     metrics_interval_s: float | None = None
     """How often it wants a consumer to tell its numbers; None: as often as that does by itself."""
     metrics_per_shard = False
     """True: it wants them by shard, too."""
 
-    def __init__(self, name: str, *, queue_events_max: int = QUEUE_EVENTS_MAX) -> None:
+    def __init__(self, name: str, *, shards_max: int = 0, queue_events_max: int = QUEUE_EVENTS_MAX) -> None:
         self.name = name
+        """What its lines in the log and its own numbers call it."""
+        self._totals = Totals(shards_max)
         self._queue: deque[Told] = deque()
         self._queue_max = queue_events_max
         self._dropped = 0
@@ -160,26 +163,28 @@ class Exporter:
             )
 
     def _run(self) -> None:
-        asyncio.run(self.work())
+        asyncio.run(self._work())
 
     # --- for each kind ------------------------------------------------------------------------------
 
-    async def work(self) -> None:
-        """What the thread does, until `closed`."""
-        while not self.closed:
+    async def _work(self) -> None:
+        """What the thread does, until `_is_closed`."""
+        while not self._is_closed:
             await asyncio.sleep(TICK_S)
-            self.drain()
-        self.drain()
+            self._drain()
+        self._drain()
 
     @property
-    def closed(self) -> bool:
+    def _is_closed(self) -> bool:
         """True once it is to end."""
         return self._closed.is_set()
 
-    def took(self, event: Told) -> None:
-        """An event, on the thread."""
+    def _took(self, event: Told) -> None:
+        """An event, on the thread: it is added up with the others."""
+        if not self._totals.add(event, time.time()):
+            self._lost(1, "there are too many streams and applications")
 
-    def drain(self) -> None:
+    def _drain(self) -> None:
         """Take what is in the queue. What fails for one event is logged, and the next one is taken."""
         while True:
             try:
@@ -187,13 +192,15 @@ class Exporter:
             except IndexError:
                 return
             try:
-                self.took(event)
+                self._took(event)
             except Exception as error:
                 self._lost(1, f"an event could not be taken: {type(error).__name__}")
 
-    def loss_point(self) -> tuple[Point, float]:
-        """How much was dropped, as a number."""
-        return Point(LOSSES, (SYSTEM, ("penstock.exporter", self.name)), self._dropped), time.time()
+    def _points(self) -> list[tuple[Point, float]]:
+        """All that was added up, and what was lost: each number with the time since when it counts."""
+        now_s = time.time()
+        losses = Point(LOSSES, (SYSTEM, ("penstock.exporter", self.name)), self._dropped)
+        return [*self._totals.points(now_s), (losses, now_s)]
 
     def _lost(self, count: int, why: str) -> None:
         """Numbers are not taken; so many events or requests are dropped. Told once, and again after it worked."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.histogram import BUCKETS_PER_DOUBLING, RELATIVE_ERROR_MAX, Histogram
 from penstock.errors import OptionError
-from penstock.telemetry.exporting import Exporter, Totals
+from penstock.telemetry.exporting import Exporter
 from penstock.telemetry.names import AGE, LOSSES, TABLE, Kind, Metric, Point, points
 from penstock.telemetry.prometheus import bounds_of, cut
 
@@ -23,31 +24,27 @@ dropped, and counted as such.
 """
 
 
+COLLECTION_S = 1.0
+"""A collection that takes longer gets newer numbers for the rest of its instruments."""
+
+
 class _Kept(Exporter):
     """Keeps the sum of all events, for a library that asks."""
 
     def __init__(self, name: str, *, shards_max: int) -> None:
-        super().__init__(name)
-        self._shards_max = shards_max
-        self._totals = Totals()
+        super().__init__(name, shards_max=shards_max)
         self._adding = threading.Lock()
 
-    def took(self, event: Told) -> None:
-        """See `Exporter`."""
-        if not self._totals.add(event, time.time()):
-            self._lost(1, "there are too many streams and applications")
-
-    def drain(self) -> None:
+    def _drain(self) -> None:
         """See `Exporter`; the library asks on threads of its own."""
         with self._adding:
-            super().drain()
+            super()._drain()
 
-    def points(self) -> list[Point]:
+    def _now(self) -> list[Point]:
         """All numbers as of now."""
         with self._adding:
-            super().drain()
-            found = self._totals.points(time.time(), by_shard=self._shards_max > 0, shards_max=self._shards_max)
-            return [*(point for point, _ in found), self.loss_point()[0]]
+            super()._drain()
+            return [point for point, _ in self._points()]
 
 
 class PrometheusCollector(_Kept):
@@ -80,7 +77,7 @@ class PrometheusCollector(_Kept):
     def collect(self) -> Iterator[Any]:
         """The library's families of metrics, one for each name."""
         families: dict[str, Any] = {}
-        for point in self.points():
+        for point in self._now():
             metric, value = point.metric, point.value
             name = metric.prometheus_name
             labels = [key.replace(".", "_") for key, _ in point.attributes]
@@ -125,6 +122,10 @@ class OpenTelemetryExporter(_Kept):
         provider = meter_provider or opentelemetry.metrics.get_meter_provider()
         meter = provider.get_meter("penstock")
         self._histograms: dict[str, Any] = {}
+        self._asking = threading.Lock()
+        self._found: dict[str, list[Any]] = {}  # of this collection, by instrument
+        self._given: set[str] = set()  # to which instruments
+        self._looked_s = -math.inf
         made: set[str] = set()
         for metric in (*TABLE, LOSSES, AGE):
             for name in (metric.name, metric.shard_name):
@@ -143,18 +144,28 @@ class OpenTelemetryExporter(_Kept):
                 meter.create_observable_gauge(name, [self._asked(name)], metric.unit, metric.help)
 
     def _asked(self, name: str) -> Any:
-        def observe(_: Any) -> list[Any]:
-            return [
-                self._library.Observation(point.value, dict(point.attributes))
-                for point in self.points()
-                if point.metric.name == name
-            ]
+        return lambda _: self._observed(name)
 
-        return observe
+    def _observed(self, name: str) -> list[Any]:
+        """What an instrument is told. A collection asks for each instrument once: what is asked for again is of the
+        next collection, and all numbers are looked at anew.
+        """
+        with self._asking:
+            now_s = time.monotonic()
+            if name in self._given or now_s - self._looked_s > COLLECTION_S:
+                self._looked_s = now_s
+                self._given.clear()
+                self._found.clear()
+                for point in self._now():
+                    if not isinstance(point.value, Histogram):
+                        made = self._library.Observation(point.value, dict(point.attributes))
+                        self._found.setdefault(point.metric.name, []).append(made)
+            self._given.add(name)
+            return self._found.get(name, [])
 
-    def took(self, event: Told) -> None:
+    def _took(self, event: Told) -> None:
         """See `Exporter`."""
-        super().took(event)
+        super()._took(event)
         for point in points(event):
             if isinstance(point.value, Histogram) and point.value.count:
                 self._record(self._histograms[point.metric.name], point.value, dict(point.attributes))

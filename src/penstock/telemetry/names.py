@@ -497,6 +497,14 @@ def stream_label(stream: str) -> str:
     )
 
 
+def common_to(event: events.ConsumerMetrics | events.ProducerMetrics) -> tuple[tuple[str, str], ...]:
+    """The attributes that all numbers of an event have."""
+    stream = (STREAM, stream_label(event.stream))
+    if isinstance(event, events.ConsumerMetrics):
+        return (SYSTEM, stream, (APPLICATION, event.application))
+    return (SYSTEM, stream)
+
+
 def points(
     event: events.ConsumerMetrics | events.ProducerMetrics, *, by_shard: bool = False, shards_max: int = 200
 ) -> Iterable[Point]:
@@ -505,13 +513,11 @@ def points(
     ``by_shard``: also the levels of each shard, by names of their own. Beyond ``shards_max`` shards the rest is one,
     with the name ``others``.
     """
-    common = [SYSTEM, (STREAM, stream_label(event.stream))]
     if isinstance(event, events.ConsumerMetrics):
-        common.append((APPLICATION, event.application))
         of, levels = Of.CONSUMER, event.snapshot.workers
     else:
         of, levels = Of.PRODUCER, {}
-    shown = _Shown(tuple(common), by_shard, shards_max)
+    shown = _Shown(common_to(event), by_shard, shards_max)
     for metric in TABLE:
         if metric.of is of:
             yield from shown.of_metric(metric, event.snapshot, levels)

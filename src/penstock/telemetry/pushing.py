@@ -20,7 +20,7 @@ from penstock.errors import (
 )
 from penstock.telemetry import otlp
 from penstock.telemetry.cloudwatch import SHARD_ID, CloudWatchChoice, datums, emf_lines, requests
-from penstock.telemetry.exporting import PARTS_MAX, TICK_S, Exporter, Totals
+from penstock.telemetry.exporting import PARTS_MAX, TICK_S, Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,46 +38,47 @@ RETRY_MAX_S = 300.0
 class Pusher(Exporter):
     """Sends at an interval. Between failures it waits longer; what is due meanwhile is kept, or sent with the next."""
 
-    def __init__(self, name: str, *, every_s: float) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, *, every_s: float, shards_max: int = 0) -> None:
+        super().__init__(name, shards_max=shards_max)
         if not every_s > 0:
             raise OptionError(f"every_s must be more than 0, not {every_s}")
         self.every_s = every_s
+        """How often it sends."""
         self.metrics_interval_s = min(every_s, 5.0)
 
-    async def work(self) -> None:
+    async def _work(self) -> None:
         """See `Exporter`."""
         due_s, failures = time.monotonic() + self.every_s, 0
         try:
-            while not self.closed:
+            while not self._is_closed:
                 await asyncio.sleep(TICK_S)
-                self.drain()
+                self._drain()
                 if time.monotonic() >= due_s:
-                    failures = 0 if await self._push() else failures + 1
+                    failures = 0 if await self._try() else failures + 1
                     wait_s = min(self.every_s * 2 ** min(failures, 10), max(RETRY_MAX_S, self.every_s))
                     due_s = time.monotonic() + wait_s
-            self.drain()
-            await self._push()
+            self._drain()
+            await self._try()
         finally:
-            await self.leave()
+            await self._leave()
 
-    async def _push(self) -> bool:
+    async def _try(self) -> bool:
         try:
-            await self.push()
+            await self._push()
         except Exception as error:
-            self.failed(error)
+            self._failed(error)
             return False
         self._works()
         return True
 
-    async def push(self) -> None:
+    async def _push(self) -> None:
         """Send what is there. Raises what came of it."""
 
-    def failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception) -> None:
         """It could not be sent."""
         self._lost(0, told(error))
 
-    async def leave(self) -> None:
+    async def _leave(self) -> None:
         """Nothing more is sent."""
 
 
@@ -113,35 +114,26 @@ class OtlpExporter(Pusher):
         process). ``shards_max``: the levels of so many shards one by one, too; the rest is one. ``wire``: credentials,
         region, proxies, timeouts.
         """
-        super().__init__("otlp", every_s=every_s)
+        super().__init__("otlp", every_s=every_s, shards_max=shards_max)
         self._url = url
         self._sign_for = sign_for
         self._headers = {"content-type": otlp.CONTENT_TYPE, **(headers or {})}
         self._resource = dict(resource or {})
-        self._shards_max = shards_max
         self._wire = wire
-        self._totals = Totals()
         self._poster: Poster | None = None
 
-    def took(self, event: Told) -> None:
-        """See `Exporter`."""
-        if not self._totals.add(event, time.time()):
-            self._lost(1, "there are too many streams and applications")
-
-    async def push(self) -> None:
+    async def _push(self) -> None:
         """See `Pusher`."""
-        now_s = time.time()
-        found = list(self._totals.points(now_s, by_shard=self._shards_max > 0, shards_max=self._shards_max))
-        if not found:
+        if not self._totals:
             return
         if self._poster is None:
             from penstock.wiring import poster_for
 
             self._poster = poster_for(self._url, self._wire, sign_for=self._sign_for)
         resource = {"service.name": "penstock", "service.instance.id": _instance(), **self._resource}
-        await self._poster.post(otlp.encode([*found, self.loss_point()], now_s=now_s, resource=resource), self._headers)
+        await self._poster.post(otlp.encode(self._points(), now_s=time.time(), resource=resource), self._headers)
 
-    async def leave(self) -> None:
+    async def _leave(self) -> None:
         """See `Pusher`."""
         if self._poster is not None:
             await self._poster.close()
@@ -152,11 +144,11 @@ class _Periods(Pusher):
 
     def __init__(self, name: str, choice: CloudWatchChoice, *, every_s: float) -> None:
         super().__init__(name, every_s=every_s)
-        self.choice = choice
+        self._choice = choice
         self.metrics_per_shard = SHARD_ID in choice.dimensions
         self._told: dict[tuple[type, str, str, str], list[Told]] = {}
 
-    def took(self, event: Told) -> None:
+    def _took(self, event: Told) -> None:
         """See `Exporter`."""
         worker = getattr(event, "worker_id", "")
         key = (type(event), event.stream, getattr(event, "application", ""), worker)
@@ -165,10 +157,10 @@ class _Periods(Pusher):
         else:
             self._told.setdefault(key, []).append(event)
 
-    def gathered(self) -> list[Any]:
+    def _gathered(self) -> list[Any]:
         """The data of the period that ends now."""
         gathered, self._told = self._told, {}
-        return [one for events in gathered.values() for one in datums(events, self.choice)]
+        return [one for events in gathered.values() for one in datums(events, self._choice)]
 
 
 class CloudWatchExporter(_Periods):
@@ -190,9 +182,9 @@ class CloudWatchExporter(_Periods):
         self._waiting: deque[bytes] = deque()
         self._poster: Poster | None = None
 
-    async def push(self) -> None:
+    async def _push(self) -> None:
         """See `Pusher`."""
-        self._waiting.extend(requests(self.gathered(), time.time()))
+        self._waiting.extend(requests(self._gathered(), time.time()))
         while len(self._waiting) > WAITING_REQUESTS_MAX:
             self._waiting.popleft()
             self._lost(1, "CloudWatch does not take them, and too many requests wait")
@@ -205,7 +197,7 @@ class CloudWatchExporter(_Periods):
             await self._poster.post(self._waiting[0], {})
             self._waiting.popleft()
 
-    def failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception) -> None:
         """See `Pusher`. What the service will never take is dropped: else it would hold up the rest."""
         if self._waiting and _is_its_fault(error):
             self._waiting.popleft()
@@ -213,7 +205,7 @@ class CloudWatchExporter(_Periods):
         else:
             self._lost(0, told(error))
 
-    async def leave(self) -> None:
+    async def _leave(self) -> None:
         """See `Pusher`."""
         if self._waiting:
             self._lost(len(self._waiting), "the exporter is closed, and CloudWatch did not take them")
@@ -232,15 +224,15 @@ class EmfExporter(_Periods):
         super().__init__("emf", choice or CloudWatchChoice(), every_s=every_s)
         self._to = to
 
-    async def push(self) -> None:
+    async def _push(self) -> None:
         """See `Pusher`."""
-        lines = emf_lines(self.gathered(), time.time())
+        lines = emf_lines(self._gathered(), time.time())
         if lines:
             to = sys.stdout if self._to is None else self._to
             to.write("".join([f"{line}\n" for line in lines]))
             to.flush()
 
-    def failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception) -> None:
         """See `Pusher`."""
         self._lost(1, f"lines could not be written: {type(error).__name__}")
 
