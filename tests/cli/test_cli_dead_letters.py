@@ -13,6 +13,7 @@ from penstock.core.aggregation import encode_aggregate
 from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.model import Position
 from penstock.runtime.dead_letters import replaying
+from penstock.testing import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -146,6 +147,20 @@ def test_letters_of_a_stream_are_listed_and_replayed(run: Run, kinesis: Any) -> 
     assert all(str(letter.position.sequence_number) in listed.stdout for letter in letters)
     assert run("dead-letters", "replay", "--from", "graves", "--to", "again").status == 0
     assert [data for _, data in datas(kinesis, "again")] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_letters_are_listed_once_each_when_an_iterator_expires_between_them(
+    run: Run, kinesis: Any, local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaying, "RECORDS_MAX", 2)
+    kinesis.create_stream(StreamName="graves", ShardCount=1)
+    letters = [letter_of(put(kinesis, b"%d" % number)) for number in range(5)]
+    for number, letter in enumerate(letters):
+        put(kinesis, letter.to_json(), str(number), "graves")
+    local.faults.add(Fault(how="expired_iterator", operation="GetRecords", skip=1, count=2))
+    listed = run("dead-letters", "list", "--from", "graves")
+    assert listed.status == 0, listed.stderr
+    assert listed.stdout.endswith("5 dead letters: 5 ValueError\n")
 
 
 def test_a_replay_crosses_hours_of_silence_in_both_streams(run: Run, kinesis: Any, local: LocalKinesis) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import boto3
 import pytest
 
 from penstock.errors import OptionError
@@ -112,3 +113,32 @@ async def test_pages_go_on_after_an_iterator_that_expired() -> None:
             page = await anext(pages)
             await pages.aclose()
             assert (page.records, inspector.calls["GetShardIterator"]) == ([], 2)
+
+
+@pytest.mark.parametrize("put_first", [0, 2])
+async def test_what_comes_while_an_iterator_at_the_newest_record_expires_is_read(put_first: int) -> None:
+    from penstock.testing import Fault
+
+    with LocalKinesis(streams={"orders": 1}) as local:
+        wire = WireSettings(region=local.region, endpoint_url=local.endpoint_url)
+        client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
+        client.put_record(StreamName="orders", PartitionKey="k", Data=b"before")
+        local.clock.advance(10)
+        async with Inspector(wire, calls_per_s=5.0) as inspector:
+            await inspector.describe(StreamName("orders"))  # the service's time
+            pages = inspector.pages(StreamName("orders"), "shardId-000000000000", IteratorAt.latest())
+            assert (await anext(pages)).records == []
+            found = []
+            for number in range(put_first):
+                client.put_record(StreamName="orders", PartitionKey="k", Data=f"{number}".encode())
+            while len(found) < put_first:
+                found += [one.data for one in (await anext(pages)).records]
+            local.clock.advance(600)  # iterators last for five minutes
+            local.faults.add(Fault(how="expired_iterator", operation="GetRecords", count=1))
+            client.put_record(StreamName="orders", PartitionKey="k", Data=b"meanwhile")
+            while b"meanwhile" not in found:
+                found += [one.data for one in (await anext(pages)).records]
+            await pages.aclose()
+            assert found == [*(f"{number}".encode() for number in range(put_first)), b"meanwhile"]
+            assert inspector.calls["GetShardIterator"] == 2
+        client.close()

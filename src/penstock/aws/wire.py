@@ -222,13 +222,17 @@ class Wire:
             ca_bundle=lambda: self._bundle,
             user_agent=_user_agent(settings.user_agent_tag),
         )
-        calls = SignedCalls(transport, self.clock, rng=self._rng, now=self._now, sleep=self._sleep)
+        calls = self._make_calls(transport)
         base = CredentialCache(self._load_credentials, now=self._now)
         if settings.role_arn is None:
             return _Parts(transport, calls, (base,))
         sts_calls = StsCalls(transport, ServiceClock(), rng=self._rng, now=self._now, sleep=self._sleep)
         role = AssumedRole(settings, sts_calls, base, lambda: self._find_route("sts", None, ""))
         return _Parts(transport, calls, (CredentialCache(role.load, now=self._now), base))
+
+    def _make_calls(self, transport: HttpTransport) -> SignedCalls:
+        """What sends the calls, and repeats them. A wire that counts or paces its attempts makes one of its own."""
+        return SignedCalls(transport, self.clock, rng=self._rng, now=self._now, sleep=self._sleep)
 
     async def _load_credentials(self, anew: bool) -> Credentials:
         given = self.settings.credentials or environment_credentials(self.settings.profile)

@@ -6,30 +6,22 @@ It only reads, and needs no running Penstock: tables of the KCL 1.x, 2.x and 3.x
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
+from penstock.cli.looking import lag_since, looking
 from penstock.cli.output import warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
-from penstock.cli.stream import looking
-from penstock.errors import OptionError
 from penstock.inspect.moments import span_s, span_text, time_text
 from penstock.wiring import WireSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from penstock.inspect import ApplicationReport, Inspector, LagReport, Look
+    from penstock.inspect import ApplicationReport, Inspector, LagReport
 
 app = typer.Typer(no_args_is_help=True, help="Applications: their leases and workers, and how far they are behind.")
-
-HISTORY_BYTES_MAX = 64 * 1024 * 1024
 
 Name = Annotated[str, typer.Argument(help="Name of the application.", metavar="APPLICATION")]
 StoreText = Annotated[
@@ -124,14 +116,11 @@ def lag_command(
 
     wire, where = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile), Store.parse(store, table)
     times = LagTimes(window_s=span_s(window), ok_s=span_s(ok), stalled_s=span_s(stalled))
-    known = {} if history is None else looks_of(history)
 
-    async def look(inspector: Inspector) -> tuple[LagReport, Mapping[str, Sequence[Look]]]:
-        return await inspector.lag(name, stream, where, times=times, history=known.get(name))
+    async def look(inspector: Inspector) -> LagReport:
+        return await lag_since(inspector, name, stream, where, times, history)
 
-    report, looks = asyncio.run(looking(wire, look, calls_per_s=rate))
-    if history is not None:
-        kept_looks(history, {**known, name: looks})
+    report = asyncio.run(looking(wire, look, calls_per_s=rate))
     show_report(report, report.shards, _lagging(report), output)
     tell_missing(report.missing)
 
@@ -230,35 +219,3 @@ def _lagging(report: LagReport) -> str:
     loses = "" if report.loses_in_s is None else f", loses data in {span_text(report.loses_in_s)}"
     summary = f"{report.application} on {report.stream}: {report.state.value}{behind}{loses}"
     return "\n".join([pairs_of([("", summary)]).strip(), table_of(head, rows)])
-
-
-def looks_of(path: Path) -> dict[str, Mapping[str, Sequence[Look]]]:
-    """The looks that a file keeps, by applications and lease keys. Raises OptionError."""
-    from penstock.inspect import Look
-
-    try:
-        if not path.exists():
-            return {}
-        if path.stat().st_size > HISTORY_BYTES_MAX:
-            raise OptionError(f"--history {path}: it has more than {HISTORY_BYTES_MAX} bytes: remove it")
-        kept = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, list[Look]]])
-    except OSError as fault:
-        raise OptionError(f"--history {path}: {fault.strerror}") from fault
-    except msgspec.DecodeError as fault:
-        raise OptionError(f"--history {path}: it holds no looks of this command: {fault}") from None
-    return {**kept}
-
-
-def kept_looks(path: Path, looks: Mapping[str, Any]) -> None:
-    """Replace the file as a whole: a run that is broken off leaves the one before."""
-    try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(looks))
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as fault:
-        raise OptionError(f"--history {path}: {fault.strerror}") from fault

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.application import History, Name, OfStream, StoreText, Table, Window, kept_looks, looks_of
+from penstock.cli.application import History, Name, OfStream, StoreText, Table, Window
+from penstock.cli.looking import lag_since, looking
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
 from penstock.cli.shapes import Output, Rate, Shape, show_report
-from penstock.cli.stream import looking
 from penstock.errors import PenstockError
 from penstock.inspect.moments import span_s
 from penstock.shown import one_line
@@ -60,12 +60,8 @@ def lag_command(
             loses_warning_s=span_s(loses_warning),
             loses_critical_s=span_s(loses_critical),
         )
-        times, known = LagTimes(window_s=span_s(window)), {} if history is None else looks_of(history)
-        where = Store.parse(store, table)
-        report, looks = await inspector.lag(name, stream, where, times=times, history=known.get(name))
-        if history is not None:
-            kept_looks(history, {**known, name: looks})
-        return check_lag(report, limits)
+        times, where = LagTimes(window_s=span_s(window)), Store.parse(store, table)
+        return check_lag(await lag_since(inspector, name, stream, where, times, history), limits)
 
     _end("lag", WireSettings(region=region, endpoint_url=endpoint_url, profile=profile), look, output, rate)
 

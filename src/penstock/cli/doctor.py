@@ -10,9 +10,9 @@ import msgspec
 import typer
 
 from penstock.cli.application import StoreText, Table
+from penstock.cli.looking import looking
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, tell_missing
-from penstock.cli.stream import looking
 from penstock.errors import OptionError
 from penstock.inspect.moments import span_s
 from penstock.wiring import WireSettings

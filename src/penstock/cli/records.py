@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.interrupt import Stopping
+from penstock.cli.looking import looking
 from penstock.cli.output import of_bytes
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
 from penstock.cli.shapes import Rate, Shape, show_report, table_of
-from penstock.cli.stream import looking
 from penstock.errors import OptionError
 from penstock.inspect.moments import HOW, moment_s, place, time_text
 from penstock.shown import json_line, one_line

@@ -6,7 +6,6 @@ Data goes to standard output, everything else to standard error. Escape sequence
 from __future__ import annotations
 
 import json
-import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,8 +127,3 @@ def _scalar(value: Any) -> str:
 
 
 _YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "inf", "nan"})
-
-
-def is_terminal() -> bool:
-    """True when a person looks at standard output."""
-    return sys.stdout.isatty()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.looking import looking
 from penstock.cli.output import of_bytes
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
 from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
@@ -14,12 +15,7 @@ from penstock.inspect.moments import span_s, span_text, time_text
 from penstock.wiring import WireSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import TypeVar
-
     from penstock.inspect import Inspector, ShardHeat, ShardView, StreamReport
-
-    T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Streams: list them, their shards, and where their load lies.")
 
@@ -102,17 +98,6 @@ def heat_command(
     report = asyncio.run(looking(wire, look, calls_per_s=rate))
     show_report(report, report.shards, _heated(report.shards), output)
     tell_missing(report.missing)
-
-
-async def looking(
-    wire: WireSettings, look: Callable[[Inspector], Awaitable[T]], *, calls_per_s: float | None = None
-) -> T:
-    """What one look at AWS finds."""
-    from penstock.inspect import Inspector
-
-    given: dict[str, float] = {} if calls_per_s is None else {"calls_per_s": calls_per_s}
-    async with Inspector(wire, **given) as inspector:
-        return await look(inspector)
 
 
 def _described(report: StreamReport) -> str:

@@ -7,21 +7,23 @@ to the programs whose streams it looks at.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from penstock.aws.calls import NEVER, RetryPolicy
+from penstock.aws.calls import RetryPolicy, SignedCalls
 from penstock.aws.wire import Wire
 from penstock.core.pacing import TokenBucket
-from penstock.errors import OptionError, PenstockError, ThrottledError
+from penstock.errors import OptionError, ThrottledError
 from penstock.inspect.values import READ_BYTES_PER_S, READ_CALLS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from penstock.aws.calls import Request
+    from penstock.aws.credentials import CredentialCache
     from penstock.aws.settings import WireSettings
+    from penstock.aws.transport import Answer, HttpTransport
 
 SHARE = 0.4
 """Of each limit. The other 60 % stay with the programs that read for their living."""
@@ -47,6 +49,34 @@ ACCOUNT_CALLS_PER_S = {"DescribeStreamSummary": 20, "ListStreams": 5, "ListStrea
 RETRY = RetryPolicy(attempts_max=6, base_s=0.2, cap_s=3.0)
 
 
+class PacedCalls(SignedCalls):
+    """Calls whose attempts are counted one by one, and kept within the limits that an account's programs share."""
+
+    def __init__(self, wire: ReadingWire, transport: HttpTransport, **clocks: Any) -> None:
+        super().__init__(transport, wire.clock, **clocks)
+        self._wire = wire
+        self._account = {
+            name: TokenBucket(
+                records_per_s=rate * SHARE,
+                records_burst=max(1.0, rate * SHARE),
+                bytes_per_s=float("inf"),
+                now_s=self._now(),
+            )
+            for name, rate in ACCOUNT_CALLS_PER_S.items()
+        }
+
+    async def _attempt(self, request: Request, credentials: CredentialCache, retry: RetryPolicy) -> Answer:
+        if (bucket := self._account.get(request.operation)) is not None:
+            while not bucket.take(self._now(), records=1):
+                await self._sleep(bucket.wait_s(self._now(), records=1))
+        self._wire.calls[request.operation] += 1
+        try:
+            return await super()._attempt(request, credentials, retry)
+        except ThrottledError:
+            self._wire.throttled += 1
+            raise
+
+
 class ReadingWire(Wire):
     """A wire that counts each attempt, keeps within the account's limits, and refuses to write."""
 
@@ -62,13 +92,6 @@ class ReadingWire(Wire):
         """Attempts by operation."""
         self.throttled = 0
         """Attempts that the service refused for their rate."""
-        self._jitter = random.Random()
-        self._account = {
-            name: TokenBucket(
-                records_per_s=rate * SHARE, records_burst=max(1.0, rate * SHARE), bytes_per_s=float("inf"), now_s=now()
-            )
-            for name, rate in ACCOUNT_CALLS_PER_S.items()
-        }
 
     async def call(
         self,
@@ -83,26 +106,12 @@ class ReadingWire(Wire):
         """See `Wire.call`. Raises ValueError for an operation that is not in `READS`."""
         if (service, operation) not in READS:
             raise ValueError(f"{service}:{operation} is no call of the read model")
-        policy, attempt, began_s = retry or self._retry, 1, self._now()
-        while True:
-            if (bucket := self._account.get(operation)) is not None:
-                await self._take(bucket)
-            self.calls[operation] += 1
-            try:
-                return await super().call(
-                    service, operation, body, retry=NEVER, stream_arn=stream_arn, content_type=content_type
-                )
-            except PenstockError as error:
-                self.throttled += isinstance(error, ThrottledError)
-                wait_s = policy.wait_s(attempt, self._jitter)
-                if not error.retryable or policy.gives_up(attempt, self._now() - began_s, wait_s):
-                    raise
-            await self._sleep(wait_s)
-            attempt += 1
+        return await super().call(
+            service, operation, body, retry=retry, stream_arn=stream_arn, content_type=content_type
+        )
 
-    async def _take(self, bucket: TokenBucket) -> None:
-        while not bucket.take(self._now(), records=1):
-            await self._sleep(bucket.wait_s(self._now(), records=1))
+    def _make_calls(self, transport: HttpTransport) -> SignedCalls:
+        return PacedCalls(self, transport, rng=self._rng, now=self._now, sleep=self._sleep)
 
 
 class ShardPaces:

@@ -11,7 +11,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from penstock.aws.kinesis import KinesisClient
+from penstock.core.feeding.log_cursor import Does, LogCursor, Policy
 from penstock.errors import AccessDeniedError, ExpiredIteratorError, OptionError, TransportError
 from penstock.inspect.applications import ApplicationReport, ApplicationsReport, application_view
 from penstock.inspect.calls import ReadingWire, ShardPaces
@@ -44,6 +47,10 @@ AT_ONCE_MAX = 48
 """Shards that are asked side by side: fewer than the wire has connections."""
 PAGES_MAX = 1_000
 """Of a listing of streams or consumers: 100 entries each."""
+LOOKING = Policy(returns=True)
+"""A page is read at the last record that came, where an iterator has expired: so a silence longer than the retention
+does not end at a number that is trimmed.
+"""
 HEAT_RECORDS_MAX = 20_000
 """Kinesis records that are read of a shard for its heat, if nothing else is asked for."""
 
@@ -173,18 +180,29 @@ class Inspector:
     async def pages(
         self, stream: StreamName, shard_id: str, at: IteratorAt, *, limit: int = 10_000
     ) -> AsyncGenerator[GetRecordsPage, None]:
-        """The pages of a shard to its end, for as long as they are asked for. An iterator that expired is renewed."""
-        iterator: str | None = await self.iterator(stream, shard_id, at)
-        while iterator is not None:
+        """The pages of a shard to its end, for as long as they are asked for. An iterator that expired is renewed, and
+        what came meanwhile is read: LATEST means the time of the first call, however often it is asked for.
+        """
+        log, iterator = LogCursor(LOOKING, begin=at), ""
+        while True:
+            if not iterator:
+                place = log.ask()
+                if place == IteratorAt.latest():
+                    log.begin = IteratorAt.at_timestamp(self.now_s)
+                iterator = await self.iterator(stream, shard_id, place)
+            asked_s = self.now_s
             try:
                 page = await self.page(stream, shard_id, iterator, limit=limit)
             except ExpiredIteratorError:
-                iterator = await self.iterator(stream, shard_id, at)
+                iterator = ""
                 continue
-            if page.records:
-                at = IteratorAt.after_sequence(int(page.records[-1].sequence_number))
-            iterator = page.next_shard_iterator
-            yield page
+            is_last = page.next_shard_iterator is None
+            step = log.page(page.records, behind_ms=page.millis_behind_latest, is_last=is_last, asked_s=asked_s)
+            if step.does is not Does.ASK:
+                yield msgspec.structs.replace(page, records=log.unread(page.records, step))
+            if step.does is Does.STOP:
+                return
+            iterator = "" if step.does is Does.ASK else page.next_shard_iterator or ""
 
     # --- applications -----------------------------------------------------------------------------
 

@@ -5,11 +5,12 @@ A look takes a GetShardIterator and mostly one GetRecords call of each shard wit
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.leases.row import LeaseKey
 from penstock.core.sequence import second_of
-from penstock.errors import ExpiredIteratorError, InvalidArgumentError, NotFoundError, OptionError
+from penstock.errors import InvalidArgumentError, NotFoundError, OptionError
 from penstock.inspect.moments import utc
 from penstock.inspect.verdicts import FAILOVER_S, HISTORY_S, LOOKS_MAX, LagReport, Look, ShardLag, State, judge, worst
 from penstock.model import IteratorAt
@@ -96,24 +97,21 @@ class Lags:
         at = start_of(checkpoint)
         if at is None:
             return Ahead(None)
-        inspector, found = self._inspector, Ahead(None)
+        inspector, found, looked = self._inspector, Ahead(None), 0
         try:
-            iterator: str | None = await inspector.iterator(self._stream, shard_id, at)
-            for _ in range(PAGES_MAX):
-                if iterator is None:
-                    return Ahead(0.0)  # the shard has ended, and the checkpoint does not say so yet
-                page = await inspector.page(self._stream, shard_id, iterator, limit=1)
-                if page.records:
-                    return Ahead(max(0.0, inspector.now_s - page.records[0].approximate_arrival_timestamp))
-                if page.millis_behind_latest is not None:
-                    found = Ahead(page.millis_behind_latest / 1000, exact=page.millis_behind_latest == 0)
-                if found.behind_s == 0:
-                    return found
-                iterator = page.next_shard_iterator
+            async with contextlib.aclosing(inspector.pages(self._stream, shard_id, at, limit=1)) as pages:
+                async for page in pages:
+                    looked += 1
+                    if page.records:
+                        return Ahead(max(0.0, inspector.now_s - page.records[0].approximate_arrival_timestamp))
+                    if page.next_shard_iterator is None:
+                        return Ahead(0.0)  # the shard has ended, and the checkpoint does not say so yet
+                    if page.millis_behind_latest is not None:
+                        found = Ahead(page.millis_behind_latest / 1000, exact=page.millis_behind_latest == 0)
+                    if found.behind_s == 0 or looked == PAGES_MAX:
+                        return found
         except (InvalidArgumentError, NotFoundError):
             return Ahead(None, gone=True)
-        except ExpiredIteratorError:
-            pass
         return found
 
     def report(self, times: LagTimes) -> LagReport:

@@ -30,9 +30,11 @@ from penstock.model import IteratorAt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
     from penstock.core.feeding.pages import RawRecord
+
+    T = TypeVar("T")
 
 BARREN_PAGES_MAX = 4
 """After this many pages in a row that brought nothing, a record that should have come is not there."""
@@ -413,6 +415,11 @@ class LogCursor:
             end = self._step(Sign.END)
             return step._replace(does=end.does, is_loss=step.is_loss or end.is_loss)
         return step
+
+    def unread(self, records: Sequence[T], step: Step) -> Sequence[T]:
+        """Those of a page's records that did not come before: without what was sought, and what lies before it."""
+        found = records[step.start :]
+        return found[1:] if step.sign is Sign.MET and found and _number(found[0]) == self.anchor else found
 
     def continues_at(self, number: int | None) -> None:
         """A subscription's event: another one goes on behind this number, which may be beyond the last record."""

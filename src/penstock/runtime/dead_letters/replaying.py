@@ -7,6 +7,7 @@ takes it from the letter, if that holds it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -16,6 +17,7 @@ from penstock.core.feeding.pages import ShardView, opened
 from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.core.pacing import full_jitter_s
 from penstock.errors import (
+    ExpiredIteratorError,
     InvalidArgumentError,
     NotFoundError,
     PenstockError,
@@ -23,14 +25,14 @@ from penstock.errors import (
     TransportError,
     UnavailableError,
 )
-from penstock.model import HASH_KEY_MAX, IteratorAt, OutRecord
+from penstock.model import HASH_KEY_MAX, OutRecord
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
     from typing import Any
 
-    from penstock.core.feeding.pages import ReadPage
+    from penstock.core.feeding.pages import RawRecord, ReadPage
     from penstock.model import Record
     from penstock.ports import RecordSource
     from penstock.runtime.producer.producer import Producer
@@ -44,6 +46,10 @@ SOURCES_MAX = 64
 """Streams that are kept open at a time. A letter may name any."""
 ORIGINAL = Policy(doubts_end=False)
 """A single record is sought. Where it does not come the replay ends: it asks for no other place."""
+
+
+LETTERS = Policy(returns=True)
+"""All records of a shard are read once, also where those that came last are trimmed meanwhile."""
 
 
 class BadLetter(Exception):  # noqa: N818 - it is a value here
@@ -101,13 +107,32 @@ def letters_of_file(path: Path) -> Iterator[Letter | BadLetter]:
 async def letters_of_stream(source: RecordSource) -> AsyncIterator[Letter | BadLetter]:
     """The letters that a stream holds, shard by shard, up to what there is now. Raises what reading raises."""
     for shard in sorted(await source.shards(), key=lambda shard: shard.shard_id):
-        iterator: str | None = await source.iterator(shard.shard_id, IteratorAt.trim_horizon())
         view = ShardView(source.stream, shard.shard_id, 0, HASH_KEY_MAX)
-        while iterator is not None:
-            page = await _repeated(source.read, iterator, RECORDS_MAX)
-            for record in opened(view, page.records).records:
-                yield _letter(record.data, f"{shard.shard_id}, {record.sequence_number}")
-            iterator = None if page.millis_behind_latest == 0 else page.next_iterator
+        async with contextlib.aclosing(_pages(source, shard.shard_id)) as pages:
+            async for records in pages:
+                for record in opened(view, records).records:
+                    yield _letter(record.data, f"{shard.shard_id}, {record.sequence_number}")
+
+
+async def _pages(source: RecordSource, shard_id: str) -> AsyncGenerator[Sequence[RawRecord], None]:
+    """The records of a shard, from the oldest one to the newest. Giving them on may take longer than an iterator lasts:
+    another one is asked for then.
+    """
+    log, iterator = LogCursor(LETTERS), ""
+    while True:
+        iterator = iterator or await _repeated(source.iterator, shard_id, log.ask())
+        try:
+            page: ReadPage = await _repeated(source.read, iterator, RECORDS_MAX)
+        except ExpiredIteratorError:
+            iterator = ""
+            continue
+        step = log.page(page.records, behind_ms=page.millis_behind_latest, is_last=page.is_last)
+        iterator = "" if step.does is Does.ASK else page.next_iterator or ""
+        if step.does is Does.ASK:
+            continue
+        yield log.unread(page.records, step)
+        if not iterator or (log.is_met and page.millis_behind_latest == 0):
+            return
 
 
 def _letter(text: bytes, where: str) -> Letter | BadLetter:
