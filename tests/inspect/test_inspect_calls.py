@@ -128,7 +128,7 @@ async def test_what_comes_while_an_iterator_at_the_newest_record_expires_is_read
             await inspector.describe(StreamName("orders"))  # the service's time
             pages = inspector.pages(StreamName("orders"), "shardId-000000000000", IteratorAt.latest())
             assert (await anext(pages)).records == []
-            found = []
+            found: list[bytes] = []
             for number in range(put_first):
                 client.put_record(StreamName="orders", PartitionKey="k", Data=f"{number}".encode())
             while len(found) < put_first:
