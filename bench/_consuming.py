@@ -22,9 +22,9 @@ from bench._dynamo import table
 from bench._form import cpu_s
 from bench._producing import resident_bytes, wire
 from penstock.core.shard.checkpoints import Prompt, Riding
-from penstock.model import StartAt
+from penstock.model import StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.feeds import FanOutTimes
+from penstock.runtime.feeds import FanOutOptions
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 
@@ -43,20 +43,21 @@ QUIET_S = 5.0
 @contextlib.asynccontextmanager
 async def consumer(
     kinesis: str, dynamodb: str, stream: str, application: str, *, worker_id: str | None = None, fan_out: bool = False,
-    prompt: bool = False, start_at: StartAt = StartAt.LATEST, tag: str = "", http2: bool = False,
+    prompt: bool = False, starting_position: StartingPosition = StartingPosition.LATEST, tag: str = "",
+    http2: bool = False,
 ) -> AsyncIterator[Consumer[Any]]:  # fmt: skip
     """A consumer with the defaults, on a lease table in DynamoDB."""
     leases = table(dynamodb, application, tag=tag)
     settings = WorkerSettings(
         failover_s=FAILOVER_S,
-        start_at=start_at,
+        starting_position=starting_position,
         cadence=Prompt() if prompt else Riding(),
-        fan_out=FanOutTimes() if fan_out else None,
+        fan_out=FanOutOptions() if fan_out else None,
     )
     reached = msgspec.structs.replace(wire(kinesis), http2="subscriptions" if http2 else "off", http2_cleartext=http2)
     try:
         async with Consumer(
-            stream, application=application, worker_id=worker_id, leases=leases, settings=settings, wire=reached
+            stream, application=application, worker_id=worker_id, leases=leases, settings=settings, connection=reached
         ) as one:
             yield one
     finally:
@@ -87,8 +88,8 @@ async def idle(kinesis: str, dynamodb: str, stream: str, shards: int, settle_s: 
 
 async def hangs(kinesis: str, stream: str, buffer_bytes_max: int) -> None:
     """Read a backlog whose handlers never end, until nothing more comes; what the process grew by meanwhile."""
-    settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON, buffer_bytes_max=buffer_bytes_max)
-    one = Consumer(stream, application="hangs", leases=MemoryLeaseTable(), settings=settings, wire=wire(kinesis))
+    settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, buffer_bytes_max=buffer_bytes_max)
+    one = Consumer(stream, application="hangs", leases=MemoryLeaseTable(), settings=settings, connection=wire(kinesis))
     async with one:
         before, counted = resident_bytes("VmRSS"), -1
         while (held := one.statistics().bytes_held) != counted or not held:
@@ -189,7 +190,7 @@ async def worker(
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     async with consumer(
         kinesis, dynamodb, stream, application, worker_id=f"worker-{number:03d}", fan_out=fan_out, prompt=prompt,
-        start_at=StartAt.TRIM_HORIZON,
+        starting_position=StartingPosition.TRIM_HORIZON,
     ) as one:  # fmt: skip
 
         async def handle(batch: Batch[Record]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench._form import say
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import WireSettings
+from penstock.aws.settings import ConnectionOptions
 from penstock.core.leases import LeaseRow, Unknown
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.membership import WorkerRow
@@ -51,7 +51,7 @@ def dynamodb() -> Iterator[str]:
 
 def table(endpoint_url: str, name: str, *, tag: str = "") -> DynamoLeaseTable:
     """A lease table there."""
-    return DynamoLeaseTable(name, WireSettings(endpoint_url=endpoint_url, region=REGION, user_agent_tag=tag))
+    return DynamoLeaseTable(name, ConnectionOptions(endpoint_url=endpoint_url, region=REGION, user_agent_tag=tag))
 
 
 async def _latencies(endpoint_url: str, name: str) -> dict[str, list[float]]:

@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import functions as fn
 
 from penstock.aws.kinesis import KinesisClient, PutEntry
-from penstock.aws.wire import Wire, WireSettings
+from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.model import StreamName
 from penstock.pipeline import POSITION, BatchFolder, decode_json, deduplicate, explain_json, read_once, split
 from penstock.pipeline.job import ExitCode, load_job
@@ -82,7 +82,7 @@ def order(number: int) -> dict[str, Any]:
 async def fill(local: SpawnedKinesis, stream: str, records: Iterable[bytes]) -> None:
     """Put them, at an even pace of the service's time."""
     left = iter(records)
-    async with Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url)) as wire:
+    async with Wire(ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)) as wire:
         client = KinesisClient(wire)
         while datas := list(islice(left, PUT_CALL_RECORDS)):
             # A repeat has its order's key, as it would have.

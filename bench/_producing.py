@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock import Producer, ProducerOptions
-from penstock.aws.wire import WireSettings
+from penstock.aws.wire import ConnectionOptions
 from penstock.errors import BufferFullError
 from penstock.model import OutRecord
 
@@ -60,7 +60,7 @@ async def latency(endpoint_url: str, stream: str, rate_per_s: float, seconds: fl
         await producer.put(OutRecord(os.urandom(100), f"key-{number % KEYS:04d}"))
         latencies.append(time.perf_counter() - began)
 
-    async with Producer(stream, wire=wire(endpoint_url)) as producer, asyncio.TaskGroup() as group:
+    async with Producer(stream, connection=wire(endpoint_url)) as producer, asyncio.TaskGroup() as group:
         await producer.put(OutRecord(b"the first finds the shards and opens a connection", "key"))
         async for due in ticks(rate_per_s, seconds):
             now = time.perf_counter()
@@ -77,7 +77,7 @@ async def timed(endpoint_url: str, stream: str, rate_per_s: float, seconds: floa
     """Put orders of about 100 bytes of JSON at a steady rate, each with the time at which it was put (epoch s)."""
     put = 0
     began_s = time.time()
-    async with Producer(stream, wire=wire(endpoint_url)) as producer:
+    async with Producer(stream, connection=wire(endpoint_url)) as producer:
         async for due in ticks(rate_per_s, seconds):
             now_s = time.time()
             orders = [{"order_id": f"order-{n:09d}", "put_s": now_s, "filler": "x" * 40} for n in due]
@@ -93,7 +93,7 @@ async def numbered(endpoint_url: str, stream: str, rate_per_s: float) -> dict[st
     put = 0
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    async with Producer(stream, options=ProducerOptions(aggregation=False), wire=wire(endpoint_url)) as producer:
+    async with Producer(stream, options=ProducerOptions(aggregation=False), connection=wire(endpoint_url)) as producer:
         async for due in ticks(rate_per_s, math.inf):
             await producer.put_many([(f"key-{n % KEYS:04d}", b"%010d" % n + b"." * 90) for n in due])
             put += len(due)
@@ -116,7 +116,7 @@ def resident_bytes(which: str) -> int:
 async def stalled(endpoint_url: str, style: str, rate_per_s: float, seconds: float) -> dict[str, Any]:
     """Keep putting records of 100 bytes, by ``put_nowait`` or ``put_many``, while nothing is ever answered."""
     options = ProducerOptions(aggregation=True)
-    async with Producer("orders", options=options, wire=wire(endpoint_url)) as producer:
+    async with Producer("orders", options=options, connection=wire(endpoint_url)) as producer:
         before = resident_bytes("VmRSS")
         put = refused = 0
 
@@ -170,7 +170,7 @@ async def share(
     """Put as much as goes until ``until_s`` (epoch seconds); what came of it from ``from_s`` on."""
     # A bound of some seconds' worth: with more, records would wait for longer than they live.
     options = ProducerOptions(aggregation=aggregation, buffer_bytes_max=4 * MIB, record_bytes_max=MIB)
-    async with Producer(stream, options=options, wire=wire(endpoint_url)) as producer:
+    async with Producer(stream, options=options, connection=wire(endpoint_url)) as producer:
 
         async def put_all_the_time() -> None:
             while True:
@@ -200,9 +200,9 @@ def counted(snapshot: ProducerSnapshot, name: str) -> int:
 # --- starting them --------------------------------------------------------------------------------------
 
 
-def wire(endpoint_url: str) -> WireSettings:
+def wire(endpoint_url: str) -> ConnectionOptions:
     """How to reach the server of a benchmark."""
-    return WireSettings(region=REGION, endpoint_url=endpoint_url)
+    return ConnectionOptions(region=REGION, endpoint_url=endpoint_url)
 
 
 class Programs:

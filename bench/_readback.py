@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.aws.kinesis import IteratorAt, KinesisClient
-from penstock.aws.wire import Wire, WireSettings
+from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.core.aggregation import open_aggregate
 from penstock.core.lineage import Lineage
 from penstock.model import StreamName
@@ -30,7 +30,7 @@ class UserRecords(NamedTuple):
 
 def client(local: SpawnedKinesis) -> KinesisClient:
     """A client of the local service; its wire is to be closed."""
-    return KinesisClient(Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url)))
+    return KinesisClient(Wire(ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)))
 
 
 async def wire_records(kinesis: KinesisClient, stream: StreamName) -> AsyncIterator[tuple[Shard, WireRecord]]:

@@ -78,7 +78,7 @@ class Ours:
     def __init__(self, endpoint_url: str, *, aggregation: bool) -> None:
         self._loop = asyncio.new_event_loop()
         self._producer = Producer(
-            STREAM, options=ProducerOptions(aggregation=aggregation, pacing=False), wire=wire(endpoint_url)
+            STREAM, options=ProducerOptions(aggregation=aggregation, pacing=False), connection=wire(endpoint_url)
         )
         self._loop.run_until_complete(self._producer.__aenter__())
 
@@ -334,7 +334,7 @@ async def load_while_resharding(local: SpawnedKinesis, stream: str) -> int:
                 "UpdateShardCount", {"StreamName": stream, "TargetShardCount": count, "ScalingType": "UNIFORM_SCALING"}
             )
 
-    async with Producer(stream, options=producing, wire=wire(local.endpoint_url)) as producer:
+    async with Producer(stream, options=producing, connection=wire(local.endpoint_url)) as producer:
         resharding = asyncio.create_task(reshard())
         put = 0
         async for due in ticks(RESHARD_RATE_PER_S, 3 * RESHARD_PHASE_S):

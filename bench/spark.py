@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench._form import Case, cpu_of_tree_s, judge, measure, options, report, say, wanted
 from bench.spark_peers import RECORDS_PATH, ListsSource, StreamFacts, TuplesSource
 from penstock.aws.kinesis import IteratorAt, KinesisClient, PutEntry
-from penstock.aws.wire import Wire, WireSettings
+from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.core.hashkeys import even_ranges
 from penstock.local.embedded import LocalKinesis
-from penstock.model import StartAt, StreamName
+from penstock.model import StartingPosition, StreamName
 from penstock.spark.planner import Planner, PlanSettings
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ async def fill(local: SpawnedKinesis, load: Load) -> StreamFacts:
     """Write the records evenly to the shards, and note their sequence numbers."""
     stream = StreamName(load.name)
     ranges = even_ranges(SHARDS)
-    async with Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url)) as wire:
+    async with Wire(ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)) as wire:
         client = KinesisClient(wire)
         await client.call("CreateStream", {"StreamName": load.name, "ShardCount": SHARDS})
 
@@ -281,7 +281,7 @@ async def plan_round(local: SpawnedKinesis, number: int) -> PlanFigures:
     Cold: a planner that knows no more than the offset plans the next batch. Warm: the one after.
     """
     stream = StreamName(f"wide-{number}")
-    settings = WireSettings(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="driver")
+    settings = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="driver")
     async with Wire(settings) as wire:
         client = KinesisClient(wire)
 
@@ -294,7 +294,7 @@ async def plan_round(local: SpawnedKinesis, number: int) -> PlanFigures:
         await client.call("CreateStream", {"StreamName": stream.name, "ShardCount": PLAN_SHARDS})
         await put_to(client, stream, range(PLAN_SHARDS), 1)
         await settled()
-        first = Planner(client, stream, StartAt.TRIM_HORIZON, PlanSettings())
+        first = Planner(client, stream, StartingPosition.TRIM_HORIZON, PlanSettings())
         await first.begin(None)
         stored = await first.plan()
         silent, busy = range(SILENT_SHARDS), range(SILENT_SHARDS, SILENT_SHARDS + BUSY_SHARDS)
@@ -306,7 +306,7 @@ async def plan_round(local: SpawnedKinesis, number: int) -> PlanFigures:
         await settled()
         local.set_limits(per_shard=True)
 
-        planner = Planner(client, stream, StartAt.TRIM_HORIZON, PlanSettings())
+        planner = Planner(client, stream, StartingPosition.TRIM_HORIZON, PlanSettings())
         began_s = time.perf_counter()
         await planner.begin(stored)
         cold = await planner.plan()

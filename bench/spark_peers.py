@@ -60,7 +60,7 @@ class TuplesReader(PenstockStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, ShardPartition)
-        wire = partition.settings.wire
+        wire = partition.settings.connection
         client = _client(wire.endpoint_url, wire.region)
         for chain in partition.chains:
             for one in chain:

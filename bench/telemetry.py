@@ -21,7 +21,7 @@ from bench._form import aside, cpu_s, judge, options, report, wanted
 from bench._producing import wire
 from bench.wire import set_environment
 from penstock.events import ConsumerMetrics
-from penstock.model import StartAt
+from penstock.model import StartingPosition
 from penstock.options import ProducerOptions
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.producer.producer import Producer
@@ -81,7 +81,7 @@ def exporters(url: str) -> Iterator[Callable[[Any], None]]:
     with (
         PrometheusExporter(0) as prometheus,
         OtlpExporter(f"{url}/v1/metrics", every_s=EVERY_S) as otlp,
-        CloudWatchExporter(every_s=EVERY_S, wire=wire(url)) as cloudwatch,
+        CloudWatchExporter(every_s=EVERY_S, connection=wire(url)) as cloudwatch,
     ):
         yield together(prometheus, otlp, cloudwatch)
 
@@ -97,9 +97,14 @@ def nothing() -> Iterator[Callable[[Any], None]]:
 
 async def consumed_us(service: str, on_event: Callable[[Any], None]) -> float:
     """CPU microseconds of this process for each record of the backlog."""
-    settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON, batch_records_max=500)
+    settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, batch_records_max=500)
     consumer: Any = Consumer(
-        STREAM, application="bench", leases=MemoryLeaseTable(), settings=settings, wire=wire(service), on_event=on_event
+        STREAM,
+        application="bench",
+        leases=MemoryLeaseTable(),
+        settings=settings,
+        connection=wire(service),
+        on_event=on_event,
     )
     async with consumer:
         count, begun_s = 0, 0.0
@@ -115,7 +120,7 @@ async def consumed_us(service: str, on_event: Callable[[Any], None]) -> float:
 async def produced_us(service: str, on_event: Callable[[Any], None]) -> float:
     """The same for records that are put."""
     free = ProducerOptions(pacing=False)  # else it takes four shards' limits for its own
-    producer: Any = Producer(STREAM, wire=wire(service), options=free, on_event=on_event)
+    producer: Any = Producer(STREAM, connection=wire(service), options=free, on_event=on_event)
     async with producer:
         begun_s = cpu_s()
         for at in range(0, RECORDS, 10_000):
@@ -199,12 +204,13 @@ def age_s(port: int, name: str) -> float:
 async def seen_s(*, hangs: bool) -> float:
     """From the standstill until the page shows it."""
     with PrometheusExporter(0) as exporter, LocalKinesis(streams={STREAM: 1}) as service:
-        settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON)
+        settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON)
         consumer: Any = Consumer(
-            STREAM, application="bench", leases=MemoryLeaseTable(), settings=settings, wire=wire(service.endpoint_url),
+            STREAM, application="bench", leases=MemoryLeaseTable(), settings=settings,
+            connection=wire(service.endpoint_url),
             on_event=exporter,
         )  # fmt: skip
-        producer: Any = Producer(STREAM, wire=wire(service.endpoint_url), on_event=lambda _: None)
+        producer: Any = Producer(STREAM, connection=wire(service.endpoint_url), on_event=lambda _: None)
         async with consumer, producer:
             if hangs:
                 await producer.put_many([("k", DATA)])

@@ -18,7 +18,7 @@ from bench.canned import CannedServer
 from penstock.aws.calls import Signer
 from penstock.aws.kinesis import KinesisClient, PutEntry, put_records_body
 from penstock.aws.settings import Credentials
-from penstock.aws.wire import Wire, WireSettings
+from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.model import StreamName
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Ours:
 
     def __init__(self, endpoint_url: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._wire = Wire(WireSettings(region=REGION, endpoint_url=endpoint_url))
+        self._wire = Wire(ConnectionOptions(region=REGION, endpoint_url=endpoint_url))
         self._client = KinesisClient(self._wire)
 
     def get(self, iterator: str, calls: int) -> int:

@@ -71,12 +71,13 @@ CALLBACKS_MANY = 3
 BEHIND_PORTS = ("aws", "stores", "local", "testing")
 
 OPTIONS = (
-    "WorkerSettings", "LedgerSettings", "Retry", "Deduplicate", "PollTimes", "FanOutTimes", "LeaseTableOptions",
-    "WireSettings", "ProducerOptions",
+    "WorkerSettings", "LedgerSettings", "Retry", "Deduplicate", "PollingOptions", "FanOutOptions", "LeaseTableOptions",
+    "ConnectionOptions", "ProducerOptions",
 )  # fmt: skip
 CHOICES = {
     "AnyOrder", "ByKey", "Credentials", "DeadLetters", "DeadLettersTo", "DeadLettersToFile", "DeadLettersToStream",
-    "EqualCounts", "Every", "GiveUp", "HandOut", "InOrder", "Prompt", "Redeliver", "Riding", "Skip", "StartAt", "Stop",
+    "EqualCounts", "Every", "GiveUp", "HandOut", "InOrder", "Prompt", "Redeliver", "Riding", "Skip", "StartingPosition",
+    "Stop",
     "Warn",
 }  # fmt: skip
 """Values that a single option holds: which of several is chosen, and its own few fields."""
@@ -561,7 +562,7 @@ class Walk:
 async def consumer_walk() -> list[str]:
     """The files that one warm record enters in a consumer."""
     from penstock.core.shard.checkpoints import Prompt
-    from penstock.model import StartAt
+    from penstock.model import StartingPosition
     from penstock.runtime.consumer.consumer import Consumer
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.stores.memory import MemoryLeaseTable
@@ -598,7 +599,10 @@ async def consumer_walk() -> list[str]:
     source.read = watched  # type: ignore[method-assign]
     wanted: list[bool] = []
     settings = WorkerSettings(
-        cadence=Prompt(), start_at=StartAt.TRIM_HORIZON, failover_s=INTERVAL_S, look_interval_s=INTERVAL_S / 5
+        cadence=Prompt(),
+        starting_position=StartingPosition.TRIM_HORIZON,
+        failover_s=INTERVAL_S,
+        look_interval_s=INTERVAL_S / 5,
     )
     with walk:
         async with Consumer(source, application="house", leases=Table(), settings=settings) as consumer:

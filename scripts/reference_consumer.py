@@ -18,8 +18,8 @@ import msgspec
 from scripts.reference import attribute_docs, events_table, plain, renewed_with, shown, struct_table, table
 
 from penstock import events
-from penstock.aws.settings import LeaseTableOptions, WireSettings
-from penstock.core.feeding.allowance import PollTimes
+from penstock.aws.settings import ConnectionOptions, LeaseTableOptions
+from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.leases.tenure import LeaseTimes
 from penstock.core.ledger.settings import (
     AnyOrder,
@@ -39,7 +39,7 @@ from penstock.core.shard.duplicates import Deduplicate
 from penstock.runtime.consumer.driving import OneByOne, Unordered
 from penstock.runtime.consumer.lifecycle import AssignedShard, ShardChange
 from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
-from penstock.runtime.feeds.fan_out import FanOutTimes
+from penstock.runtime.feeds.fan_out import FanOutOptions
 from penstock.runtime.shard.listener import Origin
 from penstock.runtime.shard.pages import HandOut
 from penstock.runtime.worker.settings import WorkerSettings
@@ -159,10 +159,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "ledger": lambda: fields_table(LedgerSettings),
     "retry": lambda: fields_table(Retry),
     "policies": policies_table,
-    "polling": lambda: fields_table(PollTimes),
-    "fan-out": lambda: fields_table(FanOutTimes),
+    "polling": lambda: fields_table(PollingOptions),
+    "fan-out": lambda: fields_table(FanOutOptions),
     "deduplication": lambda: fields_table(Deduplicate),
-    "wire": lambda: fields_table(WireSettings),
+    "connection": lambda: fields_table(ConnectionOptions),
     "lease table": lambda: fields_table(LeaseTableOptions),
     "lease times": lambda: fields_table(LeaseTimes),
     "callbacks": callbacks_table,

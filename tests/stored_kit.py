@@ -31,7 +31,7 @@ from penstock.core.ledger.letter import Letter
 from penstock.core.lineage import Lineage
 from penstock.local.journal import Journal
 from penstock.local.model import KinesisModel, Limits
-from penstock.model import HASH_KEY_MAX, Position, Shard, StartAt
+from penstock.model import HASH_KEY_MAX, Position, Shard, StartingPosition
 from penstock.spark.leases import marks_of
 from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
 from penstock.spark.stamps import Stamp, key_labels, position_labels, sealed
@@ -244,7 +244,7 @@ async def _spark_offsets(later: bool) -> bytes:
 async def _spark_leases(later: bool) -> bytes:
     """The rows of a query with an ``applicationName``, once it has written them."""
     table, rows = MemoryLeaseTable(), MirroredRows([])
-    rows.want(marks_of(OFFSETS[1], LINEAGE, StartAt.TRIM_HORIZON))
+    rows.want(marks_of(OFFSETS[1], LINEAGE, StartingPosition.TRIM_HORIZON))
     while steps := rows.steps():
         for step in steps:
             if isinstance(step, Create):

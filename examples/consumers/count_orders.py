@@ -17,7 +17,7 @@ from penstock import (
     Delivered,
     Producer,
     ProducerOptions,
-    StartAt,
+    StartingPosition,
     WorkerSettings,
     by_key,
     deserializers,
@@ -61,7 +61,7 @@ async def consume(stream: str) -> Counter[str]:
         stream,
         application="count-orders",
         deserializer=deserializers.json(Order),
-        settings=WorkerSettings(start_at=StartAt.TRIM_HORIZON),
+        settings=WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON),
         on_event=log_events(),
     ) as consumer:
         consumer.close_on_signals()

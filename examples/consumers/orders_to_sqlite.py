@@ -14,7 +14,7 @@ import argparse
 import sqlite3
 import threading
 
-from penstock import Batch, StartAt, SyncConsumer, SyncProducer, WorkerSettings
+from penstock import Batch, StartingPosition, SyncConsumer, SyncProducer, WorkerSettings
 from penstock.leases import SqliteLeaseTable
 
 SCHEMA = """
@@ -70,7 +70,7 @@ def main() -> None:
         application="orders-to-sqlite",
         leases=SqliteLeaseTable(arguments.database),
         # All workers run on one machine, so one that is silent for three seconds is dead.
-        settings=WorkerSettings(start_at=StartAt.TRIM_HORIZON, failover_s=3.0),
+        settings=WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, failover_s=3.0),
     ) as consumer:
         consumer.close_on_signals()
         consumer.run_batches(copy.store)

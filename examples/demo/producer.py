@@ -14,7 +14,7 @@ import time
 from examples.demo.orders import Plan, Put
 
 from penstock.aws.kinesis import KinesisClient, PutEntry
-from penstock.aws.wire import Wire, WireSettings
+from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.core.aggregation import Aggregator
 from penstock.model import StreamName
 
@@ -63,7 +63,7 @@ async def produce(endpoint_url: str, region: str, stream: str, records: int, rec
     """Write the whole plan."""
     plan = Plan(records)
     started_s = time.monotonic()
-    settings = WireSettings(region=region, endpoint_url=endpoint_url, user_agent_tag="demo-producer")
+    settings = ConnectionOptions(region=region, endpoint_url=endpoint_url, user_agent_tag="demo-producer")
     async with Wire(settings) as wire:
         producer = Producer(KinesisClient(wire), StreamName(stream))
         for puts in plan.rounds():

@@ -13,7 +13,7 @@ from examples.demo.processes import kill_tree, start_job, start_producer
 
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.settings import Credentials
-from penstock.aws.wire import Wire, WireSettings
+from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.model import StreamName
 from penstock.runtime.loop_thread import LoopThread
 
@@ -48,7 +48,7 @@ class Demo:
         self._started_s = time.monotonic()
         self._loop = LoopThread("demo")
         self._wire = Wire(
-            WireSettings(
+            ConnectionOptions(
                 region=local.region,
                 endpoint_url=local.endpoint_url,
                 credentials=Credentials("local", "any will do"),

@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import Credentials, LeaseTableOptions, WireSettings
-from penstock.model import StartAt
+from penstock.aws.settings import ConnectionOptions, Credentials, LeaseTableOptions
+from penstock.model import StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.worker.settings import WorkerSettings
 
@@ -53,10 +53,14 @@ async def follow(held: Shard[bytes], tenure: int) -> None:
 
 async def main(options: dict[str, str]) -> None:
     failover_s = float(options["failover_s"])
-    wire = WireSettings(endpoint_url=options["kinesis"], region="us-east-1", credentials=Credentials("local", "local"))
+    wire = ConnectionOptions(
+        endpoint_url=options["kinesis"], region="us-east-1", credentials=Credentials("local", "local")
+    )
     table = DynamoLeaseTable(
         options["application"],
-        WireSettings(endpoint_url=options["dynamodb"], region="us-east-1", credentials=Credentials("local", "local")),
+        ConnectionOptions(
+            endpoint_url=options["dynamodb"], region="us-east-1", credentials=Credentials("local", "local")
+        ),
         LeaseTableOptions(answer_timeout_s=failover_s / 5),
     )
     consumer = Consumer(
@@ -66,10 +70,10 @@ async def main(options: dict[str, str]) -> None:
         leases=table,
         settings=WorkerSettings(
             failover_s=failover_s,
-            start_at=StartAt.TRIM_HORIZON,
+            starting_position=StartingPosition.TRIM_HORIZON,
             kcl_report_interval_s=float(options["kcl_report_s"]),
         ),
-        wire=wire,
+        connection=wire,
         on_event=lambda event: say("event", kind=type(event).__name__, text=str(event)),
     )
     say("process")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.public import loaded_from
 
 if TYPE_CHECKING:
-    from penstock.core.feeding.allowance import PollTimes
+    from penstock.core.feeding.allowance import PollingOptions
     from penstock.core.ledger.parts import Part
     from penstock.core.ledger.settings import (
         AnyOrder,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         ShardReadError,
         TransportError,
     )
-    from penstock.model import OutRecord, OutsidePolicy, Position, PutResult, Record, StartAt
+    from penstock.model import OutRecord, OutsidePolicy, Position, PutResult, Record, StartingPosition
     from penstock.options import ProducerOptions
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.consumer import Consumer
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.lifecycle import AssignedShard
     from penstock.runtime.consumer.shard import Shard
     from penstock.runtime.consumer.sync_consumer import SyncConsumer, SyncShard
-    from penstock.runtime.feeds.fan_out import FanOutTimes
+    from penstock.runtime.feeds.fan_out import FanOutOptions
     from penstock.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts, Unwritten
     from penstock.runtime.producer.producer import Producer
     from penstock.runtime.producer.sync_producer import SyncProducer
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.pages import HandOut, Unreadable
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.telemetry.log import log_events
-    from penstock.wiring import Credentials, WireSettings
+    from penstock.wiring import ConnectionOptions, Credentials
 
 __all__ = [
     "AnyOrder",
@@ -66,13 +66,14 @@ __all__ = [
     "ByKey",
     "CheckpointError",
     "Collection",
+    "ConnectionOptions",
     "Consumer",
     "Credentials",
     "DataLossError",
     "DeadLetters",
     "Deduplicate",
     "Delivered",
-    "FanOutTimes",
+    "FanOutOptions",
     "GiveUp",
     "HandOut",
     "InOrder",
@@ -83,7 +84,7 @@ __all__ = [
     "OutsidePolicy",
     "Part",
     "PenstockError",
-    "PollTimes",
+    "PollingOptions",
     "Position",
     "Producer",
     "ProducerOptions",
@@ -98,7 +99,7 @@ __all__ = [
     "Shard",
     "ShardReadError",
     "Skip",
-    "StartAt",
+    "StartingPosition",
     "Stop",
     "SyncConsumer",
     "SyncProducer",
@@ -110,7 +111,6 @@ __all__ = [
     "Unreadable",
     "Unwritten",
     "Warn",
-    "WireSettings",
     "WorkerSettings",
     "__version__",
     "by_key",
@@ -128,13 +128,14 @@ _HOMES = {
     "ByKey": "penstock.core.ledger.settings",
     "CheckpointError": "penstock.errors",
     "Collection": "penstock.runtime.consumer.collecting",
+    "ConnectionOptions": "penstock.wiring",
     "Consumer": "penstock.runtime.consumer.consumer",
     "Credentials": "penstock.wiring",
     "DataLossError": "penstock.errors",
     "DeadLetters": "penstock.core.ledger.settings",
     "Deduplicate": "penstock.core.shard.duplicates",
     "Delivered": "penstock.runtime.shard.batch",
-    "FanOutTimes": "penstock.runtime.feeds.fan_out",
+    "FanOutOptions": "penstock.runtime.feeds.fan_out",
     "GiveUp": "penstock.core.ledger.settings",
     "HandOut": "penstock.runtime.shard.pages",
     "InOrder": "penstock.core.ledger.settings",
@@ -145,7 +146,7 @@ _HOMES = {
     "OutsidePolicy": "penstock.model",
     "Part": "penstock.core.ledger.parts",
     "PenstockError": "penstock.errors",
-    "PollTimes": "penstock.core.feeding.allowance",
+    "PollingOptions": "penstock.core.feeding.allowance",
     "Position": "penstock.model",
     "Producer": "penstock.runtime.producer.producer",
     "ProducerOptions": "penstock.options",
@@ -160,7 +161,7 @@ _HOMES = {
     "Shard": "penstock.runtime.consumer.shard",
     "ShardReadError": "penstock.errors",
     "Skip": "penstock.core.ledger.settings",
-    "StartAt": "penstock.model",
+    "StartingPosition": "penstock.model",
     "Stop": "penstock.core.ledger.settings",
     "SyncConsumer": "penstock.runtime.consumer.sync_consumer",
     "SyncProducer": "penstock.runtime.producer.sync_producer",
@@ -172,7 +173,6 @@ _HOMES = {
     "Unreadable": "penstock.runtime.shard.pages",
     "Unwritten": "penstock.runtime.producer.handles",
     "Warn": "penstock.core.ledger.settings",
-    "WireSettings": "penstock.wiring",
     "WorkerSettings": "penstock.runtime.worker.settings",
     "by_key": "penstock.runtime.consumer.driving",
     "log_events": "penstock.telemetry.log",

@@ -151,7 +151,7 @@ class StreamName(msgspec.Struct, frozen=True):
         return self.name or (self.arn or "").rpartition("/")[2]
 
 
-class StartAt(msgspec.Struct, frozen=True):
+class StartingPosition(msgspec.Struct, frozen=True):
     """Where to begin in a stream that was never read before."""
 
     kind: str
@@ -159,16 +159,16 @@ class StartAt(msgspec.Struct, frozen=True):
     timestamp: dt.datetime | None = None
     """With AT_TIMESTAMP: an aware datetime."""
 
-    TRIM_HORIZON: ClassVar[StartAt]
-    LATEST: ClassVar[StartAt]
+    TRIM_HORIZON: ClassVar[StartingPosition]
+    LATEST: ClassVar[StartingPosition]
 
     @classmethod
-    def at_timestamp(cls, timestamp: dt.datetime) -> StartAt:
+    def at_timestamp(cls, timestamp: dt.datetime) -> StartingPosition:
         """Begin with the first record that arrived at or after ``timestamp`` (aware)."""
         if timestamp.tzinfo is None:
             raise ValueError("a start timestamp needs a time zone")
         return cls("AT_TIMESTAMP", timestamp)
 
 
-StartAt.TRIM_HORIZON = StartAt("TRIM_HORIZON")
-StartAt.LATEST = StartAt("LATEST")
+StartingPosition.TRIM_HORIZON = StartingPosition("TRIM_HORIZON")
+StartingPosition.LATEST = StartingPosition("LATEST")

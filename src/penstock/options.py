@@ -63,7 +63,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_bytes_max: int = 8 * MIB
     """The producer begins no further request while those in flight have this much payload."""
 
-    record_time_to_live_s: float = 30.0
+    record_ttl_s: float = 30.0
     """A record that is not written by then fails with RecordExpiredError, whether it waited, was refused or was never
     sent. A record that is in flight at that time gets its outcome when its answer comes, or when ``request_timeout_s``
     has passed.
@@ -120,7 +120,7 @@ _POSITIVE = (
     "request_timeout_s",
     "requests_in_flight_max",
     "in_flight_bytes_max",
-    "record_time_to_live_s",
+    "record_ttl_s",
     "retry_cap_s",
     "shard_records_per_s",
     "shard_bytes_per_s",

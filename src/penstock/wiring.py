@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.aws.settings import Credentials, LeaseTableOptions, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials, LeaseTableOptions
 from penstock.errors import OptionError
 from penstock.model import StreamName
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from penstock.ports import LeaseTable, Poster, RecordSink, RecordSource
 
 __all__ = [
+    "ConnectionOptions",
     "Credentials",
     "LeaseTableOptions",
-    "WireSettings",
     "lease_table_for",
     "metric_data_poster",
     "poster_for",
@@ -26,30 +26,34 @@ __all__ = [
 ]
 
 
-def sink_for(stream: str | RecordSink, wire: WireSettings | None) -> RecordSink:
+def sink_for(stream: str | RecordSink, connection: ConnectionOptions | None) -> RecordSink:
     """A sink for a stream's name or ARN; a sink is returned as it is. Raises OptionError."""
     if not isinstance(stream, str):
-        if wire is not None:
-            raise OptionError("wire settings say how to reach a stream given by name or ARN, not a sink")
+        if connection is not None:
+            raise OptionError("connection says how to reach a stream that is given by name or ARN, not a sink")
         return stream
     from penstock.aws.record_streams import KinesisSink
 
-    return KinesisSink(stream_name(stream), wire or WireSettings())
+    return KinesisSink(stream_name(stream), connection or ConnectionOptions())
 
 
-def source_for(stream: str | RecordSource, wire: WireSettings | None) -> RecordSource:
+def source_for(stream: str | RecordSource, connection: ConnectionOptions | None) -> RecordSource:
     """A source for a stream's name or ARN; a source is returned as it is. Raises OptionError."""
     if not isinstance(stream, str):
-        if wire is not None:
-            raise OptionError("wire settings say how to reach a stream given by name or ARN, not a source")
+        if connection is not None:
+            raise OptionError("connection says how to reach a stream that is given by name or ARN, not a source")
         return stream
     from penstock.aws.record_streams import KinesisSource
 
-    return KinesisSource(stream_name(stream), wire or WireSettings())
+    return KinesisSource(stream_name(stream), connection or ConnectionOptions())
 
 
 def lease_table_for(
-    application: str, wire: WireSettings | None, options: LeaseTableOptions | None = None, *, failover_s: float
+    application: str,
+    connection: ConnectionOptions | None,
+    options: LeaseTableOptions | None = None,
+    *,
+    failover_s: float,
 ) -> LeaseTable:
     """A lease table in DynamoDB, by default with the application's name."""
     from penstock.aws.lease_table import DynamoLeaseTable
@@ -59,23 +63,23 @@ def lease_table_for(
     answer_timeout_s = min(options.answer_timeout_s, failover_s / 5)
     return DynamoLeaseTable(
         options.table or application,
-        options.wire or wire or WireSettings(),
+        options.connection or connection or ConnectionOptions(),
         msgspec.structs.replace(options, answer_timeout_s=answer_timeout_s),
     )
 
 
-def poster_for(url: str, wire: WireSettings | None, *, sign_for: str | None) -> Poster:
+def poster_for(url: str, connection: ConnectionOptions | None, *, sign_for: str | None) -> Poster:
     """What posts to a URL, signed for a service of AWS or not at all. Raises OptionError."""
     from penstock.aws.posting import UrlPoster
 
-    return UrlPoster(url, wire or WireSettings(), sign_for=sign_for)
+    return UrlPoster(url, connection or ConnectionOptions(), sign_for=sign_for)
 
 
-def metric_data_poster(wire: WireSettings | None) -> Poster:
+def metric_data_poster(connection: ConnectionOptions | None) -> Poster:
     """What makes calls of CloudWatch's PutMetricData."""
     from penstock.aws.posting import MetricDataPoster
 
-    return MetricDataPoster(wire or WireSettings())
+    return MetricDataPoster(connection or ConnectionOptions())
 
 
 def stream_name(stream: str) -> StreamName:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.settings import WireSettings
+from penstock.aws.settings import ConnectionOptions
 from penstock.aws.transport import HttpTransport
 from tests.aws.aws_servers import ScriptedServer
 from tests.aws.h2_servers import H2Server
@@ -28,7 +28,7 @@ def server_of(version: str, tls: ssl.SSLContext | None = None) -> ScriptedServer
 
 @contextlib.asynccontextmanager
 async def transport(*, ca_bundle: str | None = None, **settings: Any) -> AsyncIterator[HttpTransport]:
-    opened = HttpTransport(WireSettings(**settings), ca_bundle=lambda: ca_bundle, user_agent="penstock-tests")
+    opened = HttpTransport(ConnectionOptions(**settings), ca_bundle=lambda: ca_bundle, user_agent="penstock-tests")
     try:
         yield opened
     finally:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.aws.credentials import parse_credentials
 from penstock.aws.credentials import sts_error as error_of
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.wire import NEVER, Wire
 from penstock.errors import AccessDeniedError, CredentialsError, ThrottledError, TransportError
 from tests.aws.aws_servers import Received, Reply, ScriptedServer, fault, ok
@@ -28,8 +28,8 @@ def is_sts(received: Received) -> bool:
     return received.headers["content-type"].startswith("application/x-www-form-urlencoded")
 
 
-def settings(server: ScriptedServer, **more: Any) -> WireSettings:
-    return WireSettings(
+def settings(server: ScriptedServer, **more: Any) -> ConnectionOptions:
+    return ConnectionOptions(
         region="eu-west-1",
         endpoint_url=server.url,
         sts_endpoint_url=server.url,
@@ -127,7 +127,7 @@ async def test_no_sts_there(server: ScriptedServer) -> None:
     async def sleep(seconds: float) -> None:
         return
 
-    given = WireSettings(
+    given = ConnectionOptions(
         region="eu-west-1",
         endpoint_url=server.url,
         sts_endpoint_url=url,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.aws.calls import NEVER, RetryPolicy
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.wire import Wire
 from penstock.errors import (
     AccessDeniedError,
@@ -60,7 +60,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def wire(server: ScriptedServer, clock: Clock) -> AsyncIterator[Wire]:
-    settings = WireSettings(region="us-east-1", endpoint_url=server.url, credentials=USED)
+    settings = ConnectionOptions(region="us-east-1", endpoint_url=server.url, credentials=USED)
     async with Wire(settings, rng=random.Random(1), now=clock.now, sleep=clock.sleep) as opened:
         yield opened
 
@@ -238,7 +238,7 @@ async def test_an_unknown_service(wire: Wire) -> None:
 
 
 async def test_the_user_agent_names_version_and_tag(server: ScriptedServer) -> None:
-    settings = WireSettings(region="us-east-1", endpoint_url=server.url, credentials=USED, user_agent_tag="driver")
+    settings = ConnectionOptions(region="us-east-1", endpoint_url=server.url, credentials=USED, user_agent_tag="driver")
     async with Wire(settings) as tagged:
         await call(tagged)
     agent = server.requests[0].headers["user-agent"]
@@ -329,7 +329,7 @@ async def test_expired_credentials_are_loaded_again_once(
 
     server.otherwise = answer
     async with Wire(
-        WireSettings(region="us-east-1", endpoint_url=server.url), now=clock.now, sleep=clock.sleep
+        ConnectionOptions(region="us-east-1", endpoint_url=server.url), now=clock.now, sleep=clock.sleep
     ) as wire:
         assert await call(wire, NEVER) == b'{"done": 1}'
         await call(wire, NEVER)

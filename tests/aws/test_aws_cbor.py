@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.aws import cbor
 from penstock.aws.kinesis import CBOR_DATA_BYTES_MIN, IteratorAt, KinesisClient, PutEntry
-from penstock.aws.wire import NEVER, Wire, WireSettings
+from penstock.aws.wire import NEVER, ConnectionOptions, Wire
 from penstock.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -38,7 +38,7 @@ TAKEN: dict[str, Any] = {"FailedRecordCount": 0, "Records": [{"SequenceNumber": 
 
 @pytest.fixture
 async def client(server: ScriptedServer, keys: None) -> AsyncIterator[KinesisClient]:
-    async with Wire(WireSettings(region="us-east-1", endpoint_url=server.url), retry=NEVER) as wire:
+    async with Wire(ConnectionOptions(region="us-east-1", endpoint_url=server.url), retry=NEVER) as wire:
         yield KinesisClient(wire)
 
 
@@ -253,14 +253,14 @@ async def test_an_endpoint_that_has_understood_cbor_is_not_asked_in_json(
 
 async def test_cbor_can_be_switched_off(server: ScriptedServer, keys: None) -> None:
     server.otherwise = lambda received: ok(TAKEN)
-    async with Wire(WireSettings(region="us-east-1", endpoint_url=server.url, cbor=False), retry=NEVER) as wire:
+    async with Wire(ConnectionOptions(region="us-east-1", endpoint_url=server.url, cbor=False), retry=NEVER) as wire:
         await KinesisClient(wire).put_records(NAME, [LARGE])
     assert json.loads(server.requests[0].body)["Records"][0]["ExplicitHashKey"] == "5"
 
 
 async def test_what_is_put_as_cbor_is_in_the_stream(keys: None) -> None:
     with LocalKinesis(streams={"orders": 1}) as local:
-        settings = WireSettings(region=local.region, endpoint_url=local.endpoint_url)
+        settings = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)
         page = await put_and_read(settings)
     assert page == [(LONG.data, "kä"), (b"", "k")]
 
@@ -268,7 +268,7 @@ async def test_what_is_put_as_cbor_is_in_the_stream(keys: None) -> None:
 LONG = PutEntry(bytes(range(256)) * 20, "kä")
 
 
-async def put_and_read(settings: WireSettings) -> list[tuple[bytes, str | None]]:
+async def put_and_read(settings: ConnectionOptions) -> list[tuple[bytes, str | None]]:
     async with Wire(settings) as wire:
         client = KinesisClient(wire)
         answer = await client.put_records(NAME, [LONG, PutEntry(b"", "k", str(2**128 - 1))])

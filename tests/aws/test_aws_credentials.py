@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.aws.credentials import RENEW_BEFORE_S, RENEW_INTERVAL_S, WAIT_BEFORE_S, WAIT_INTERVAL_S, CredentialCache
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.errors import CredentialsError, OptionError
 
 if TYPE_CHECKING:
@@ -239,7 +239,9 @@ async def test_closing_stops_a_load(provider: Provider, cache: CredentialCache) 
 
 def test_secrets_are_not_shown() -> None:
     secret = Credentials("AKID", "very-secret", "hidden-token")
-    settings = WireSettings(credentials=secret, role_arn="arn:aws:iam::123456789012:role/r", role_external_id="shared")
+    settings = ConnectionOptions(
+        credentials=secret, role_arn="arn:aws:iam::123456789012:role/r", role_external_id="shared"
+    )
     for shown in (repr(secret), repr(settings), f"{settings}"):
         assert "AKID" in shown
         assert not any(text in shown for text in ("very-secret", "hidden-token", "shared"))
@@ -247,7 +249,7 @@ def test_secrets_are_not_shown() -> None:
 
 def test_all_faults_of_settings_are_listed() -> None:
     with pytest.raises(OptionError) as caught:
-        WireSettings(
+        ConnectionOptions(
             endpoint_url="localhost:4567", connections_max=0, read_timeout_s=-1, role_external_id="x", use_fips=True
         )
     assert len(caught.value.faults) == 5

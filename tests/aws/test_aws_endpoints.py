@@ -9,7 +9,7 @@ import botocore.session
 import pytest
 
 from penstock.aws.sdk import Sdk, arn_region, resolve_endpoint
-from penstock.aws.settings import WireSettings
+from penstock.aws.settings import ConnectionOptions
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def test_the_endpoint_is_botocores(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], environment: dict[str, str], url: str
 ) -> None:
     set_all(monkeypatch, environment)
-    wanted = WireSettings(**settings)
+    wanted = ConnectionOptions(**settings)
     endpoint = resolve_endpoint(wanted, Sdk(wanted.profile), "kinesis", settings["region"])
     session = botocore.session.Session(profile=wanted.profile)
     client = session.create_client("kinesis", region_name=settings["region"])
@@ -114,7 +114,7 @@ ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 )
 @pytest.mark.parametrize("fips", [False, True])
 def test_streams_by_arn_have_their_accounts_endpoint(operation: str, parameters: dict[str, Any], fips: bool) -> None:
-    settings = WireSettings(region="eu-west-1", use_fips=fips)
+    settings = ConnectionOptions(region="eu-west-1", use_fips=fips)
     endpoint = resolve_endpoint(settings, Sdk(), "kinesis", "eu-west-1", operation=operation, stream_arn=ARN)
     client = botocore.session.Session().create_client(
         "kinesis", region_name="eu-west-1", config=botocore.client.Config(use_fips_endpoint=fips)
@@ -135,7 +135,7 @@ def test_streams_by_arn_have_their_accounts_endpoint(operation: str, parameters:
 
 def test_a_given_endpoint_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     set_all(monkeypatch, {"AWS_USE_FIPS_ENDPOINT": "true", "AWS_ENDPOINT_URL": "http://127.0.0.1:1"})
-    settings = WireSettings(endpoint_url="http://[::1]:4567/base")
+    settings = ConnectionOptions(endpoint_url="http://[::1]:4567/base")
     endpoint = resolve_endpoint(settings, Sdk(), "kinesis", "eu-west-1", operation="GetRecords", stream_arn=ARN)
     assert endpoint.url == "http://[::1]:4567/base"
     assert (endpoint.host, endpoint.path) == ("[::1]:4567", "/base")
@@ -146,20 +146,20 @@ def test_a_given_endpoint_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> N
     [("https://h:443", "h"), ("http://h:80/", "h"), ("http://h:443", "h:443"), ("https://H.example", "h.example")],
 )
 def test_the_host_header_has_no_default_port(url: str, host: str) -> None:
-    assert resolve_endpoint(WireSettings(endpoint_url=url), Sdk(), "kinesis", "eu-west-1").host == host
+    assert resolve_endpoint(ConnectionOptions(endpoint_url=url), Sdk(), "kinesis", "eu-west-1").host == host
 
 
 def test_sts_has_its_own_endpoint() -> None:
-    settings = WireSettings(endpoint_url="http://127.0.0.1:1")
+    settings = ConnectionOptions(endpoint_url="http://127.0.0.1:1")
     assert resolve_endpoint(settings, Sdk(), "sts", "eu-west-1").url == "https://sts.eu-west-1.amazonaws.com/"
-    settings = WireSettings(sts_endpoint_url="http://127.0.0.1:2")
+    settings = ConnectionOptions(sts_endpoint_url="http://127.0.0.1:2")
     assert resolve_endpoint(settings, Sdk(), "sts", "eu-west-1").url == "http://127.0.0.1:2/"
 
 
 @pytest.mark.usefixtures("config")
 def test_services_of_one_profile_have_their_own() -> None:
     sdk = Sdk("special")
-    settings = WireSettings(profile="special")
+    settings = ConnectionOptions(profile="special")
     assert resolve_endpoint(settings, sdk, "dynamodb", "eu-west-1").host == "dynamodb.example.com"
     assert resolve_endpoint(settings, sdk, "cloudwatch", "eu-west-1").host == "everything.example.com"
 
@@ -183,7 +183,7 @@ def test_what_is_no_endpoint(
     set_all(monkeypatch, environment)
 
     def resolve() -> None:
-        wanted = WireSettings(**settings)
+        wanted = ConnectionOptions(**settings)
         resolve_endpoint(wanted, Sdk(wanted.profile), "kinesis", "eu-west-1")
 
     with pytest.raises(OptionError, match=says):
@@ -192,7 +192,7 @@ def test_what_is_no_endpoint(
 
 def test_an_unknown_service() -> None:
     with pytest.raises(OptionError, match="knows no service 'kinesys'"):
-        resolve_endpoint(WireSettings(), Sdk(), "kinesys", "eu-west-1")
+        resolve_endpoint(ConnectionOptions(), Sdk(), "kinesys", "eu-west-1")
 
 
 @pytest.mark.parametrize(

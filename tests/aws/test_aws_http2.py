@@ -17,7 +17,7 @@ import pytest
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
-from penstock.aws.settings import WireSettings
+from penstock.aws.settings import ConnectionOptions
 from penstock.aws.transport import StaleConnectionError
 from penstock.errors import OptionError, TransportError
 from tests.aws.aws_servers import Reply, ScriptedServer, ok
@@ -645,7 +645,7 @@ async def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        WireSettings(**settings)
+        ConnectionOptions(**settings)
 
 
 async def test_nothing_is_left_behind(server: H2Server) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.aws.sdk import Sdk, resolve_endpoint, resolve_region
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.wire import Wire
 from penstock.errors import CredentialsError, OptionError
 from tests.aws.http_kit import VERSIONS, server_of, transport
@@ -39,7 +39,7 @@ async def test_credentials_of_the_environment_send_nothing_that_is_smuggled(monk
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_SESSION_TOKEN", SMUGGLED)
     async with server_of("1.1") as server:
-        async with Wire(WireSettings(region="eu-west-1", endpoint_url=server.url)) as wire:
+        async with Wire(ConnectionOptions(region="eu-west-1", endpoint_url=server.url)) as wire:
             with pytest.raises(CredentialsError, match=r"session token holds U\+000D at character 2 of 18"):
                 await wire.call("kinesis", "ListStreams", b"{}")
         assert server.requests == []
@@ -56,9 +56,9 @@ async def test_credentials_of_a_file_too(monkeypatch: pytest.MonkeyPatch, tmp_pa
 @pytest.mark.parametrize("tag", ["job\r\nX-Smuggled: yes", "job\n", "jobs caf\xe9", "\x1b[2J"])
 def test_a_user_agent_is_one_line_of_ascii(tag: str) -> None:
     with pytest.raises(OptionError, match="user_agent_tag") as caught:
-        WireSettings(user_agent_tag=tag)
+        ConnectionOptions(user_agent_tag=tag)
     assert "Smuggled" not in str(caught.value)
-    assert WireSettings(user_agent_tag="a job/1.0 (ours)").user_agent_tag == "a job/1.0 (ours)"
+    assert ConnectionOptions(user_agent_tag="a job/1.0 (ours)").user_agent_tag == "a job/1.0 (ours)"
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_a_user_agent_is_one_line_of_ascii(tag: str) -> None:
 def test_a_region_is_no_host(region: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the settings, and of the environment: a request signed for the region goes to no other host."""
     with pytest.raises(OptionError, match="is no AWS region"):
-        WireSettings(region=region)
+        ConnectionOptions(region=region)
     if region:
         monkeypatch.setenv("AWS_REGION", region)
         monkeypatch.setenv("AWS_DEFAULT_REGION", region)
         with pytest.raises(OptionError, match="is no AWS region"):
-            resolve_region(WireSettings(), Sdk())
+            resolve_region(ConnectionOptions(), Sdk())
         with pytest.raises(OptionError, match="is no AWS region"):
-            _ = Wire(WireSettings()).region
+            _ = Wire(ConnectionOptions()).region
 
 
 URLS = ["http://user:hush@h:1", "http://:hush@h:1", "https://user:hush@h/x", "http://user:hu/sh@h", "ftp://u:hush@h",
@@ -87,7 +87,7 @@ URLS = ["http://user:hush@h:1", "http://:hush@h:1", "https://user:hush@h/x", "ht
 def test_a_password_in_an_endpoint_is_not_repeated(name: str, url: str) -> None:
     given: dict[str, Any] = {name: url}
     with pytest.raises(OptionError, match=name) as caught:
-        WireSettings(**given)
+        ConnectionOptions(**given)
     assert "hu" not in str(caught.value)
 
 
@@ -96,14 +96,14 @@ def test_a_password_in_an_endpoint_is_not_repeated(name: str, url: str) -> None:
 def test_nor_is_one_of_the_environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", url)
     with pytest.raises(OptionError) as caught:
-        resolve_endpoint(WireSettings(), Sdk(), "kinesis", "eu-west-1")
+        resolve_endpoint(ConnectionOptions(), Sdk(), "kinesis", "eu-west-1")
     assert "hu" not in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["/a b", "/a\r\nX-Smuggled:%20yes", "/caf\xe9"])
 def test_an_endpoint_s_path_is_one_word(path: str) -> None:
     with pytest.raises(OptionError, match="endpoint_url is no URL"):
-        WireSettings(endpoint_url=f"http://127.0.0.1:1{path}")
+        ConnectionOptions(endpoint_url=f"http://127.0.0.1:1{path}")
 
 
 @pytest.mark.parametrize("version", list(VERSIONS))

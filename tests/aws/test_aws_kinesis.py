@@ -22,7 +22,7 @@ from penstock.aws.kinesis import (
     decode_get_records,
     put_records_body,
 )
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.wire import NEVER, Wire
 from penstock.errors import OptionError, TransportError
 from penstock.model import Shard, StreamName
@@ -38,7 +38,7 @@ FIRST = 49590338271490256608559692538361571095921575989136588898
 
 @pytest.fixture
 async def client(server: ScriptedServer) -> AsyncIterator[KinesisClient]:
-    settings = WireSettings(region="eu-west-1", endpoint_url=server.url, credentials=Credentials("AKID", "secret"))
+    settings = ConnectionOptions(region="eu-west-1", endpoint_url=server.url, credentials=Credentials("AKID", "secret"))
     async with Wire(settings) as wire:
         yield KinesisClient(wire)
 

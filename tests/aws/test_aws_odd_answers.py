@@ -19,9 +19,9 @@ from penstock.aws.dynamodb import DynamoClient
 from penstock.aws.kinesis import GetRecordsPage, KinesisClient, PutEntry, decode_get_records
 from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.wire import Wire
-from penstock.core.feeding.allowance import PollTimes
+from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.feeding.pages import FeedCursor, ShardView
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.errors import OptionError, PenstockError, TransportError
@@ -52,8 +52,8 @@ SUMMARY = {
 }  # fmt: skip
 
 
-def settings_of(server: ScriptedServer) -> WireSettings:
-    return WireSettings(region="eu-west-1", endpoint_url=server.url, credentials=Credentials("AKID", "secret"))
+def settings_of(server: ScriptedServer) -> ConnectionOptions:
+    return ConnectionOptions(region="eu-west-1", endpoint_url=server.url, credentials=Credentials("AKID", "secret"))
 
 
 def text(value: Any) -> bytes:
@@ -227,7 +227,7 @@ async def test_a_consumer_asks_again_after_an_odd_answer(server: ScriptedServer)
     told: list[Any] = []
     source = KinesisSource(NAME, settings_of(server))
     cursor = FeedCursor(ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX), Checkpoint.TRIM_HORIZON)
-    times = PollTimes(interval_s=0.001, idle_interval_s=0.001)
+    times = PollingOptions(interval_s=0.001, idle_interval_s=0.001)
     feed = PollingFeed(source, cursor, rng=random.Random(1), on_event=told.append, times=times)
     async with asyncio.timeout(60):
         taken = await feed.next()
@@ -298,7 +298,7 @@ async def test_a_reader_that_asks_anew_skips_nothing(server: ScriptedServer) -> 
     for _ in range(8):
         source = KinesisSource(NAME, settings_of(server))
         cursor = FeedCursor(ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX), done)
-        times = PollTimes(interval_s=0.001, idle_interval_s=0.001, records_max=5)
+        times = PollingOptions(interval_s=0.001, idle_interval_s=0.001, records_max=5)
         feed = PollingFeed(source, cursor, rng=random.Random(1), on_event=lambda _: None, times=times)
         async with asyncio.timeout(60):
             while not (taken := await feed.next()).records:

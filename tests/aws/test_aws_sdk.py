@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.aws.sdk import Sdk, environment_credentials, resolve_region
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.wire import NEVER, Wire
 from penstock.errors import CredentialsError, OptionError, PenstockError
 from tests.aws.aws_servers import Reply, ScriptedServer
@@ -164,7 +164,7 @@ async def test_the_containers_credentials(server: ScriptedServer, monkeypatch: p
         json.dumps(answer if received.line.startswith("GET /creds") else {}).encode()
     )
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{server.url}/creds")
-    async with Wire(WireSettings(region="us-east-1", endpoint_url=server.url)) as wire:
+    async with Wire(ConnectionOptions(region="us-east-1", endpoint_url=server.url)) as wire:
         await wire.call("kinesis", "ListStreams", b"{}")
         loaded = await wire._opened().credentials.current()
     assert loaded == Credentials("TASK", "s", "t", expiry.timestamp())
@@ -181,7 +181,7 @@ async def test_a_web_identity(server: ScriptedServer, monkeypatch: pytest.Monkey
     monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/pods")
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    async with Wire(WireSettings(endpoint_url=server.url)) as wire:
+    async with Wire(ConnectionOptions(endpoint_url=server.url)) as wire:
         await wire.call("kinesis", "ListStreams", b"{}")
     assert b"a-web-token" in server.requests[0].body
     assert f"Credential={ASSUMED.access_key_id}/" in server.requests[-1].headers["authorization"]
@@ -213,20 +213,20 @@ def test_the_region(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    wanted = WireSettings(**settings)
+    wanted = ConnectionOptions(**settings)
     assert resolve_region(wanted, Sdk(wanted.profile)) == region
     assert Wire(wanted).region == region
 
 
 def test_no_region_says_what_to_do() -> None:
     with pytest.raises(OptionError, match="no AWS region: give the region option, set AWS_REGION"):
-        _ = Wire(WireSettings()).region
+        _ = Wire(ConnectionOptions()).region
 
 
 @pytest.mark.parametrize("region", ["eu-west-1.amazonaws.com/x", "us east 1", "eu--west"])
 def test_a_region_that_is_none(region: str) -> None:
     with pytest.raises(OptionError, match="is no AWS region"):
-        resolve_region(WireSettings(region=region), Sdk())
+        resolve_region(ConnectionOptions(region=region), Sdk())
 
 
 # --- what the SDK lets through ---
@@ -364,7 +364,7 @@ async def test_a_wire_tells_the_sdk_its_region(
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
     if where == "AWS_REGION":
         monkeypatch.setenv("AWS_REGION", "cn-north-1")
-    settings = WireSettings(
+    settings = ConnectionOptions(
         profile="role", endpoint_url=server.url, region="cn-north-1" if where == "settings" else None
     )
     async with Wire(settings) as wire:
@@ -397,7 +397,7 @@ async def test_the_profile_s_ca_bundle_counts_also_where_nothing_else_is_looked_
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
     async with ScriptedServer(tls=context) as server:
-        settings = WireSettings(
+        settings = ConnectionOptions(
             region="us-east-1", endpoint_url=server.url, credentials=Credentials("AKID", "secret"),
             profile="p" if named else None,
         )  # fmt: skip

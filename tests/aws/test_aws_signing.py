@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.aws.calls import KEYS_MAX, Signer, amz_date
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.wire import Wire
 from tests.aws.http_kit import VERSIONS, server_of
 
@@ -127,7 +127,7 @@ async def test_what_arrives_at_a_server_is_signed_right(version: str, token: str
     used = Credentials("AKID", "secret", token)
     async with server_of(version) as server:
         settings: dict[str, Any] = {"region": "us-east-1", "endpoint_url": server.url + path, "credentials": used}
-        async with Wire(WireSettings(**settings, **VERSIONS[version])) as wire:
+        async with Wire(ConnectionOptions(**settings, **VERSIONS[version])) as wire:
             await wire.call("kinesis", "ListStreams", b'{"Limit":1}')
         (received,) = server.requests
     assert received.headers["host"] == f"127.0.0.1:{server.port}"

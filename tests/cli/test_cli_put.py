@@ -188,7 +188,7 @@ def test_records_that_run_out_of_time_are_told(run: Run, local: LocalKinesis) ->
     [
         (("orders", "nothing-here.txt"), "penstock: nothing-here.txt cannot be read: No such file or directory\n"),
         (("orders", "--key", "a"), "penstock: --key names a field of JSON: add --format jsonl\n"),
-        (("orders", "--ttl", "0"), "penstock: record_time_to_live_s must be more than 0, not 0.0\n"),
+        (("orders", "--ttl", "0"), "penstock: record_ttl_s must be more than 0, not 0.0\n"),
         (("orders", "--endpoint-url", "here"), "penstock: endpoint_url must begin with http:// or https://\n"),
         (("nowhere",), "penstock: DescribeStreamSummary: ResourceNotFoundException: "),
         (("orders", "--endpoint-url", "http://127.0.0.1:9"), "penstock: "),

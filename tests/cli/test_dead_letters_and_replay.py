@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock import Consumer, LedgerSettings, PollTimes, Retry, StartAt, WorkerSettings
+from penstock import Consumer, LedgerSettings, PollingOptions, Retry, StartingPosition, WorkerSettings
 from penstock.checkpoints import Prompt
 from penstock.core.aggregation import encode_aggregate
 from penstock.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
@@ -33,8 +33,8 @@ def consumer_of(leases: MemoryLeaseTable, **settings: Any) -> Consumer[Any]:
         application="billing",
         leases=leases,
         settings=WorkerSettings(
-            start_at=StartAt.TRIM_HORIZON,
-            polling=PollTimes(interval_s=0.02, idle_interval_s=0.05),
+            starting_position=StartingPosition.TRIM_HORIZON,
+            polling=PollingOptions(interval_s=0.02, idle_interval_s=0.05),
             cadence=Prompt(),
             **settings,
         ),

@@ -21,13 +21,13 @@ import yaml
 
 from penstock import (
     Batch,
+    ConnectionOptions,
     Consumer,
     Credentials,
-    FanOutTimes,
-    PollTimes,
-    StartAt,
+    FanOutOptions,
+    PollingOptions,
+    StartingPosition,
     SyncConsumer,
-    WireSettings,
     WorkerSettings,
     errors,
 )
@@ -187,7 +187,7 @@ def test_every_row_says_what_it_means(name: str) -> None:
 
 
 def test_every_setting_is_there() -> None:
-    for described, name in ((WorkerSettings, "settings"), (PollTimes, "polling"), (FanOutTimes, "fan-out")):
+    for described, name in ((WorkerSettings, "settings"), (PollingOptions, "polling"), (FanOutOptions, "fan-out")):
         table = reference_consumer.TABLES[name]()
         assert [field.name for field in dataclasses.fields(described) if f"`{field.name}`" not in table] == []
 
@@ -241,18 +241,18 @@ def test_every_error_that_is_named_is_one() -> None:
     "fan_out",
     [
         pytest.param(None, id="polling"),
-        pytest.param(FanOutTimes(again_after_s=0.1), id="fan-out", marks=pytest.mark.slow),
+        pytest.param(FanOutOptions(again_after_s=0.1), id="fan-out", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.timeout(60)
 def test_a_consumer_makes_the_calls_of_the_policy(
-    local: LocalKinesis, monkeypatch: pytest.MonkeyPatch, fan_out: FanOutTimes | None
+    local: LocalKinesis, monkeypatch: pytest.MonkeyPatch, fan_out: FanOutOptions | None
 ) -> None:
     for name, value in local.environment().items():
         monkeypatch.setenv(name, value)
     client(local).put_record(StreamName="orders", Data=b"an order", PartitionKey="c-1")
     local.reset_stats()
-    settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON, fan_out=fan_out)
+    settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, fan_out=fan_out)
     with SyncConsumer("orders", application="billing", settings=settings) as consumer:
         for batch in consumer:
             batch.ack()
@@ -290,7 +290,9 @@ async def test_a_lease_table_makes_the_calls_of_the_policy(
         return await call(self, operation, parameters, **given)
 
     monkeypatch.setattr(DynamoClient, "call", noted)
-    wire = WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local"))
+    wire = ConnectionOptions(
+        endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
+    )
     table = DynamoLeaseTable("APPLICATION", wire, LeaseTableOptions(tags={"team": "billing"}, owner_index=True))
     await DynamoLeaseTable._make(table, "APPLICATION", "leaseKey", index=False)
     await DynamoLeaseTable._make(table, "APPLICATION-WorkerMetricStats", "wid", index=False)

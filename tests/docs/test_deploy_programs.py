@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.testing import LocalKinesis
-from penstock.wiring import WireSettings
+from penstock.wiring import ConnectionOptions
 from tests.docs.doc_pages import DOCS, blocks
 from tests.docs.test_producer_pages import user_records
 
@@ -85,11 +85,11 @@ def test_the_program_for_glue(spark: SparkSession, local: LocalKinesis) -> None:
     spark.range(12_000).selectExpr("concat('customer-', id % 7) AS customer", "id AS order_id").repartition(
         2
     ).createOrReplaceTempView("orders")
-    wire = WireSettings(region=local.region, endpoint_url=local.endpoint_url)
+    wire = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)
     try:
         program(
             "glue.md",
-            {'SyncProducer("orders", options=options)': 'SyncProducer("orders", options=options, wire=WIRE)'},
+            {'SyncProducer("orders", options=options)': 'SyncProducer("orders", options=options, connection=WIRE)'},
             {"WIRE": wire},
         )
     finally:

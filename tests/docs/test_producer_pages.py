@@ -182,7 +182,7 @@ def test_every_field_that_is_shown_says_what_it_means() -> None:
 
 
 def shown_signature(method: Any) -> str:
-    """``put(record, *, time_to_live_s=None)``."""
+    """``put(record, *, record_ttl_s=None)``."""
     parameters = [
         parameter.replace(annotation=parameter.empty)
         for name, parameter in inspect.signature(method).parameters.items()

@@ -14,7 +14,7 @@ from penstock.inspect.calls import READS, ReadingWire, ShardPaces
 from penstock.local import LocalKinesis
 from penstock.model import IteratorAt, StreamName
 from penstock.testing.sim.loop import VirtualLoop, VirtualTime
-from penstock.wiring import WireSettings
+from penstock.wiring import ConnectionOptions
 
 WRITES = (
     "Put",
@@ -46,7 +46,7 @@ def test_the_policy_allows_what_the_read_model_calls_and_nothing_else() -> None:
 
 
 async def test_a_call_that_writes_is_refused_before_it_is_sent() -> None:
-    wire = ReadingWire(WireSettings(region="us-east-1", endpoint_url="http://127.0.0.1:9"))
+    wire = ReadingWire(ConnectionOptions(region="us-east-1", endpoint_url="http://127.0.0.1:9"))
     with pytest.raises(ValueError, match="kinesis:PutRecord is no call of the read model"):
         await wire.call("kinesis", "PutRecord", b"{}")
     assert wire.calls == {}
@@ -93,7 +93,7 @@ async def test_attempts_are_counted_those_that_were_refused_too() -> None:
 
     with LocalKinesis(streams={"orders": 1}) as local:
         local.faults.add(Fault(how="throttle", operation="ListShards", count=2))
-        wire = WireSettings(region=local.region, endpoint_url=local.endpoint_url)
+        wire = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)
         async with Inspector(wire) as inspector:
             report = await inspector.stream("orders")
             assert report.shards is not None
@@ -107,7 +107,7 @@ async def test_pages_go_on_after_an_iterator_that_expired() -> None:
 
     with LocalKinesis(streams={"orders": 1}) as local:
         local.faults.add(Fault(how="expired_iterator", operation="GetRecords", count=1))
-        wire = WireSettings(region=local.region, endpoint_url=local.endpoint_url)
+        wire = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)
         async with Inspector(wire, calls_per_s=5.0) as inspector:
             pages = inspector.pages(StreamName("orders"), "shardId-000000000000", IteratorAt.trim_horizon())
             page = await anext(pages)
@@ -120,7 +120,7 @@ async def test_what_comes_while_an_iterator_at_the_newest_record_expires_is_read
     from penstock.testing import Fault
 
     with LocalKinesis(streams={"orders": 1}) as local:
-        wire = WireSettings(region=local.region, endpoint_url=local.endpoint_url)
+        wire = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)
         client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
         client.put_record(StreamName="orders", PartitionKey="k", Data=b"before")
         local.clock.advance(10)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.cli import main
 from tests.kclpy.kclpy_kit import DEADLINE_S, PROGRAMS, SHARD_ID, put, until
 
@@ -73,7 +73,7 @@ async def end(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIG
 
 
 async def lease(local: LocalKinesis) -> LeaseRow:
-    wire = WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("a", "b"))
+    wire = ConnectionOptions(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("a", "b"))
     table = DynamoLeaseTable("Words", wire)
     try:
         row = await table.get(SHARD_ID)

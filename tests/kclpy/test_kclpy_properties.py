@@ -11,9 +11,9 @@ from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError
 from penstock.kclpy.properties import IGNORED, READ, WITHOUT_MEANING, KclOptions, options_of, parse
 from penstock.kclpy.session import OnError
-from penstock.model import StartAt
+from penstock.model import StartingPosition
 from penstock.telemetry.cloudwatch import CloudWatchChoice
-from penstock.wiring import WireSettings
+from penstock.wiring import ConnectionOptions
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,13 @@ def options(**properties: str) -> KclOptions:
 def test_a_stream_and_an_application_are_enough() -> None:
     found = options()
     assert (found.stream, found.application, found.worker_id, found.remarks) == ("words", "Sample", None, ())
-    assert found.worker.start_at == StartAt.LATEST
+    assert found.worker.starting_position == StartingPosition.LATEST
     assert found.worker.failover_s == 10.0
     assert found.worker.checkpoint_when_told
     assert isinstance(found.worker.cadence, Prompt)
     assert found.worker.fan_out is not None
     assert found.leases.table is None
-    assert found.leases.wire is None
+    assert found.leases.connection is None
 
 
 def test_what_the_properties_set() -> None:
@@ -84,9 +84,9 @@ def test_what_the_properties_set() -> None:
     session = found.daemon.session
     assert (session.answer_timeout_s, session.end_again_s, session.empty_call_after_s) == (60.0, 0.1, 0.25)
     assert found.daemon.stop_s == 4.0
-    assert found.wire == WireSettings(region="us-east-2", endpoint_url="https://kinesis.example.com")
+    assert found.connection == ConnectionOptions(region="us-east-2", endpoint_url="https://kinesis.example.com")
     assert found.leases.table == "leases"
-    assert found.leases.wire == WireSettings(region="us-east-2", endpoint_url="http://localhost:8000")
+    assert found.leases.connection == ConnectionOptions(region="us-east-2", endpoint_url="http://localhost:8000")
     assert found.remarks == ()
 
 
@@ -96,26 +96,26 @@ def test_names_are_taken_in_any_case_and_the_command_line_goes_first() -> None:
         target="script.py",
         shim=True,
         on_error=OnError.SKIP,
-        wire=WireSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:4567"),
+        connection=ConnectionOptions(region="eu-west-1", endpoint_url="http://127.0.0.1:4567"),
     )
-    assert found.wire == WireSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:4567")
-    assert found.leases.wire is None
+    assert found.connection == ConnectionOptions(region="eu-west-1", endpoint_url="http://127.0.0.1:4567")
+    assert found.leases.connection is None
     assert (found.daemon.target, found.daemon.shim, found.daemon.session.on_error) == ("script.py", True, OnError.SKIP)
 
 
 def test_only_the_endpoint_of_kinesis_leaves_dynamodb_where_it_is() -> None:
     found = options(kinesisEndpoint="https://kinesis.example.com")
-    assert found.leases.wire == WireSettings()
+    assert found.leases.connection == ConnectionOptions()
 
 
 @pytest.mark.parametrize("name", ["initialPositionInStreamExtended", "timestampAtInitialPositionInStream"])
 def test_a_start_by_time(name: str) -> None:
-    start = options(initialPositionInStream="AT_TIMESTAMP", **{name: "1636609142"}).worker.start_at
-    assert start == StartAt.at_timestamp(dt.datetime(2021, 11, 11, 5, 39, 2, tzinfo=dt.UTC))
+    start = options(initialPositionInStream="AT_TIMESTAMP", **{name: "1636609142"}).worker.starting_position
+    assert start == StartingPosition.at_timestamp(dt.datetime(2021, 11, 11, 5, 39, 2, tzinfo=dt.UTC))
 
 
 def test_a_start_at_the_oldest_record() -> None:
-    assert options(initialPositionInStream="trim_horizon").worker.start_at == StartAt.TRIM_HORIZON
+    assert options(initialPositionInStream="trim_horizon").worker.starting_position == StartingPosition.TRIM_HORIZON
 
 
 def test_a_fan_out_consumer_may_have_a_name() -> None:
@@ -168,8 +168,8 @@ def test_metrics_go_to_cloudwatch_as_the_kcls_properties_say() -> None:
     assert options(metricsLevel="summary").metrics == CloudWatchChoice()
     given = options(metricsLevel="DETAILED", metricsEnabledDimensions="Operation, ShardId", cloudWatchEndpoint="cw:80")
     assert given.metrics == CloudWatchChoice(level="DETAILED", dimensions=("ShardId",))
-    assert given.metrics_wire is not None
-    assert given.metrics_wire.endpoint_url == "https://cw:80"
+    assert given.metrics_connection is not None
+    assert given.metrics_connection.endpoint_url == "https://cw:80"
     every = options(metricsLevel="DETAILED", metricsEnabledDimensions="ALL").metrics
     assert every == CloudWatchChoice(level="DETAILED", dimensions=("ShardId", "WorkerIdentifier"))
     with pytest.raises(OptionError, match="metricsLevel is NONE, SUMMARY, DETAILED, not LOUD"):

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock import Producer, SyncProducer, WireSettings
+from penstock import ConnectionOptions, Producer, SyncProducer
 from penstock.aws.settings import Credentials
 from penstock.errors import PenstockError
 from penstock.model import OutRecord
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 RECORD = OutRecord(b"data", "key")
 
 
-def wire() -> WireSettings:
-    return WireSettings(endpoint_url=sys.argv[2], region="us-east-1", credentials=Credentials("local", "local"))
+def wire() -> ConnectionOptions:
+    return ConnectionOptions(endpoint_url=sys.argv[2], region="us-east-1", credentials=Credentials("local", "local"))
 
 
 def tell(name: str, call: Callable[[], Any]) -> None:
@@ -32,10 +32,10 @@ def tell(name: str, call: Callable[[], Any]) -> None:
 
 
 def fork() -> None:
-    producer = SyncProducer[OutRecord]("orders", wire=wire())
+    producer = SyncProducer[OutRecord]("orders", connection=wire())
     producer.put(RECORD)
     handle = producer.put_nowait(RECORD)
-    unused = Producer[OutRecord]("orders", wire=wire())
+    unused = Producer[OutRecord]("orders", connection=wire())
     if child := os.fork():
         os.waitpid(child, 0)
         handle.result()
@@ -59,14 +59,14 @@ def fork() -> None:
 
 
 def end() -> None:
-    producer = SyncProducer[OutRecord]("orders", wire=wire())
+    producer = SyncProducer[OutRecord]("orders", connection=wire())
     for _ in range(17):
         producer.put_nowait(RECORD)
 
 
 def end_loop() -> None:
     async def use() -> None:
-        producer = Producer[OutRecord]("orders", wire=wire())
+        producer = Producer[OutRecord]("orders", connection=wire())
         for _ in range(17):
             producer.put_nowait(RECORD)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import events
 from penstock.aws.kinesis import IteratorAt, KinesisClient
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.wire import Wire
 from penstock.core.aggregation import open_aggregate
 from penstock.core.hashkeys import HASH_KEY_MAX
@@ -30,8 +30,8 @@ QUICK = {"retry_base_s": 0.02, "retry_cap_s": 0.1}
 """Waits between repetitions that a test has time for."""
 
 
-def wire_of(local: LocalKinesis, **changes: Any) -> WireSettings:
-    return WireSettings(
+def wire_of(local: LocalKinesis, **changes: Any) -> ConnectionOptions:
+    return ConnectionOptions(
         **{
             "endpoint_url": local.endpoint_url,
             "region": local.region,

@@ -31,7 +31,9 @@ async def test_intervals_add_up_to_the_whole(local: LocalKinesis, aggregation: b
     heard = Heard()
     local.faults.add(Fault(how="partial", operation="PutRecords", share=0.1, seed=5))
     options = quick(aggregation=aggregation, metrics_interval_s=0.05, metrics_per_shard=True, aggregate_bytes_max=500)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
         for start in range(0, 1_000, 100):
             await producer.put_many(numbered(range(start, start + 100)))
             await asyncio.sleep(0.02)
@@ -52,7 +54,9 @@ async def test_counters_match_what_happened(local: LocalKinesis, aggregation: bo
     heard = Heard()
     local.faults.add(Fault(how="partial", operation="PutRecords", share=0.2, seed=5))
     options = quick(aggregation=aggregation, metrics_per_shard=True, aggregate_bytes_max=500)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
         puts = [await producer.put_many(numbered(range(n, n + 100))) for n in range(0, 1_000, 100)]
         results = [result for some in puts for result in (await some.settled()).results()]
         counts = producer.metrics()
@@ -91,7 +95,7 @@ async def test_counters_match_what_happened(local: LocalKinesis, aggregation: bo
 
 async def test_what_was_put_is_pending_at_once(local: LocalKinesis) -> None:
     local.faults.add(Fault(how="throttle", operation="PutRecords"))
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     producer.put_nowait(OutRecord(b"four", "key"))
     counts = producer.metrics()
     assert (counts.user_records_accepted, counts.user_records_pending, counts.buffer_bytes) == (
@@ -106,13 +110,13 @@ async def test_what_was_put_is_pending_at_once(local: LocalKinesis) -> None:
 async def test_every_event_comes(local: LocalKinesis) -> None:
     """Each type of event, from a producer to which everything happens."""
     heard = Heard()
-    options = quick(
-        aggregation=True, record_time_to_live_s=0.2, metrics_interval_s=0.05, shard_map_refresh_s=0.05, pacing=True
-    )
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    options = quick(aggregation=True, record_ttl_s=0.2, metrics_interval_s=0.05, shard_map_refresh_s=0.05, pacing=True)
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
 
         async def put_all(count: int = 400) -> None:
-            await (await producer.put_many(numbered(range(count)), time_to_live_s=60)).settled()
+            await (await producer.put_many(numbered(range(count)), record_ttl_s=60)).settled()
 
         await put_all()
         for fault in (
@@ -129,7 +133,7 @@ async def test_every_event_comes(local: LocalKinesis) -> None:
         denied.clear()
         await putting
         with pytest.raises(RecordRefusedError):
-            await producer.put(OutRecord(bytes(MIB + 1), "key"), time_to_live_s=60)
+            await producer.put(OutRecord(bytes(MIB + 1), "key"), record_ttl_s=60)
         throttled = local.faults.add(Fault(how="throttle", operation="PutRecords"))
         with pytest.raises(RecordExpiredError):
             await producer.put(OutRecord(b"data", "key"))
@@ -137,7 +141,7 @@ async def test_every_event_comes(local: LocalKinesis) -> None:
         await until(lambda: heard.of(ProducerMetrics))
     off = Fault(how="access_denied", operation="ListShards")
     local.faults.add(off)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append):
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options, on_event=heard.append):
         pass
     assert set(map(type, heard)) == set(get_args(events.ProducerEvent))
     assert {event.stream for event in heard} == {STREAM}
@@ -146,7 +150,9 @@ async def test_every_event_comes(local: LocalKinesis) -> None:
 
 async def test_a_pace_that_falls_and_recovers_is_told(local: LocalKinesis) -> None:
     heard = Heard()
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(), on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=quick(), on_event=heard.append
+    ) as producer:
         await (await producer.put_many(numbered(range(400)))).settled()
         local.faults.add(Fault(how="partial", operation="PutRecords", shard="shardId-000000000000", count=3))
         await (await producer.put_many(numbered(range(400)))).settled()

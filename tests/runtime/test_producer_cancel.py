@@ -43,7 +43,7 @@ class Scene:
     async def fresh(self) -> Producer[OutRecord]:
         self.local.reset()
         self.local.faults.clear()
-        return Producer[OutRecord](STREAM, wire=wire_of(self.local), options=self.options)
+        return Producer[OutRecord](STREAM, connection=wire_of(self.local), options=self.options)
 
     async def account(self, producer: Producer[OutRecord], *, at_most: int) -> None:
         """Everything that was taken is in the stream, or was withdrawn and is not; nothing is held any more."""
@@ -231,7 +231,7 @@ async def test_cancellation_at_every_await_of_a_whole_use(local: LocalKinesis, l
 
 async def test_a_record_that_was_never_sent_is_withdrawn(local: LocalKinesis) -> None:
     local.faults.add(Fault(how="delay", delay_s=0.05, operation="ListShards", count=1))
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     handle = producer.put_nowait(OutRecord(b"one", "key"))
     waiting = asyncio.create_task(producer.put(OutRecord(b"two", "key")))
     kept = producer.put_nowait(OutRecord(b"three", "key"))
@@ -263,7 +263,7 @@ async def test_records_withdrawn_out_of_the_middle(local: LocalKinesis, aggregat
         aggregation=aggregation, ordered_by_key=ordered, request_records_max=10, requests_in_flight_max=1,
         aggregate_bytes_max=200,
     )  # fmt: skip
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         puts = await producer.put_many(numbered(range(500)))
         handles = [producer.put_nowait(record) for record in numbered(range(1_000, 1_500))]
         while fault.hits < 3:
@@ -285,7 +285,9 @@ async def test_records_withdrawn_out_of_the_middle(local: LocalKinesis, aggregat
 
 async def test_a_cancelled_put_that_was_sent_goes_on(local: LocalKinesis) -> None:
     heard = Heard()
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(), on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=quick(), on_event=heard.append
+    ) as producer:
         fault = local.faults.add(Fault(how="throttle", operation="PutRecords"))
         waiting = asyncio.create_task(producer.put(OutRecord(b"sent", "key")))
         await until(lambda: fault.hits)
@@ -301,7 +303,7 @@ async def test_a_cancelled_put_that_was_sent_goes_on(local: LocalKinesis) -> Non
 
 async def test_a_start_that_is_closed_meanwhile_ends(local: LocalKinesis) -> None:
     local.faults.add(Fault(how="delay", delay_s=30, operation="ListShards"))
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     starting = asyncio.create_task(producer.start())
     await until(lambda: local.stats().operations.get("DescribeStreamSummary"))
     await producer.close()
@@ -311,7 +313,7 @@ async def test_a_start_that_is_closed_meanwhile_ends(local: LocalKinesis) -> Non
 
 async def test_a_second_close_hurries_the_first(local: LocalKinesis) -> None:
     fault = local.faults.add(Fault(how="throttle", operation="PutRecords"))
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     handle = producer.put_nowait(OutRecord(b"data", "key"))
     first = asyncio.create_task(producer.close())
     await until(lambda: fault.hits)

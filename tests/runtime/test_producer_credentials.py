@@ -56,7 +56,7 @@ async def test_credentials_that_expire_under_load(
     numbers = iter(range(1_000_000))
     wire = wire_of(strict, credentials=None)
     options = quick(aggregation=aggregation)
-    async with Producer[OutRecord](STREAM, wire=wire, options=options, on_event=heard.append) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire, options=options, on_event=heard.append) as producer:
         tasks = await put_on(producer, heard, numbers, 10)
         expired = strict.faults.add(Fault(how="expired_token", operation="PutRecords"))
         tasks += await put_on(producer, heard, numbers, 5)
@@ -79,7 +79,7 @@ async def test_credentials_that_are_renewed_in_time(strict: LocalKinesis, monkey
     heard = Heard()
     numbers = iter(range(1_000_000))
     wire = wire_of(strict, credentials=None)
-    async with Producer[OutRecord](STREAM, wire=wire, options=quick(), on_event=heard.append) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire, options=quick(), on_event=heard.append) as producer:
         await asyncio.gather(*await put_on(producer, heard, numbers, 3))
         use(monkeypatch, "NEWKEY")
         expired = strict.faults.add(Fault(how="expired_token", operation="PutRecords", count=1))
@@ -92,7 +92,7 @@ async def test_credentials_that_are_renewed_in_time(strict: LocalKinesis, monkey
 async def test_credentials_that_are_never_renewed(strict: LocalKinesis) -> None:
     """Records wait for their time-to-live, as others may be given; then they say what the last attempt met."""
     wire = wire_of(strict, credentials=None)
-    async with Producer[OutRecord](STREAM, wire=wire, options=quick(record_time_to_live_s=0.3)) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire, options=quick(record_ttl_s=0.3)) as producer:
         await producer.put(OutRecord(b"before", "key"))
         strict.faults.add(Fault(how="expired_token", operation="PutRecords"))
         with pytest.raises(RecordExpiredError) as expired:
@@ -104,7 +104,7 @@ async def test_credentials_that_are_never_renewed(strict: LocalKinesis) -> None:
 async def test_credentials_that_were_never_good(strict: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is set up wrong: the start says so, and so does a put without one, at once."""
     use(monkeypatch, "OTHERKEY")
-    producer = Producer[OutRecord](STREAM, wire=wire_of(strict, credentials=None), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(strict, credentials=None), options=quick())
     with pytest.raises(AccessDeniedError, match="UnrecognizedClientException"):
         await producer.start()
     with pytest.raises(RecordRefusedError) as refused:
@@ -119,18 +119,18 @@ async def test_credentials_that_were_never_good(strict: LocalKinesis, monkeypatc
 async def test_no_credentials_at_all(strict: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    producer = Producer[OutRecord](STREAM, wire=wire_of(strict, credentials=None), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(strict, credentials=None), options=quick())
     with pytest.raises(CredentialsError, match="no AWS credentials"):
         async with producer:
             pass
-    other = Producer[OutRecord](STREAM, wire=wire_of(strict, credentials=None), options=quick())
+    other = Producer[OutRecord](STREAM, connection=wire_of(strict, credentials=None), options=quick())
     with pytest.raises(RecordRefusedError, match="no AWS credentials"):
         await other.put(OutRecord(b"data", "key"))
     await other.close()
 
 
 async def test_permission_that_is_taken_away_and_given_back(local: LocalKinesis) -> None:
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
         await producer.put(OutRecord(b"before", "key"))
         fault = local.faults.add(Fault(how="access_denied", operation="PutRecords"))
         waiting = asyncio.create_task(producer.put(OutRecord(b"data", "key")))
@@ -143,7 +143,7 @@ async def test_permission_that_is_taken_away_and_given_back(local: LocalKinesis)
 
 async def test_permission_that_was_never_there(local: LocalKinesis) -> None:
     local.faults.add(Fault(how="access_denied", operation="PutRecords"))
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
         with pytest.raises(RecordRefusedError) as refused:
             await producer.put(OutRecord(b"data", "key"))
         assert (refused.value.reason, refused.value.attempts) == ("AccessDeniedException", 1)

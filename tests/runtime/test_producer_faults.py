@@ -43,10 +43,12 @@ async def test_time_to_live_during_a_long_throttle(local: LocalKinesis, aggregat
     """The record fails in time, certainly unwritten, and says why; one that has longer to live is written."""
     heard = Heard()
     fault = local.faults.add(Fault(how=how, operation="PutRecords"))
-    options = quick(aggregation=aggregation, record_time_to_live_s=0.6)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    options = quick(aggregation=aggregation, record_ttl_s=0.6)
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
         short = [producer.put_nowait(record) for record in numbered(range(30))]
-        longer = [producer.put_nowait(record, time_to_live_s=60) for record in numbered(range(100, 130))]
+        longer = [producer.put_nowait(record, record_ttl_s=60) for record in numbered(range(100, 130))]
         puts = await producer.put_many(numbered(range(200, 300)))
         outcomes = await asyncio.gather(*short, return_exceptions=True)
         await puts.settled()
@@ -69,12 +71,12 @@ async def test_time_to_live_during_a_long_throttle(local: LocalKinesis, aggregat
 
 def test_time_to_live_during_a_long_throttle_in_threads(local: LocalKinesis) -> None:
     local.faults.add(Fault(how="throttle", operation="PutRecords"))
-    options = quick(record_time_to_live_s=0.2)
-    with SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    options = quick(record_ttl_s=0.2)
+    with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         with pytest.raises(RecordExpiredError, match="time-to-live"):
             producer.put(OutRecord(b"data", "key"))
         with pytest.raises(RecordExpiredError):
-            producer.put(OutRecord(b"data", "key"), time_to_live_s=0.01)
+            producer.put(OutRecord(b"data", "key"), record_ttl_s=0.01)
         handle = producer.put_nowait(OutRecord(b"data", "key"))
         puts = producer.put_many(numbered(range(10)))
         with pytest.raises(RecordExpiredError):
@@ -88,8 +90,8 @@ def test_time_to_live_during_a_long_throttle_in_threads(local: LocalKinesis) -> 
 async def test_time_to_live_while_the_bound_is_reached(local: LocalKinesis) -> None:
     """What expires makes room for what waits."""
     local.faults.add(Fault(how="throttle", operation="PutRecords"))
-    options = quick(record_time_to_live_s=0.1, record_bytes_max=2_048, buffer_bytes_max=4_096)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    options = quick(record_ttl_s=0.1, record_bytes_max=2_048, buffer_bytes_max=4_096)
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         outcomes = await asyncio.gather(
             *(producer.put(OutRecord(bytes(1_500), "key")) for _ in range(6)), return_exceptions=True
         )
@@ -112,7 +114,9 @@ async def test_lost_reply_is_marked(local: LocalKinesis, aggregation: bool, faul
     heard = Heard()
     options = quick(aggregation=aggregation)
     records = numbered(range(100))
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
         assert not (await producer.put(OutRecord(b"before", "key"))).duplicates_possible
         local.faults.add(fault)
         puts = await producer.put_many(records)
@@ -136,8 +140,10 @@ async def test_lost_reply_is_marked(local: LocalKinesis, aggregation: bool, faul
 async def test_a_lost_reply_then_a_long_throttle(local: LocalKinesis) -> None:
     """It expires, but may be written: the error says so."""
     heard = Heard()
-    options = quick(record_time_to_live_s=0.3)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    options = quick(record_ttl_s=0.3)
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
         local.faults.add(Fault(how="lost_reply", operation="PutRecords", count=1))
         local.faults.add(Fault(how="throttle", operation="PutRecords", skip=0))
         with pytest.raises(RecordExpiredError, match="may have been written all the same") as expired:
@@ -151,7 +157,7 @@ async def test_a_lost_reply_then_a_long_throttle(local: LocalKinesis) -> None:
 async def test_an_entry_that_failed_inside_is_marked(local: LocalKinesis, aggregation: bool) -> None:
     """An InternalFailure of an entry leaves open whether it was written; a throttled entry certainly was not."""
     options = quick(aggregation=aggregation)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         local.faults.add(Fault(how="partial", operation="PutRecords", code="InternalFailure", count=1))
         result = await producer.put(OutRecord(b"data", "key"))
         assert (result.attempts, result.duplicates_possible) == (2, True)
@@ -170,7 +176,9 @@ async def test_an_entry_that_failed_inside_is_marked(local: LocalKinesis, aggreg
 async def test_a_request_that_never_gets_an_answer(local: LocalKinesis, aggregation: bool) -> None:
     heard = Heard()
     options = quick(aggregation=aggregation, request_timeout_s=0.2)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
         await producer.put(OutRecord(b"before", "key"))
         local.faults.add(Fault(how="delay", delay_s=60, operation="PutRecords", count=1))
         result = await producer.put(OutRecord(b"data", "key"))
@@ -181,7 +189,7 @@ async def test_a_request_that_never_gets_an_answer(local: LocalKinesis, aggregat
 
 async def test_a_request_without_an_answer_holds_up_no_other(local: LocalKinesis) -> None:
     options = quick(request_timeout_s=60, linger_s=0)
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=options)
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=options)
     await producer.start()
     fault = local.faults.add(Fault(how="delay", delay_s=60, operation="PutRecords", count=1))
     stuck = producer.put_nowait(OutRecord(b"stuck", "key"))
@@ -205,7 +213,7 @@ async def test_an_endpoint_that_is_gone_for_a_while(tmp_path: Path) -> None:
     heard = Heard()
     local = LocalKinesis(port=free_port(), data=tmp_path / "data", streams={STREAM: 4})
     with local:
-        producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(), on_event=heard.append)
+        producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(), on_event=heard.append)
         await producer.start()
         await producer.put(OutRecord(b"before", "key"))
     puts = await producer.put_many(numbered(range(500)))
@@ -226,7 +234,7 @@ async def test_an_endpoint_that_is_gone_for_a_while(tmp_path: Path) -> None:
 def test_an_endpoint_that_is_gone_for_a_while_in_threads(tmp_path: Path) -> None:
     local = LocalKinesis(port=free_port(), data=tmp_path / "data", streams={STREAM: 4})
     with local:
-        producer = SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+        producer = SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick())
         producer.start()
         producer.put(OutRecord(b"before", "key"))
     puts = producer.put_many(numbered(range(500)))
@@ -246,7 +254,7 @@ async def test_a_storm_of_all_faults(local: LocalKinesis, aggregation: bool) -> 
     local.faults.add(Fault(how="partial", operation="PutRecords", share=0.2, seed=9))
     options = quick(aggregation=aggregation, aggregate_bytes_max=300, request_records_max=20)
     records = numbered(range(1_000))
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         puts = [await producer.put_many(records[start : start + 100]) for start in range(0, 1_000, 100)]
         results = [result for some in puts for result in (await some.settled()).results()]
         counts = producer.metrics()

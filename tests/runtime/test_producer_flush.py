@@ -49,7 +49,7 @@ async def test_a_flush_whose_deadline_passes(local: LocalKinesis, aggregation: b
     hashed = [OutRecord(b"hashed %d" % number, "other", number) for number in range(5)]
     records = [*numbered(range(300)), *hashed]
     options = quick(aggregation=aggregation, ordered_by_key=ordered, aggregate_bytes_max=500)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         puts = await producer.put_many(records)
         handles = [producer.put_nowait(record) for record in numbered(range(1_000, 1_100))]
         all_records = [*records, *numbered(range(1_000, 1_100))]
@@ -72,7 +72,7 @@ async def test_a_flush_whose_deadline_passes(local: LocalKinesis, aggregation: b
 @BOTH
 def test_a_flush_whose_deadline_passes_in_threads(local: LocalKinesis, aggregation: bool) -> None:
     fault = local.faults.add(Fault(how="throttle", operation="PutRecords"))
-    with SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation)) as producer:
+    with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick(aggregation=aggregation)) as producer:
         puts = producer.put_many(numbered(range(100)))
         until_sync(lambda: fault.hits)
         with pytest.raises(FlushTimeoutError) as passed:
@@ -88,7 +88,7 @@ def test_a_flush_whose_deadline_passes_in_threads(local: LocalKinesis, aggregati
 
 async def test_what_was_never_sent_is_told_so(local: LocalKinesis) -> None:
     local.faults.add(Fault(how="throttle", operation="ListShards"))
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     puts = await producer.put_many(numbered(range(10)))
     with pytest.raises(FlushTimeoutError) as passed:
         await producer.flush(0.02)
@@ -104,7 +104,7 @@ async def test_what_was_never_sent_is_told_so(local: LocalKinesis) -> None:
 
 async def test_what_was_withdrawn_is_not_told(local: LocalKinesis) -> None:
     local.faults.add(Fault(how="throttle", operation="ListShards"))
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     handles = [producer.put_nowait(record) for record in numbered(range(10))]
     assert all(handle.withdraw() for handle in handles[1::2])
     with pytest.raises(FlushTimeoutError) as passed:
@@ -116,7 +116,7 @@ async def test_what_was_withdrawn_is_not_told(local: LocalKinesis) -> None:
 
 async def test_a_flush_is_not_held_up_by_what_was_put_after_it(local: LocalKinesis) -> None:
     options = quick(linger_s=3_600)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         fault = local.faults.add(Fault(how="throttle", operation="PutRecords"))
         before = producer.put_nowait(OutRecord(b"before", "key"))
         flushing = asyncio.create_task(producer.flush(20))
@@ -133,7 +133,7 @@ async def test_a_flush_is_not_held_up_by_what_was_put_after_it(local: LocalKines
 
 async def test_a_flush_that_is_overtaken_ends(local: LocalKinesis) -> None:
     """Others may put without end: a flush waits for what was there, not for silence."""
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(pacing=False)) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(pacing=False)) as producer:
         going = True
 
         async def put_on() -> None:
@@ -151,7 +151,7 @@ async def test_a_flush_that_is_overtaken_ends(local: LocalKinesis) -> None:
 
 
 async def test_several_flushes_at_once(local: LocalKinesis) -> None:
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(linger_s=3_600)) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(linger_s=3_600)) as producer:
         handles = []
         flushes = []
         for record in numbered(range(20)):
@@ -164,7 +164,7 @@ async def test_several_flushes_at_once(local: LocalKinesis) -> None:
 
 
 async def test_a_flush_of_nothing_ends_at_once(local: LocalKinesis) -> None:
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     await producer.flush()
     await producer.flush(0)
     await producer.close()
@@ -175,7 +175,7 @@ async def test_a_flush_of_nothing_ends_at_once(local: LocalKinesis) -> None:
 async def test_closing_with_a_deadline_gives_up_what_is_left(local: LocalKinesis, aggregation: bool) -> None:
     """Each record has one outcome, and what is called certainly unwritten is not in the stream."""
     local.faults.add(Fault(how="partial", operation="PutRecords", shard=FIRST))
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation))
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(aggregation=aggregation))
     records = numbered(range(400))
     puts = await producer.put_many(records)
     stuck = set(filter(goes_to_first, records))
@@ -198,7 +198,7 @@ async def test_closing_with_a_deadline_gives_up_what_is_left(local: LocalKinesis
 async def test_closing_while_requests_have_no_answer(local: LocalKinesis) -> None:
     """What is on its way then may be written: it is said so."""
     fault = local.faults.add(Fault(how="delay", operation="PutRecords", delay_s=30))
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     handle = producer.put_nowait(OutRecord(b"data", "key"))
     await until(lambda: fault.hits)
     with pytest.raises(FlushTimeoutError) as passed:
@@ -249,10 +249,10 @@ async def turns_counted() -> AsyncIterator[list[None]]:
 
 async def held(count: int, *, alone: bool, **options: Any) -> tuple[Producer[OutRecord], list[Any]]:
     """A producer that holds so many records, whose stream does not answer."""
-    producer = Producer[OutRecord](SlowSink(stuck=True), options=quick(record_time_to_live_s=600.0, **options))
+    producer = Producer[OutRecord](SlowSink(stuck=True), options=quick(record_ttl_s=600.0, **options))
     await producer.start()
     alone_s = 500.0 if alone else None
-    return producer, [producer.put_nowait(record, time_to_live_s=alone_s) for record in numbered(range(count))]
+    return producer, [producer.put_nowait(record, record_ttl_s=alone_s) for record in numbered(range(count))]
 
 
 @pytest.mark.parametrize("options", [{}, {"aggregation": True}, {"ordered_by_key": True}])

@@ -52,7 +52,7 @@ def fill(producer: Producer[OutRecord] | SyncProducer[OutRecord]) -> None:
 
 async def test_a_full_buffer_by_waiting(local: LocalKinesis) -> None:
     fault = stall(local)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL)) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(**SMALL)) as producer:
         fill(producer)
         with pytest.raises(BufferFullError) as full:
             producer.put_nowait(record(FITTING))
@@ -74,7 +74,7 @@ async def test_a_full_buffer_by_waiting(local: LocalKinesis) -> None:
 async def test_a_full_buffer_by_raising(local: LocalKinesis) -> None:
     fault = stall(local)
     options = quick(**SMALL, raise_when_full=True)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         fill(producer)
         with pytest.raises(BufferFullError) as full:
             await producer.put(record(1_000))
@@ -98,7 +98,7 @@ async def test_a_full_buffer_by_raising(local: LocalKinesis) -> None:
 def test_a_full_buffer_by_waiting_in_threads(local: LocalKinesis) -> None:
     fault = stall(local)
     with (
-        SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL)) as producer,
+        SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick(**SMALL)) as producer,
         ThreadPoolExecutor(9) as pool,
     ):
         fill(producer)
@@ -120,7 +120,7 @@ def test_a_full_buffer_by_waiting_in_threads(local: LocalKinesis) -> None:
 def test_a_full_buffer_by_raising_in_threads(local: LocalKinesis) -> None:
     fault = stall(local)
     options = quick(**SMALL, raise_when_full=True)
-    with SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         fill(producer)
         for put in (producer.put, producer.put_nowait, lambda one: producer.put_many([one])):
             with pytest.raises(BufferFullError) as full:
@@ -138,7 +138,7 @@ def test_a_full_buffer_by_raising_in_threads(local: LocalKinesis) -> None:
 
 def test_waiting_for_room_ends_with_the_timeout(local: LocalKinesis) -> None:
     fault = stall(local)
-    with SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL)) as producer:
+    with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick(**SMALL)) as producer:
         fill(producer)
         with pytest.raises(TimeoutError, match="not taken"):
             producer.put(record(1_000), timeout_s=0.05)
@@ -150,7 +150,7 @@ def test_waiting_for_room_ends_with_the_timeout(local: LocalKinesis) -> None:
 
 async def test_close_wakes_callers_that_wait_for_room(local: LocalKinesis) -> None:
     fault = stall(local)
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL))
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(**SMALL))
     await producer.start()
     fill(producer)
     waiting = [asyncio.create_task(producer.put(record(1_000))) for _ in range(3)]
@@ -168,7 +168,7 @@ async def test_close_wakes_callers_that_wait_for_room(local: LocalKinesis) -> No
 
 def test_close_wakes_callers_that_wait_for_room_in_threads(local: LocalKinesis) -> None:
     fault = stall(local)
-    producer = SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL))
+    producer = SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick(**SMALL))
     producer.start()
     fill(producer)
     with ThreadPoolExecutor(4) as pool:
@@ -188,7 +188,7 @@ def test_close_wakes_callers_that_wait_for_room_in_threads(local: LocalKinesis) 
 async def test_a_large_record_is_not_overtaken_for_ever(local: LocalKinesis) -> None:
     """The caller that asked first for room gets it first: small records that come later wait behind a large one."""
     fault = stall(local)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL)) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(**SMALL)) as producer:
         fill(producer)
         order: list[str] = []
 
@@ -210,7 +210,7 @@ async def test_a_large_record_is_not_overtaken_for_ever(local: LocalKinesis) -> 
 async def test_a_caller_that_goes_away_lets_the_next_one_in(local: LocalKinesis) -> None:
     """A large record that waits no longer stands in no other's way, though nothing became free."""
     stall(local)
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL))
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(**SMALL))
     for number in range(FITTING - 5):
         producer.put_nowait(record(number))
     large = asyncio.create_task(producer.put(record(1, 4 * KIB)))
@@ -230,7 +230,7 @@ async def test_put_many_of_more_than_the_buffer(local: LocalKinesis) -> None:
     options = quick(record_bytes_max=KIB, buffer_bytes_max=KIB + 256)
     pairs = [("k" * (number % 200 + 1), b"%d" % number) for number in range(300)]
     pairs += [("\N{SNOWMAN}" * 100, bytes(KIB - 300)), ("key", bytes(KIB - 3))]
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         puts = await producer.put_many(pairs)
         await puts.settled()
         puts.raise_failure()
@@ -248,7 +248,7 @@ async def test_the_bound_holds_while_the_endpoint_stalls(local: LocalKinesis, ag
     options = quick(
         aggregation=aggregation, record_bytes_max=4 * KIB, buffer_bytes_max=32 * KIB, metrics_interval_s=0.001
     )
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=note) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options, on_event=note) as producer:
         fault = stall(local)
         putting = [asyncio.create_task(producer.put_many(numbered(range(n, n + 500)))) for n in range(0, 2_000, 500)]
         await until(lambda: fault.hits > 3)
@@ -267,16 +267,16 @@ def test_a_buffer_too_small_for_a_record_is_an_option_error() -> None:
         ProducerOptions(record_bytes_max=KIB, buffer_bytes_max=KIB)
 
 
-@pytest.mark.parametrize("time_to_live_s", [0, -1, float("nan")])
-async def test_a_time_to_live_that_is_none(local: LocalKinesis, time_to_live_s: float) -> None:
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+@pytest.mark.parametrize("record_ttl_s", [0, -1, float("nan")])
+async def test_a_time_to_live_that_is_none(local: LocalKinesis, record_ttl_s: float) -> None:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
         for _ in range(2):
-            with pytest.raises(OptionError, match="time_to_live_s"):
-                producer.put_nowait(record(1), time_to_live_s=time_to_live_s)
-            with pytest.raises(OptionError, match="time_to_live_s"):
-                await producer.put(record(1), time_to_live_s=time_to_live_s)
-            with pytest.raises(OptionError, match="time_to_live_s"):
-                await producer.put_many([record(1)], time_to_live_s=time_to_live_s)
+            with pytest.raises(OptionError, match="record_ttl_s"):
+                producer.put_nowait(record(1), record_ttl_s=record_ttl_s)
+            with pytest.raises(OptionError, match="record_ttl_s"):
+                await producer.put(record(1), record_ttl_s=record_ttl_s)
+            with pytest.raises(OptionError, match="record_ttl_s"):
+                await producer.put_many([record(1)], record_ttl_s=record_ttl_s)
             producer.put_nowait(record(2))
         await producer.flush()
         assert producer.metrics().user_records_accepted == 2
@@ -288,7 +288,7 @@ async def test_what_is_kept_is_not_more_than_the_bound(local: LocalKinesis, styl
     """Also where each record is a chunk of its own, and where a key takes eight bytes for a character."""
     stall(local)
     options = quick(raise_when_full=True, record_bytes_max=4 * KIB, buffer_bytes_max=1024 * KIB, pacing=False)
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=options)
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=options)
     await producer.start()
     gc.collect()
     tracemalloc.start()
@@ -304,7 +304,7 @@ async def test_what_is_kept_is_not_more_than_the_bound(local: LocalKinesis, styl
                 elif style == "wide keys":
                     producer.put_nowait(OutRecord(data, key + "\N{GRINNING FACE}" * 240))
                 else:
-                    producer.put_nowait(OutRecord(data, key), time_to_live_s=60 if style == "time to live" else None)
+                    producer.put_nowait(OutRecord(data, key), record_ttl_s=60 if style == "time to live" else None)
         gc.collect()
         kept = tracemalloc.get_traced_memory()[0] - before
     finally:

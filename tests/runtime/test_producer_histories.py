@@ -70,8 +70,8 @@ class History:
     async def put_nowait(self) -> None:
         for record in self.some(self.rng.randrange(1, 30), "put_nowait"):
             try:
-                time_to_live_s = self.rng.choice((None, None, None, 0.02))
-                self.handles.append(([record], self.producer.put_nowait(record, time_to_live_s=time_to_live_s)))
+                record_ttl_s = self.rng.choice((None, None, None, 0.02))
+                self.handles.append(([record], self.producer.put_nowait(record, record_ttl_s=record_ttl_s)))
             except BufferFullError:
                 break
 
@@ -150,7 +150,7 @@ async def test_a_random_history(local: LocalKinesis, aggregation: bool, ordered:
     )  # fmt: skip
     async with (
         Wire(wire_of(local)) as wire,
-        Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer,
+        Producer[OutRecord](STREAM, connection=wire_of(local), options=options, on_event=heard.append) as producer,
     ):
         history = History(local, producer, KinesisClient(wire), seed)
         ways = history.ways()

@@ -38,7 +38,7 @@ def _run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 pytestmark = pytest.mark.timeout(300, method="thread")  # the other way takes SIGALRM, which these tests take for them
 WAIT_S = 20.0
-OPTIONS: dict[str, Any] = {"linger_s": 0.0, "retry_base_s": 0.001, "retry_cap_s": 0.002, "record_time_to_live_s": 10.0}
+OPTIONS: dict[str, Any] = {"linger_s": 0.0, "retry_base_s": 0.001, "retry_cap_s": 0.002, "record_ttl_s": 10.0}
 
 
 @pytest.fixture(autouse=True)
@@ -114,10 +114,10 @@ class Threads:
             with contextlib.suppress(BufferFullError):
                 self.handles.append((number, producer.put_nowait(record(number))))
         with contextlib.suppress(BufferFullError):
-            self.handles.append((10, producer.put_nowait(record(10), time_to_live_s=9)))
+            self.handles.append((10, producer.put_nowait(record(10), record_ttl_s=9)))
         puts = producer.put_many([(f"key-{number}", b"%d" % number) for number in range(20, 24)])
-        producer.put_many([record(number) for number in range(24, 30)], time_to_live_s=9)
-        producer.put(record(31), time_to_live_s=9)
+        producer.put_many([record(number) for number in range(24, 30)], record_ttl_s=9)
+        producer.put(record(31), record_ttl_s=9)
         producer.put(record(32))
         handle = producer.put_nowait(record(33))
         self.handles.append((33, handle))
@@ -196,7 +196,7 @@ class Loop:
             await producer.start()
             for number in range(8):
                 self.handles.append((number, producer.put_nowait(record(number))))
-            self.handles.append((10, producer.put_nowait(record(10), time_to_live_s=9)))
+            self.handles.append((10, producer.put_nowait(record(10), record_ttl_s=9)))
             await asyncio.sleep(0)
             puts = await producer.put_many([(f"key-{number}", b"%d" % number) for number in range(20, 24)])
             self.handles.append((31, handle := producer.put_nowait(record(31))))

@@ -51,7 +51,7 @@ async def test_ordered_by_key_with_10_percent_random_refusals(local: LocalKinesi
     source = counting(rng)
     expected: dict[str, list[bytes]] = {key: [] for key in KEYS}
     options = quick(ordered_by_key=True, aggregation=aggregation, aggregate_bytes_max=300)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         waiting: list[Any] = []
         for _ in range(60):
             some = [next(source) for _ in range(rng.randrange(1, 60))]
@@ -84,7 +84,7 @@ def test_ordered_by_key_with_10_percent_random_refusals_in_threads(local: LocalK
     source = counting(random.Random(2))
     expected: dict[str, list[bytes]] = {key: [] for key in KEYS}
     options = quick(ordered_by_key=True, aggregation=aggregation, aggregate_bytes_max=300)
-    with SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         for turn in range(40):
             some = [next(source) for _ in range(25)]
             for key, data in some:
@@ -108,7 +108,7 @@ async def test_order_with_refusals_of_all_kinds(local: LocalKinesis, aggregation
     source = counting(random.Random(3))
     expected: dict[str, list[bytes]] = {key: [] for key in KEYS}
     options = quick(ordered_by_key=True, aggregation=aggregation, aggregate_bytes_max=300)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         for _ in range(40):
             some = [next(source) for _ in range(25)]
             for key, data in some:
@@ -131,7 +131,7 @@ async def test_order_through_a_split_and_a_merge(local: LocalKinesis, aggregatio
     source = counting(random.Random(4))
     expected: dict[str, list[bytes]] = {key: [] for key in KEYS}
     options = quick(ordered_by_key=True, aggregation=aggregation, aggregate_bytes_max=300)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         for turn in range(60):
             some = [next(source) for _ in range(25)]
             for key, data in some:
@@ -155,7 +155,9 @@ async def test_without_order_a_refusal_holds_up_no_other_record(local: LocalKine
     fault = local.faults.add(Fault(how="partial", operation="PutRecords", shard="shardId-000000000000", count=1))
     quarter = (HASH_KEY_MAX + 1) // 4
     options = quick(retry_base_s=2.0, retry_cap_s=2.0, request_records_max=1)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, rng=random.Random(1)) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, rng=random.Random(1)
+    ) as producer:
         first = producer.put_nowait(OutRecord(b"first", "key", quarter - 1))
         await until(lambda: fault.hits)
         second = producer.put_nowait(OutRecord(b"second", "key", quarter - 1))

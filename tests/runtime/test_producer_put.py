@@ -22,7 +22,9 @@ BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggr
 @BOTH
 async def test_results_say_where_the_records_are(local: LocalKinesis, aggregation: bool) -> None:
     records = numbered(range(1_000))
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation)) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=quick(aggregation=aggregation)
+    ) as producer:
         one = await producer.put(records[0])
         handles = [producer.put_nowait(record) for record in records[1:100]]
         puts = await producer.put_many(records[100:550])
@@ -39,7 +41,7 @@ async def test_results_say_where_the_records_are(local: LocalKinesis, aggregatio
 @BOTH
 async def test_a_single_put_does_not_wait_for_company(local: LocalKinesis, aggregation: bool) -> None:
     options = quick(aggregation=aggregation, linger_s=3_600)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         await producer.put(OutRecord(b"alone", "key"))  # would never end if it lingered
         second = producer.put_nowait(OutRecord(b"second", "key"))
         for _ in range(100):
@@ -53,7 +55,7 @@ async def test_a_single_put_does_not_wait_for_company(local: LocalKinesis, aggre
 async def test_others_run_while_many_records_are_taken_in(local: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of 200,000 in one turn held the event loop for half a second."""
     monkeypatch.setattr("penstock.runtime.producer.core.TAKEN_IN_RECORDS_MAX", 2_000)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
         handles = [producer.put_nowait(record) for record in numbered(range(8_000))]
         queue = producer._core.intake.queue
         seen = [len(queue)]
@@ -73,7 +75,9 @@ async def test_explicit_hash_keys_choose_the_shard(local: LocalKinesis, aggregat
     keys = [0, quarter - 1, quarter, MIDDLE - 1, MIDDLE, 3 * quarter, HASH_KEY_MAX]
     shards = [f"shardId-{number:012d}" for number in (0, 0, 1, 1, 2, 3, 3)]
     records = [OutRecord(b"%d" % number, "same", key) for number, key in enumerate(keys)]
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation)) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=quick(aggregation=aggregation)
+    ) as producer:
         alone = [await producer.put(record) for record in records]
         nowait = [producer.put_nowait(record) for record in records]
         mixed = await producer.put_many(
@@ -94,7 +98,7 @@ async def test_a_serializer_makes_the_records(local: LocalKinesis) -> None:
         calls.append(number)
         return OutRecord(b"%d" % number, "key")
 
-    async with Producer[int](STREAM, wire=wire_of(local), options=quick(), serializer=serialize) as producer:
+    async with Producer[int](STREAM, connection=wire_of(local), options=quick(), serializer=serialize) as producer:
         await producer.put(1)
         handle = producer.put_nowait(2)
         puts = await producer.put_many(range(3, 6))
@@ -112,7 +116,7 @@ async def test_a_serializer_is_asked_once_for_a_record_that_waits_for_room(local
         return OutRecord(b"%d" % number * len(calls), "key")
 
     options = quick(record_bytes_max=1_024, buffer_bytes_max=1_280)
-    async with Producer[int](STREAM, wire=wire_of(local), options=options, serializer=serialize) as producer:
+    async with Producer[int](STREAM, connection=wire_of(local), options=options, serializer=serialize) as producer:
         await asyncio.gather(*(producer.put(number) for number in range(20)))
         assert producer.metrics().buffer_bytes == 0
     assert sorted(calls) == list(range(20))
@@ -122,7 +126,7 @@ async def test_a_serializer_is_asked_once_for_a_record_that_waits_for_room(local
 async def test_data_that_changes_later_was_copied(local: LocalKinesis, aggregation: bool) -> None:
     options = quick(aggregation=aggregation)
     arrays = [bytearray(b"as it was") for _ in range(4)]
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         producer.put_nowait(OutRecord(arrays[0], "key"))  # type: ignore[arg-type]
         producer.put_nowait(OutRecord(memoryview(arrays[1]), "key"))  # type: ignore[arg-type]
         puts = await producer.put_many([("key", arrays[2]), OutRecord(memoryview(arrays[3]), "key")])  # type: ignore[list-item, arg-type]
@@ -135,7 +139,7 @@ async def test_data_that_changes_later_was_copied(local: LocalKinesis, aggregati
 async def test_data_that_changes_while_it_waits_for_room_was_copied(local: LocalKinesis) -> None:
     options = quick(record_bytes_max=1_024, buffer_bytes_max=1_280)
     array = bytearray(b"as it was")
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         first = producer.put_nowait(OutRecord(bytes(1_000), "key"))
         waiting = asyncio.create_task(producer.put(OutRecord(array, "key")))  # type: ignore[arg-type]
         await asyncio.sleep(0)
@@ -175,7 +179,7 @@ BAD = [
 async def test_what_is_no_record_is_refused_and_nothing_taken(local: LocalKinesis, bad: object, begun: bool) -> None:
     options = quick(record_bytes_max=4_096)
     good = OutRecord(b"good", "key")
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         if begun:
             producer.put_nowait(good)
         with pytest.raises(InvalidRecordError):
@@ -194,7 +198,7 @@ async def test_what_is_no_record_is_refused_and_nothing_taken(local: LocalKinesi
 
 async def test_refusals_show_no_data_and_no_key(local: LocalKinesis) -> None:
     options = quick(record_bytes_max=4_096)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         for bad in (
             OutRecord(b"secret" * 5_000, "secret"),
             OutRecord("secret", "secret"),  # type: ignore[arg-type]  # a text is no data
@@ -206,7 +210,7 @@ async def test_refusals_show_no_data_and_no_key(local: LocalKinesis) -> None:
 
 
 async def test_the_empty_and_the_largest_record(local: LocalKinesis) -> None:
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
         await producer.put(OutRecord(b"", "key"))
         await producer.put(OutRecord(b"", "\N{SNOWMAN}" * 256))
         await producer.put(OutRecord(bytes(1024 * 1024 - 3), "key"))
@@ -217,7 +221,9 @@ async def test_the_empty_and_the_largest_record(local: LocalKinesis) -> None:
 
 async def test_before_the_start_records_wait_for_the_shards(local: LocalKinesis) -> None:
     heard = Heard()
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=True), on_event=heard.append)
+    producer = Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=quick(aggregation=True), on_event=heard.append
+    )
     handle = producer.put_nowait(OutRecord(b"early", "key"))
     puts = await producer.put_many(numbered(range(100)))
     assert (await handle).shard_id
@@ -229,7 +235,7 @@ async def test_before_the_start_records_wait_for_the_shards(local: LocalKinesis)
 
 
 async def test_after_close_nothing_is_taken(local: LocalKinesis) -> None:
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     record = OutRecord(b"data", "key")
     await producer.put(record)
     await producer.close()
@@ -250,7 +256,7 @@ async def test_after_close_nothing_is_taken(local: LocalKinesis) -> None:
 async def test_while_it_closes_nothing_is_taken(local: LocalKinesis) -> None:
     """Also when a put is under way at the same time, and the loop is about to look at it."""
     fault = local.faults.add(Fault(how="throttle", operation="PutRecords"))
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     await producer.start()
     handle = producer.put_nowait(OutRecord(b"data", "key"))
     closing = asyncio.create_task(producer.close())
@@ -267,12 +273,12 @@ async def test_while_it_closes_nothing_is_taken(local: LocalKinesis) -> None:
 
 
 async def test_a_producer_that_was_never_used_closes(local: LocalKinesis) -> None:
-    await Producer[OutRecord](STREAM, wire=wire_of(local)).close()
+    await Producer[OutRecord](STREAM, connection=wire_of(local)).close()
     assert local.stats().operations == {}
 
 
 def test_a_producer_belongs_to_one_loop(local: LocalKinesis) -> None:
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     record = OutRecord(b"data", "key")
 
     async def put_and_wait() -> None:
@@ -298,7 +304,7 @@ def test_a_producer_belongs_to_one_loop(local: LocalKinesis) -> None:
 
 
 def test_a_producer_needs_a_running_loop(local: LocalKinesis) -> None:
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     with pytest.raises(RuntimeError):
         producer.put_nowait(OutRecord(b"data", "key"))
 
@@ -313,7 +319,7 @@ def test_a_producer_needs_a_running_loop(local: LocalKinesis) -> None:
 async def test_several_wait_for_one_record(local: LocalKinesis) -> None:
     """One of them may go away; the others have its result, as often as they ask."""
     fault = local.faults.add(Fault(how="throttle", operation="PutRecords"))
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
         handle = producer.put_nowait(OutRecord(b"data", "key"))
         puts = await producer.put_many([("key", b"more")])
 
@@ -339,8 +345,8 @@ async def test_several_wait_for_one_record(local: LocalKinesis) -> None:
 async def test_two_producers_share_a_stream_and_a_loop(local: LocalKinesis) -> None:
     wire = wire_of(local)
     async with (
-        Producer[OutRecord](STREAM, wire=wire, options=quick(aggregation=True)) as one,
-        Producer[OutRecord](STREAM, wire=wire, options=quick()) as other,
+        Producer[OutRecord](STREAM, connection=wire, options=quick(aggregation=True)) as one,
+        Producer[OutRecord](STREAM, connection=wire, options=quick()) as other,
     ):
         puts = [await one.put_many(numbered(range(500))), await other.put_many(numbered(range(500, 1_000)))]
         for some in puts:
@@ -350,7 +356,7 @@ async def test_two_producers_share_a_stream_and_a_loop(local: LocalKinesis) -> N
 
 
 async def test_handles_and_results_before_their_time(local: LocalKinesis) -> None:
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
         handle = producer.put_nowait(OutRecord(b"data", "key"))
         puts = await producer.put_many([("key", b"more")])
         with pytest.raises(RuntimeError):
@@ -394,7 +400,9 @@ async def test_a_partition_key_of_a_subclass_of_str(local: LocalKinesis, aggrega
     """It is the text that it is, and its neighbours are written with it."""
     keys = [f"key-{number % 90}" for number in range(400)]
     keys[150], keys[151] = Text("key-a"), Text("sch\u00f6n")
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation)) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=quick(aggregation=aggregation)
+    ) as producer:
         for _ in range(2):  # keys that are known, and keys that are not
             puts = await producer.put_many([(key, b"pair") for key in keys])
             puts.raise_failure() if (await puts.settled()) else None

@@ -35,7 +35,9 @@ async def put_around(
 ) -> Producer[OutRecord]:
     """Put, change the shards, put again with the old map; everything that was put is there to be read."""
     options = quick(aggregation=True)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
         puts = await producer.put_many(numbered(range(before)))
         await puts.settled()
         await change()  # type: ignore[operator]
@@ -104,7 +106,7 @@ async def test_records_with_hash_keys_after_a_split(local: LocalKinesis, aggrega
     eighth = (HASH_KEY_MAX + 1) // 8
     records = [OutRecord(b"%d" % number, "same", number * eighth // 8) for number in range(64)]
     options = quick(aggregation=aggregation)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         await producer.put(records[0])
         await split(local, FIRST, eighth)
         puts = await producer.put_many(records)
@@ -121,7 +123,7 @@ async def test_a_shard_that_no_listing_shows_yet(local: LocalKinesis) -> None:
     """An answer names a new shard before ListShards does: the outcome waits for the listing."""
     heard = Heard()
     async with Producer[OutRecord](
-        STREAM, wire=wire_of(local), options=quick(aggregation=True), on_event=heard.append
+        STREAM, connection=wire_of(local), options=quick(aggregation=True), on_event=heard.append
     ) as producer:
         await producer.put(OutRecord(b"before", "key"))
         fault = local.faults.add(Fault(how="throttle", operation="ListShards"))
@@ -144,7 +146,7 @@ async def split_all(local: LocalKinesis) -> None:
 async def test_records_flow_while_the_stream_is_resharded(local: LocalKinesis) -> None:
     heard = Heard()
     async with Producer[OutRecord](
-        STREAM, wire=wire_of(local), options=quick(aggregation=True), on_event=heard.append
+        STREAM, connection=wire_of(local), options=quick(aggregation=True), on_event=heard.append
     ) as producer:
         puts = []
         resharding = asyncio.create_task(split_all(local))

@@ -55,14 +55,14 @@ async def strategy(local: LocalKinesis, name: str) -> None:
 
 async def test_a_stream_that_does_not_exist(local: LocalKinesis) -> None:
     with pytest.raises(NotFoundError, match="nowhere"):
-        async with Producer("nowhere", wire=wire_of(local), options=quick()):
+        async with Producer("nowhere", connection=wire_of(local), options=quick()):
             pass
 
 
 async def test_a_stream_that_does_not_exist_put_to_without_a_start(local: LocalKinesis) -> None:
     """At once, not when the time-to-live has passed; and each put that follows."""
     heard = Heard()
-    producer = Producer[OutRecord]("nowhere", wire=wire_of(local), options=quick(), on_event=heard.append)
+    producer = Producer[OutRecord]("nowhere", connection=wire_of(local), options=quick(), on_event=heard.append)
     for _ in range(3):
         with pytest.raises(RecordRefusedError) as refused:
             await producer.put(RECORD)
@@ -76,7 +76,7 @@ async def test_a_stream_that_does_not_exist_put_to_without_a_start(local: LocalK
 
 
 async def test_a_stream_that_comes_later(local: LocalKinesis) -> None:
-    producer = Producer[OutRecord]("later", wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord]("later", connection=wire_of(local), options=quick())
     with pytest.raises(NotFoundError):
         await producer.start()
     await call(local, "CreateStream", StreamName="later", ShardCount=1)
@@ -106,7 +106,7 @@ async def test_following_the_shards_is_begun_again_when_it_fails_in_its_own_step
     monkeypatch.setattr(ShardListing, "_list", fails_first)
     monkeypatch.setattr(ShardListing, "_failed", fails_too)
     async with asyncio.timeout(WAIT_S):
-        producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(), on_event=heard.append)
+        producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(), on_event=heard.append)
         if times == 2:
             with pytest.raises(PenstockError, match="following the stream's shards has failed: ZeroDivisionError"):
                 await producer.start()
@@ -119,8 +119,8 @@ async def test_following_the_shards_is_begun_again_when_it_fails_in_its_own_step
 
 async def test_a_stream_that_is_deleted_under_load(local: LocalKinesis) -> None:
     """As it was there before, it may come again: records wait, then say what they met."""
-    options = quick(record_time_to_live_s=0.3)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    options = quick(record_ttl_s=0.3)
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         await producer.put(RECORD)
         await call(local, "DeleteStream", StreamName=STREAM)
         with pytest.raises(RecordExpiredError) as expired:
@@ -129,9 +129,9 @@ async def test_a_stream_that_is_deleted_under_load(local: LocalKinesis) -> None:
 
 
 def test_a_stream_that_does_not_exist_in_threads(local: LocalKinesis) -> None:
-    with pytest.raises(NotFoundError, match="nowhere"), SyncProducer("nowhere", wire=wire_of(local)):
+    with pytest.raises(NotFoundError, match="nowhere"), SyncProducer("nowhere", connection=wire_of(local)):
         pass
-    producer = SyncProducer[OutRecord]("nowhere", wire=wire_of(local), options=quick())
+    producer = SyncProducer[OutRecord]("nowhere", connection=wire_of(local), options=quick())
     with pytest.raises(RecordRefusedError):
         producer.put(RECORD)
     producer.close()
@@ -139,7 +139,7 @@ def test_a_stream_that_does_not_exist_in_threads(local: LocalKinesis) -> None:
 
 async def test_what_was_put_before_a_start_that_fails_has_an_outcome(local: LocalKinesis) -> None:
     local.faults.add(Fault(how="access_denied", operation="*"))
-    producer = Producer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     handle = producer.put_nowait(RECORD)
     with pytest.raises(RecordRefusedError):
         async with producer:
@@ -156,9 +156,9 @@ async def test_what_was_put_before_a_start_that_fails_has_an_outcome(local: Loca
 )
 async def test_an_arn_that_is_wrong(local: LocalKinesis, stream: str, says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        async with Producer(stream, wire=wire_of(local), options=quick()):
+        async with Producer(stream, connection=wire_of(local), options=quick()):
             pass
-    producer = Producer[OutRecord](stream, wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord](stream, connection=wire_of(local), options=quick())
     with pytest.raises(RecordRefusedError, match=says):
         await producer.put(RECORD)
     await producer.close()
@@ -167,7 +167,7 @@ async def test_an_arn_that_is_wrong(local: LocalKinesis, stream: str, says: str)
 async def test_a_stream_by_arn(local: LocalKinesis) -> None:
     summary = await call(local, "DescribeStreamSummary", StreamName=STREAM)
     arn = summary["StreamDescriptionSummary"]["StreamARN"]
-    async with Producer[OutRecord](arn, wire=wire_of(local), options=quick(aggregation=True)) as producer:
+    async with Producer[OutRecord](arn, connection=wire_of(local), options=quick(aggregation=True)) as producer:
         await (await producer.put_many(numbered(range(100)))).settled()
     assert len((await read_all(local)).records) == 100
 
@@ -184,7 +184,9 @@ async def test_no_permission_to_list_the_shards(local: LocalKinesis, aggregation
     for operation in ("ListShards", "DescribeStreamSummary"):
         local.faults.add(Fault(how="access_denied", operation=operation))
     options = quick(aggregation=aggregation, shard_map_refresh_s=0.05)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
         puts = await producer.put_many(numbered(range(1_000)))
         (await puts.settled()).raise_failure()
         await until(lambda: local.stats().operations["ListShards"].calls >= 3)
@@ -204,7 +206,7 @@ async def test_no_permission_to_list_the_shards_with_order(local: LocalKinesis) 
     local.faults.add(Fault(how="access_denied", operation="ListShards"))
     local.faults.add(Fault(how="partial", operation="PutRecords", share=0.1, seed=3))
     options = quick(ordered_by_key=True)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         await (await producer.put_many(numbered(range(1_000), keys=10))).settled()
     local.faults.clear()
     content = await read_all(local)
@@ -216,7 +218,9 @@ async def test_permission_to_list_the_shards_that_is_taken_away(local: LocalKine
     """What is known goes on to be used."""
     heard = Heard()
     options = quick(aggregation=True, shard_map_refresh_s=0.05)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
         local.faults.add(Fault(how="access_denied", operation="ListShards"))
         await until(lambda: heard.of(ShardMapFailed))
         await (await producer.put_many(numbered(range(1_000)))).settled()
@@ -229,7 +233,9 @@ async def test_permission_to_list_the_shards_that_is_taken_away(local: LocalKine
 async def test_a_stream_that_ignores_keys_switches_aggregation_off(auto: LocalKinesis) -> None:
     heard = Heard()
     options = quick(aggregation=True)
-    async with Producer[OutRecord](STREAM, wire=wire_of(auto), options=options, on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(auto), options=options, on_event=heard.append
+    ) as producer:
         puts = await producer.put_many(numbered(range(1_000)))
         results = (await puts.settled()).results()
         counts = producer.metrics()
@@ -243,9 +249,9 @@ async def test_a_stream_that_ignores_keys_switches_aggregation_off(auto: LocalKi
 
 async def test_a_stream_that_ignores_keys_can_not_be_ordered(auto: LocalKinesis) -> None:
     with pytest.raises(OptionError, match="ordered_by_key can't hold"):
-        async with Producer(STREAM, wire=wire_of(auto), options=quick(ordered_by_key=True)):
+        async with Producer(STREAM, connection=wire_of(auto), options=quick(ordered_by_key=True)):
             pass
-    producer = Producer[OutRecord](STREAM, wire=wire_of(auto), options=quick(ordered_by_key=True))
+    producer = Producer[OutRecord](STREAM, connection=wire_of(auto), options=quick(ordered_by_key=True))
     with pytest.raises(RecordRefusedError, match="ordered_by_key can't hold"):
         await producer.put(RECORD)
     await producer.close()
@@ -259,8 +265,8 @@ async def test_a_stream_that_begins_to_ignore_keys(auto: LocalKinesis) -> None:
     options = quick(aggregation=True, shard_map_refresh_s=0.05)
     ordered = quick(ordered_by_key=True, shard_map_refresh_s=0.05)
     async with (
-        Producer[OutRecord](STREAM, wire=wire_of(auto), options=options, on_event=heard.append) as producer,
-        Producer[OutRecord](STREAM, wire=wire_of(auto), options=ordered) as strict,
+        Producer[OutRecord](STREAM, connection=wire_of(auto), options=options, on_event=heard.append) as producer,
+        Producer[OutRecord](STREAM, connection=wire_of(auto), options=ordered) as strict,
     ):
         await strict.put(RECORD)
         await (await producer.put_many(numbered(range(500)))).settled()
@@ -287,7 +293,7 @@ async def test_a_stream_that_begins_to_ignore_keys(auto: LocalKinesis) -> None:
 async def test_an_endpoint_that_does_not_know_the_summary(local: LocalKinesis) -> None:
     """Some emulators do not: the stream is taken for one that goes by keys."""
     local.faults.add(Fault(how="error", code="UnknownOperationException", operation="DescribeStreamSummary"))
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=True)) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(aggregation=True)) as producer:
         await (await producer.put_many(numbered(range(1_000)))).settled()
     assert (await read_all(local)).aggregates > 0
 
@@ -320,7 +326,7 @@ async def test_a_sink_that_raises_anything() -> None:
     """Its records do not wait in silence. Once, it may have been a signal handler: it is asked twice."""
     sink = FaultySink()
     # Longer than the pause before the second listing, which is 0.2 s.
-    producer = Producer[OutRecord](sink, options=quick(record_time_to_live_s=2.0))
+    producer = Producer[OutRecord](sink, options=quick(record_ttl_s=2.0))
     with pytest.raises(LookupError):
         await producer.start()
     with pytest.raises(RecordRefusedError, match="no such thing"):
@@ -354,7 +360,7 @@ class ForgetfulSink(FaultySink):
 async def test_a_sink_that_answers_for_too_few(aggregation: bool) -> None:
     """Nothing tells what became of the others: they are put again until their time-to-live has passed."""
     sink = ForgetfulSink()
-    options = quick(record_time_to_live_s=0.2, aggregation=aggregation)
+    options = quick(record_ttl_s=0.2, aggregation=aggregation)
     async with Producer[OutRecord](sink, options=options) as producer:
         puts = await producer.put_many(numbered(range(10)))
         failures = [error for _, error in (await puts.settled()).failures()]
@@ -366,13 +372,13 @@ async def test_a_sink_that_answers_for_too_few(aggregation: bool) -> None:
 
 async def test_wire_settings_beside_a_sink_are_refused(local: LocalKinesis) -> None:
     with pytest.raises(OptionError, match="not a sink"):
-        Producer(FaultySink(), wire=wire_of(local))
+        Producer(FaultySink(), connection=wire_of(local))
 
 
 async def test_an_endpoint_that_is_not_there(local: LocalKinesis) -> None:
     wire = wire_of(local)
     local.stop()
-    producer = Producer[OutRecord](STREAM, wire=wire, options=quick(record_time_to_live_s=0.3))
+    producer = Producer[OutRecord](STREAM, connection=wire, options=quick(record_ttl_s=0.3))
     with pytest.raises(TransportError, match="cannot connect"):
         await producer.start()
     with pytest.raises(RecordExpiredError) as expired:
@@ -391,7 +397,7 @@ async def test_a_listener_that_raises(local: LocalKinesis) -> None:
     def listen(event: object) -> None:
         raise ValueError("a bug in it")
 
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(), on_event=listen) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(), on_event=listen) as producer:
         await (await producer.put_many(numbered(range(100)))).settled()
     assert len((await read_all(local)).records) == 100
     assert {type(context["exception"]) for context in reported} == {ValueError}
@@ -531,12 +537,12 @@ async def test_a_stream_that_answers_a_wrong_shard_id(ordered: bool) -> None:
 
 
 async def test_what_is_refused_names_the_stream_and_its_region(local: LocalKinesis) -> None:
-    producer = Producer[OutRecord]("nowhere", wire=wire_of(local), options=quick())
+    producer = Producer[OutRecord]("nowhere", connection=wire_of(local), options=quick())
     with pytest.raises(RecordRefusedError, match=rf"nowhere in {local.region}: .*ResourceNotFoundException"):
         await producer.put(RECORD)
     await producer.close()
     with pytest.raises(NotFoundError, match=rf"nowhere.*{local.region}"):
-        async with Producer("nowhere", wire=wire_of(local), options=quick()):
+        async with Producer("nowhere", connection=wire_of(local), options=quick()):
             pass
 
 
@@ -544,12 +550,16 @@ async def test_what_is_refused_names_the_stream_and_its_region(local: LocalKines
 async def test_a_record_that_is_too_large_is_told_its_size_and_the_limit(
     local: LocalKinesis, aggregation: bool
 ) -> None:
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation)) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=quick(aggregation=aggregation)
+    ) as producer:
         with pytest.raises(RecordRefusedError, match=r"of 1100003 bytes .* the stream takes at most 1048576"):
             await producer.put(OutRecord(bytes(1_100_000), "key"))
         with pytest.raises(InvalidRecordError, match=r"of 10485761 bytes .* record_bytes_max, 10485760"):
             await producer.put(OutRecord(bytes(10_485_758), "key"))
     local.faults.add(Fault(how="error", code="UnknownOperationException", operation="DescribeStreamSummary"))
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation)) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=quick(aggregation=aggregation)
+    ) as producer:
         with pytest.raises(RecordRefusedError, match=r"of 1100003 bytes .* a stream takes by default at most 1048576"):
             await producer.put(OutRecord(bytes(1_100_000), "key"))

@@ -40,7 +40,9 @@ async def test_a_10_mib_record_among_small_ones(local: LocalKinesis, aggregation
     local.set_limits(per_shard=True, put_bytes_per_s=20.0 * MIB)  # a shard's own rate would take ten seconds
     heard = Heard()
     options = quick(aggregation=aggregation, shard_bytes_per_s=20 * MIB)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
         small = numbered(range(1_000))
         puts = await producer.put_many(with_in_the_middle(small, LARGEST))
         handles = [producer.put_nowait(record) for record in numbered(range(1_000, 1_100))]
@@ -64,7 +66,7 @@ async def test_several_large_records_in_order(local: LocalKinesis) -> None:
         records += numbered(range(number * 10, number * 10 + 10), keys=1)
         records.append(OutRecord(b"%d" % number + bytes((number + 1) * MIB), "key-0"))
     options = quick(ordered_by_key=True, aggregation=True, pacing=False)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         (await (await producer.put_many(records)).settled()).raise_failure()
     assert (await read_all(local)).of_key("key-0") == [record.data for record in records]
 
@@ -75,7 +77,9 @@ async def test_a_record_above_the_streams_limit_among_small_ones(local: LocalKin
     heard = Heard()
     too_large = [OutRecord(bytes(1 * MIB + number), "large") for number in (1, 500_000)]
     options = quick(aggregation=aggregation, pacing=False)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
         records = with_in_the_middle(numbered(range(200)), *too_large)
         puts = await producer.put_many(records)
         failures = (await puts.settled()).failures()
@@ -100,14 +104,14 @@ async def test_what_is_too_large_for_a_shard_s_second(local: LocalKinesis, aggre
     local.set_limits(per_shard=True, put_bytes_per_s=3.0 * MIB)
     records = [OutRecord(bytes([number]) + bytes(3 * MIB - 6), "large") for number in range(2)]
     options = quick(aggregation=aggregation, shard_bytes_per_s=3 * MIB)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
         (await (await producer.put_many(records)).settled()).raise_failure()
     local.set_limits(per_shard=False)
     assert len((await read_all(local)).counts()) == 2
 
 
 async def test_a_record_of_more_than_10_mib_is_refused_at_once(local: LocalKinesis) -> None:
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
         with pytest.raises(InvalidRecordError, match="record_bytes_max"):
             await producer.put(OutRecord(bytes(10 * MIB), "k"))
         with pytest.raises(InvalidRecordError, match="record_bytes_max"):
@@ -160,7 +164,9 @@ async def test_requests_stay_within_the_services_bounds(local: LocalKinesis) -> 
     await allow(local, 10 * KIB)
     heard = Heard()
     options = quick(pacing=False, in_flight_bytes_max=1)
-    async with Producer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=heard.append) as producer:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+    ) as producer:
         puts = [await producer.put_many(numbered(range(2_000)))]
         puts.append(await producer.put_many([OutRecord(bytes(700 * KIB), f"key-{number}") for number in range(30)]))
         for some in puts:

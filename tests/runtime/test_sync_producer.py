@@ -45,7 +45,7 @@ SMALL: dict[str, Any] = {"record_bytes_max": 4_096, "buffer_bytes_max": 16 * 102
 @BOTH
 def test_results_say_where_the_records_are(local: LocalKinesis, aggregation: bool) -> None:
     records = numbered(range(1_000))
-    with SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick(aggregation=aggregation)) as producer:
+    with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick(aggregation=aggregation)) as producer:
         one = producer.put(records[0])
         handles = [producer.put_nowait(record) for record in records[1:100]]
         puts = producer.put_many(records[100:550])
@@ -67,7 +67,7 @@ def test_many_threads_put_at_once(local: LocalKinesis, aggregation: bool, ordere
             levels.append(event.snapshot.buffer_bytes)
 
     options = quick(aggregation=aggregation, ordered_by_key=ordered, metrics_interval_s=0.002, pacing=False, **SMALL)
-    with SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=options, on_event=listen) as producer:
+    with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=options, on_event=listen) as producer:
 
         def work(thread: int) -> list[tuple[OutRecord, PutResult]]:
             done: list[tuple[OutRecord, Any]] = []
@@ -105,7 +105,7 @@ def test_many_threads_put_at_once(local: LocalKinesis, aggregation: bool, ordere
 def test_threads_that_wait_for_room_while_others_withdraw(local: LocalKinesis) -> None:
     """Room that was taken back goes to the callers that wait, exactly."""
     fault = local.faults.add(Fault(how="throttle", operation="ListShards"))
-    producer = SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL))
+    producer = SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick(**SMALL))
     handles = []
     while True:
         try:
@@ -142,7 +142,7 @@ def test_others_run_while_many_records_are_withdrawn(options: dict[str, Any]) ->
             left.append(sum(chunk.unsettled for chunk in puts._chunks))
             await asyncio.sleep(0)
 
-    producer = SyncProducer[OutRecord](Silent(), options=quick(record_time_to_live_s=600.0, **options))
+    producer = SyncProducer[OutRecord](Silent(), options=quick(record_ttl_s=600.0, **options))
     producer.start()
     puts = producer.put_many([(f"key-{number % 9}", b"%d" % number) for number in range(count)])
     until_sync(lambda: producer._core._sending)
@@ -165,7 +165,7 @@ def test_others_run_while_many_records_are_withdrawn(options: dict[str, Any]) ->
 def test_put_with_a_timeout(local: LocalKinesis) -> None:
     """What was never sent is withdrawn; what was sent goes on."""
     fault = local.faults.add(Fault(how="throttle", operation="ListShards"))
-    producer = SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     with pytest.raises(TimeoutError):
         producer.put(OutRecord(b"never sent", "key"), timeout_s=0.05)
     fault.clear()
@@ -184,7 +184,7 @@ def test_put_with_a_timeout(local: LocalKinesis) -> None:
 
 def test_handles_in_threads(local: LocalKinesis) -> None:
     fault = local.faults.add(Fault(how="throttle", operation="ListShards"))
-    producer = SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     first, second = producer.put_nowait(RECORD), producer.put_nowait(RECORD)
     with pytest.raises(TimeoutError):
         first.result(0.01)
@@ -214,7 +214,7 @@ def test_a_serializer_in_threads(local: LocalKinesis) -> None:
 
     options = quick(record_bytes_max=1_024, buffer_bytes_max=1_280)
     with (
-        SyncProducer[int](STREAM, wire=wire_of(local), options=options, serializer=serialize) as producer,
+        SyncProducer[int](STREAM, connection=wire_of(local), options=options, serializer=serialize) as producer,
         ThreadPoolExecutor(4) as pool,
     ):
         results = list(pool.map(producer.put, range(20)))
@@ -226,7 +226,7 @@ def test_a_serializer_in_threads(local: LocalKinesis) -> None:
 
 
 def test_bad_records_in_threads(local: LocalKinesis) -> None:
-    with SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+    with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
         for _ in range(2):
             for bad in (OutRecord("text", "key"), OutRecord(b"", ""), None, OutRecord(b"", "k" * 257)):  # type: ignore[arg-type]
                 for put in (producer.put, producer.put_nowait, lambda one: producer.put_many([RECORD, one])):
@@ -239,7 +239,7 @@ def test_bad_records_in_threads(local: LocalKinesis) -> None:
 
 
 def test_after_close_in_threads(local: LocalKinesis) -> None:
-    producer = SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     producer.put(RECORD)
     producer.close()
     producer.close()
@@ -256,7 +256,7 @@ def test_after_close_in_threads(local: LocalKinesis) -> None:
 
 def test_closing_with_a_deadline_in_threads(local: LocalKinesis) -> None:
     local.faults.add(Fault(how="throttle", operation="PutRecords"))
-    producer = SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick())
+    producer = SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick())
     handle = producer.put_nowait(RECORD)
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(producer.put, RECORD)
@@ -272,10 +272,10 @@ def test_closing_with_a_deadline_in_threads(local: LocalKinesis) -> None:
 
 def test_nothing_is_left_running(local: LocalKinesis) -> None:
     before = set(threading.enumerate())
-    with SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+    with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
         producer.put(RECORD)
         assert set(threading.enumerate()) > before
-    with pytest.raises(NotFoundError), SyncProducer("nowhere", wire=wire_of(local)):
+    with pytest.raises(NotFoundError), SyncProducer("nowhere", connection=wire_of(local)):
         pass
     assert set(threading.enumerate()) == before
     gc.collect()  # what was left open would warn
@@ -283,7 +283,7 @@ def test_nothing_is_left_running(local: LocalKinesis) -> None:
 
 def test_an_error_in_the_block_still_writes_what_was_put(local: LocalKinesis) -> None:
     def fail() -> None:
-        with SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick()) as producer:
+        with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
             producer.put_nowait(RECORD)
             raise ZeroDivisionError
 
@@ -295,7 +295,7 @@ def test_an_error_in_the_block_still_writes_what_was_put(local: LocalKinesis) ->
 def test_an_interrupt_withdraws_what_was_not_sent(local: LocalKinesis) -> None:
     """Ctrl-C while it waits: for room, for an outcome."""
     fault = local.faults.add(Fault(how="throttle", operation="ListShards"))
-    producer = SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick(**SMALL))
+    producer = SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick(**SMALL))
 
     def interrupt_when(condition: Any) -> threading.Thread:
         def wait() -> None:
@@ -332,7 +332,7 @@ def test_events_come_on_the_loops_thread_and_may_put(local: LocalKinesis) -> Non
         if len(heard.of(PutRecordsDone)) == 1 and isinstance(event, PutRecordsDone):
             producer.put_nowait(OutRecord(b"from a listener", "key"))
 
-    with SyncProducer[OutRecord](STREAM, wire=wire_of(local), options=quick(), on_event=listen) as producer:
+    with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick(), on_event=listen) as producer:
         producer.put(RECORD)
     assert len(threads) == 1
     assert threading.get_ident() not in threads
@@ -341,7 +341,7 @@ def test_events_come_on_the_loops_thread_and_may_put(local: LocalKinesis) -> Non
 
 async def test_it_can_be_used_beside_a_loop(local: LocalKinesis) -> None:
     """In an event loop's thread it blocks it, but works; elsewhere it is awaited through a thread."""
-    producer = await asyncio.to_thread(SyncProducer[OutRecord], STREAM, wire=wire_of(local), options=quick())
+    producer = await asyncio.to_thread(SyncProducer[OutRecord], STREAM, connection=wire_of(local), options=quick())
     result = await asyncio.to_thread(producer.put, RECORD)
     assert result.attempts == 1
     assert producer.put(RECORD).attempts == 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from penstock import Consumer, OutRecord, PollTimes, Producer, StartAt, WorkerSettings
+from penstock import Consumer, OutRecord, PollingOptions, Producer, StartingPosition, WorkerSettings
 from penstock.aws.http import dialing
 from penstock.aws.kinesis import KinesisClient, PutEntry
 from penstock.aws.wire import NEVER, Wire
@@ -60,7 +60,7 @@ def test_producer_and_consumer(local: LocalKinesis, more: dict[str, Any]) -> Non
     datas = {b"%d" % number for number in range(200)}
 
     async def produce() -> None:
-        async with Producer(stream, wire=wire, options=quick(aggregation=True)) as producer:
+        async with Producer(stream, connection=wire, options=quick(aggregation=True)) as producer:
             await asyncio.gather(*[producer.put(OutRecord(data, data.decode())) for data in datas])
 
     async def consume() -> list[bytes]:
@@ -68,11 +68,11 @@ def test_producer_and_consumer(local: LocalKinesis, more: dict[str, Any]) -> Non
         got: list[bytes] = []
         for enough in (50, len(datas)):
             settings = WorkerSettings(
-                start_at=StartAt.TRIM_HORIZON,
+                starting_position=StartingPosition.TRIM_HORIZON,
                 cadence=Prompt(),
-                polling=PollTimes(interval_s=0.02, idle_interval_s=0.05),
+                polling=PollingOptions(interval_s=0.02, idle_interval_s=0.05),
             )
-            consumer = Consumer(stream, application="billing", leases=leases, settings=settings, wire=wire)
+            consumer = Consumer(stream, application="billing", leases=leases, settings=settings, connection=wire)
             async with consumer:
                 async for batch in consumer:
                     with batch:

@@ -12,7 +12,7 @@ import pytest
 from penstock import tasks
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.duplicates import Deduplicate
-from penstock.model import StartAt
+from penstock.model import StartingPosition
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import FaultPlan, Simulator
@@ -212,7 +212,7 @@ def test_settings_of_ones_own_are_judged_too() -> None:
     """Letters that were kept count, parts are as many as the function makes, the window is the one of the settings."""
     kept: list[Letter] = []
     settings = WorkerSettings(
-        start_at=StartAt.TRIM_HORIZON,
+        starting_position=StartingPosition.TRIM_HORIZON,
         dead_letters=DeadLettersTo(kept.append),
         split=lambda record: [record.data[:1], record.data],
         deduplicate=Deduplicate(key=lambda record: record.data, window_s=5.0, wait=True),

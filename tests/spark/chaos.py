@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.aws.kinesis import KinesisClient, PutEntry
-from penstock.aws.wire import WireSettings
+from penstock.aws.wire import ConnectionOptions
 from penstock.core.aggregation import encode_aggregate
 from penstock.local.faults import Fault
-from penstock.model import StartAt, StreamName
+from penstock.model import StartingPosition, StreamName
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.planner import Planner, PlanSettings
 from penstock.spark.ranges import ReadSettings, ShardPartition, chains_of, pack_tasks
@@ -69,7 +69,7 @@ class Chaos:
     def restart(self, stored: StreamOffset | None) -> None:
         """Another planner, as another process would have it; ``begin`` is still to be called."""
         assert stored is None or StreamOffset.from_dict(stored.to_dict()) == stored
-        self.planner = Planner(self.driver, self.stream, StartAt.TRIM_HORIZON, self.settings)
+        self.planner = Planner(self.driver, self.stream, StartingPosition.TRIM_HORIZON, self.settings)
 
     async def put(self) -> None:
         """Some records of one size, plain or aggregated, to keys of the whole hash range or to one."""
@@ -164,9 +164,9 @@ class Chaos:
     async def read(self, offset: StreamOffset) -> list[list[Row]]:
         """The rows of each task of a batch, read by the real task code."""
         ranges = await self.planner.check(self.planner.ranges(offset))
-        wire = WireSettings(region=self.local.region, endpoint_url=self.local.endpoint_url, user_agent_tag="task")
+        wire = ConnectionOptions(region=self.local.region, endpoint_url=self.local.endpoint_url, user_agent_tag="task")
         partitions = [
-            ShardPartition(task, self.stream, ReadSettings(wire=wire))
+            ShardPartition(task, self.stream, ReadSettings(connection=wire))
             for task in pack_tasks(offset, chains_of(ranges, self.planner.lineage))
         ]
         return list(await asyncio.gather(*(asyncio.to_thread(_rows, one) for one in partitions)))

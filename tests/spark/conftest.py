@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.aws.kinesis import KinesisClient
-from penstock.aws.wire import Wire, WireSettings
+from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.local.embedded import LocalKinesis
 from penstock.model import StreamName
 from tests.spark.planning import World
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     with LocalKinesis() as local:
-        settings = WireSettings(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="driver")
+        settings = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="driver")
         async with Wire(settings) as wire:
             yield World(local, KinesisClient(wire), StreamName("orders"))
 

@@ -7,10 +7,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import Credentials, LeaseTableOptions, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials, LeaseTableOptions
 from penstock.core.leases import writes
 from penstock.spark.cut import Pace
-from penstock.spark.driver import Driver, wire_settings
+from penstock.spark.driver import Driver, connection_options
 from penstock.spark.options import parse_read_options
 from penstock.spark.ranges import ReadSettings
 from penstock.spark.reading import read_partition
@@ -52,7 +52,7 @@ class Query:
         }
         self.options = given
         read = parse_read_options(given, streaming=True)
-        self.driver = Driver(read, ReadSettings(wire=wire_settings(read, "task")))
+        self.driver = Driver(read, ReadSettings(connection=connection_options(read, "task")))
         self.end = stored
         return self
 
@@ -99,7 +99,7 @@ class Query:
 
     def table(self) -> DynamoLeaseTable:
         anybody = Credentials("local", "local")
-        wire = WireSettings(endpoint_url=self.dynamodb_url, region=self.stream.local.region, credentials=anybody)
+        wire = ConnectionOptions(endpoint_url=self.dynamodb_url, region=self.stream.local.region, credentials=anybody)
         return DynamoLeaseTable(self.application, wire, LeaseTableOptions(answer_timeout_s=30.0))
 
     def put_row(self, row: LeaseRow) -> None:

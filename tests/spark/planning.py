@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.aws.kinesis import IteratorAt, KinesisClient, PutEntry
 from penstock.core.hashkeys import hash_key
-from penstock.model import StartAt, StreamName
+from penstock.model import StartingPosition, StreamName
 from penstock.spark.planner import Planner, PlanSettings
 from penstock.spark.ranges import EndKind, ShardRange, chains_of
 
@@ -71,7 +71,7 @@ class World:
             },
         )
 
-    def planner(self, start: StartAt = StartAt.TRIM_HORIZON, **settings: object) -> Planner:
+    def planner(self, start: StartingPosition = StartingPosition.TRIM_HORIZON, **settings: object) -> Planner:
         settings.setdefault("poll_interval_s", 0.0)
         return Planner(self.client, self.stream, start, PlanSettings(**settings))  # type: ignore[arg-type]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aws.kinesis import KinesisClient, PutEntry
-from penstock.aws.wire import Wire, WireSettings
+from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.runtime.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class Stream:
         self.name = name
         self.written: list[bytes] = []
         self._loop = LoopThread("test-stream")
-        self._wire = Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="test"))
+        self._wire = Wire(
+            ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="test")
+        )
         self.client = KinesisClient(self._wire)
 
     def close(self) -> None:

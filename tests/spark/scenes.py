@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aws.kinesis import IteratorAt, PutEntry, WireRecord
-from penstock.aws.settings import WireSettings
+from penstock.aws.settings import ConnectionOptions
 from penstock.core.hashkeys import even_ranges
 from penstock.model import StreamName
 from penstock.spark.ranges import EndKind, ReadSettings, ShardPartition, ShardRange
@@ -34,7 +34,7 @@ class Scene:
     def __init__(self, local: LocalKinesis, shards: int = 1, stream: str = "orders") -> None:
         self.local = local
         self.stream = StreamName(stream)
-        self.wire = WireSettings(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="task")
+        self.wire = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="task")
         self.client = connection_for(self.wire).client
         self.run(self.client.call("CreateStream", {"StreamName": stream, "ShardCount": shards}))
         self._keys = {f"shardId-{n:012d}": first for n, (first, _) in enumerate(even_ranges(shards))}
@@ -89,7 +89,7 @@ class Scene:
         self.run(self.client.call("MergeShards", params))
 
     def settings(self, **changes: Any) -> ReadSettings:
-        return ReadSettings(wire=self.wire, **{"no_progress_s": 20.0, **changes})
+        return ReadSettings(connection=self.wire, **{"no_progress_s": 20.0, **changes})
 
     def partition(self, *chains: Chain, **changes: Any) -> ShardPartition:
         return ShardPartition(chains, self.stream, self.settings(**changes))

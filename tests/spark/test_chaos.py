@@ -12,7 +12,7 @@ import random
 import pytest
 
 from penstock.aws.kinesis import KinesisClient
-from penstock.aws.wire import Wire, WireSettings
+from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.local.embedded import LocalKinesis
 from penstock.model import StreamName
 from penstock.spark import reading
@@ -40,7 +40,7 @@ async def history(seed: int) -> None:
         local.set_limits(per_shard=True, put_records_per_s=1e9, put_bytes_per_s=1e12, page_span_s=span_s)
 
         def wire(tag: str) -> Wire:
-            return Wire(WireSettings(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag=tag))
+            return Wire(ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag=tag))
 
         async with wire("test") as writing, wire("driver") as driving:
             chaos = Chaos(local, KinesisClient(writing), KinesisClient(driving), StreamName("orders"), rng, settings)

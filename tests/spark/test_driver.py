@@ -11,7 +11,7 @@ from penstock.aws.calls import SignedCalls
 from penstock.aws.credentials import CredentialCache
 from penstock.aws.wire import Wire
 from penstock.errors import DataLossError, OptionError
-from penstock.spark.driver import Driver, wire_settings
+from penstock.spark.driver import Driver, connection_options
 from penstock.spark.options import parse_read_options
 from penstock.spark.ranges import ReadSettings
 from penstock.spark.reading import read_partition
@@ -33,7 +33,9 @@ def make_driver(stream: Stream) -> Iterator[MakeDriver]:
         local = stream.local
         where = {"streamName": "orders", "region": local.region, "endpointUrl": local.endpoint_url}
         options = parse_read_options({**where, "startingPosition": "TRIM_HORIZON", **given}, streaming=True)
-        made.append(Driver(options, ReadSettings(wire=wire_settings(options, "task")), all_at_first=all_at_first))
+        made.append(
+            Driver(options, ReadSettings(connection=connection_options(options, "task")), all_at_first=all_at_first)
+        )
         return made[-1]
 
     yield make

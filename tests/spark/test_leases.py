@@ -18,16 +18,16 @@ import botocore.session
 import pytest
 
 from penstock.aws.kinesis import PutEntry
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.core.aggregation import encode_aggregate
-from penstock.core.feeding.allowance import PollTimes
+from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.leases import Checkpoint, Done, LeaseRow
 from penstock.core.leases.writes import take
 from penstock.errors import AccessDeniedError, DataLossError, OptionError, PenstockError
 from penstock.events import CheckpointTrimmed
 from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault
-from penstock.model import Position, StartAt, StreamName
+from penstock.model import Position, StartingPosition, StreamName
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.spark.leases import LeasesInUseError
@@ -73,7 +73,9 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def consumer_of(query: Query, events: list[Any], start_at: StartAt = StartAt.TRIM_HORIZON) -> Consumer[Any]:
+def consumer_of(
+    query: Query, events: list[Any], starting_position: StartingPosition = StartingPosition.TRIM_HORIZON
+) -> Consumer[Any]:
     """A Penstock consumer of the same application."""
     local = query.stream.local
     return Consumer(
@@ -82,21 +84,25 @@ def consumer_of(query: Query, events: list[Any], start_at: StartAt = StartAt.TRI
         settings=WorkerSettings(
             failover_s=FAILOVER_S,
             look_interval_s=0.1,
-            start_at=start_at,
-            polling=PollTimes(interval_s=0.05, idle_interval_s=0.1),
+            starting_position=starting_position,
+            polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
         ),
-        wire=WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("a", "b")),
+        connection=ConnectionOptions(
+            endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("a", "b")
+        ),
         on_event=events.append,
     )
 
 
-def consume(query: Query, wanted: int, start_at: StartAt = StartAt.TRIM_HORIZON) -> tuple[list[bytes], list[Any]]:
+def consume(
+    query: Query, wanted: int, starting_position: StartingPosition = StartingPosition.TRIM_HORIZON
+) -> tuple[list[bytes], list[Any]]:
     """What it gets, and its events."""
     got: list[bytes] = []
     events: list[Any] = []
 
     async def main() -> None:
-        async with asyncio.timeout(DEADLINE_S), consumer_of(query, events, start_at) as consumer:
+        async with asyncio.timeout(DEADLINE_S), consumer_of(query, events, starting_position) as consumer:
             async for batch in consumer:
                 with batch:
                     got.extend(record.data for record in batch.records)
@@ -265,7 +271,7 @@ def test_a_silent_shard_of_a_query_from_latest_is_not_left_behind(query: Query) 
     query.stream.written.clear()
     query.stream.put(10)
     query.stream.settle()
-    got, _ = consume(query, 10, start_at=StartAt.LATEST)
+    got, _ = consume(query, 10, starting_position=StartingPosition.LATEST)
     everything(query, got)
     query.stream.put(10)
     query.stream.settle()

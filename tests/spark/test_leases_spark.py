@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from tests.spark.querying import Batches, Stream, assert_exact, by_shard, reader, run, start
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ APPLICATION = "billing"
 
 def leases(stream: Stream) -> dict[str, LeaseRow]:
     local = stream.local
-    wire = WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("a", "b"))
+    wire = ConnectionOptions(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("a", "b"))
 
     async def scan() -> dict[str, LeaseRow]:
         table = DynamoLeaseTable(APPLICATION, wire)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import DataLossError, OptionError
-from penstock.model import StartAt, StreamName
+from penstock.model import StartingPosition, StreamName
 from penstock.spark.offsets import Kind, StreamOffset
 from penstock.spark.planner import Planner
 from tests.spark.planning import World, assert_exact
@@ -17,7 +17,7 @@ HOUR_S = 3600
 
 
 async def planned(world: World, stored: StreamOffset | None = None, **settings: Any) -> Planner:
-    planner = world.planner(StartAt.TRIM_HORIZON, **settings)
+    planner = world.planner(StartingPosition.TRIM_HORIZON, **settings)
     await planner.begin(None if stored is None else StreamOffset.from_dict(stored.to_dict()))
     return planner
 

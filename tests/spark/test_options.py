@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import OptionError
-from penstock.model import OutsidePolicy, StartAt, StreamName
+from penstock.model import OutsidePolicy, StartingPosition, StreamName
 from penstock.spark.cut import Caps
 from penstock.spark.options import READ_OPTIONS, ReadOptions, check_options, parse_read_options
 
@@ -26,13 +26,13 @@ def faults(streaming: bool = True, **given: str) -> list[str]:
 def test_a_stream_name_is_enough() -> None:
     options = parse(streamName="orders")
     assert options.stream == StreamName("orders")
-    assert options.start == StartAt.LATEST
+    assert options.start == StartingPosition.LATEST
     assert options.fail_on_data_loss
     assert options.caps.none
 
 
 def test_a_batch_read_begins_at_the_oldest_record() -> None:
-    assert parse(False, streamName="orders").start == StartAt.TRIM_HORIZON
+    assert parse(False, streamName="orders").start == StartingPosition.TRIM_HORIZON
 
 
 def test_names_are_taken_in_any_case_and_from_other_connectors() -> None:
@@ -40,7 +40,7 @@ def test_names_are_taken_in_any_case_and_from_other_connectors() -> None:
         STREAMNAME="orders", endpoint="http://127.0.0.1:4567/", initialPosition="earliest", REGION="eu-west-1"
     )
     assert options.endpoint_url == "http://127.0.0.1:4567"
-    assert options.start == StartAt.TRIM_HORIZON
+    assert options.start == StartingPosition.TRIM_HORIZON
     assert options.region == "eu-west-1"
 
 
@@ -66,7 +66,7 @@ def test_all_values_are_read() -> None:
         pollIntervalMs="250",
         cutLagMs="100",
     )
-    assert options.start == StartAt.at_timestamp(dt.datetime(2026, 11, 21, 9, tzinfo=dt.UTC))
+    assert options.start == StartingPosition.at_timestamp(dt.datetime(2026, 11, 21, 9, tzinfo=dt.UTC))
     assert options.caps == Caps(50_000, 1_000_000)
     assert not options.fail_on_data_loss
     assert options.aggregates_outside is OutsidePolicy.DROP

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.aws.kinesis import KinesisClient
-from penstock.aws.wire import Wire, WireSettings
+from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.errors import TransportError
 from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault
@@ -44,7 +44,7 @@ def passing() -> Passing:
 @pytest.fixture
 async def idle_world(passing: Passing) -> AsyncIterator[World]:
     with LocalKinesis() as local:
-        settings = WireSettings(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="driver")
+        settings = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="driver")
         async with Wire(settings, now=passing.now, sleep=passing.sleep) as wire:
             yield World(local, KinesisClient(wire), StreamName("orders"))
 
@@ -80,7 +80,7 @@ async def test_an_outage_that_lasts_ends_the_plan(idle_world: World, passing: Pa
 
 
 def test_the_driver_and_a_task_wait_equally_long() -> None:
-    assert PlanSettings().outage_s == ReadSettings(wire=WireSettings()).no_progress_s == 120.0
+    assert PlanSettings().outage_s == ReadSettings(connection=ConnectionOptions()).no_progress_s == 120.0
 
 
 @pytest.mark.parametrize(("given", "told_s"), [({}, 120.0), ({"outageTimeoutMs": "1000"}, 1.0)])

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
-from penstock.model import StartAt, StreamName
+from penstock.model import StartingPosition, StreamName
 from penstock.spark.cut import Caps
 from penstock.spark.offsets import Kind, StreamOffset
 from penstock.spark.planner import Planner, PlanSettings
@@ -18,7 +18,7 @@ from penstock.spark.ranges import EndKind, chains_of
 from tests.spark.planning import World, assert_exact, assert_parents_first
 
 
-async def begun(world: World, start: StartAt = StartAt.TRIM_HORIZON, **settings: Any) -> Planner:
+async def begun(world: World, start: StartingPosition = StartingPosition.TRIM_HORIZON, **settings: Any) -> Planner:
     planner = world.planner(start, **settings)
     await planner.begin(None)
     return planner
@@ -67,12 +67,12 @@ async def test_latest_means_the_time_of_the_start(world: World) -> None:
     await world.create(2)
     await world.put(100)
     world.local.clock.advance(5)
-    planner = await begun(world, StartAt.LATEST)
+    planner = await begun(world, StartingPosition.LATEST)
     world.written.clear()
     first = await planner.plan()
     assert first.starts == {}
     await world.put(70)
-    resumed = world.planner(StartAt.LATEST)
+    resumed = world.planner(StartingPosition.LATEST)
     await resumed.begin(StreamOffset.from_dict(first.to_dict()))
     batches = await world.drain(resumed)
     assert_exact(world, batches)
@@ -86,7 +86,7 @@ async def test_a_start_at_a_time_takes_what_arrived_from_then_on(world: World) -
     world.written.clear()
     await world.split(0)
     await world.put(40)
-    planner = await begun(world, StartAt.at_timestamp(moment))
+    planner = await begun(world, StartingPosition.at_timestamp(moment))
     assert_exact(world, await world.drain(planner))
 
 
@@ -224,7 +224,7 @@ async def test_a_large_backlog_is_cut_at_a_reshard(world: World) -> None:
 
 
 async def test_a_stream_that_does_not_exist_is_named(world: World) -> None:
-    planner = Planner(world.client, StreamName("nowhere"), StartAt.LATEST, PlanSettings())
+    planner = Planner(world.client, StreamName("nowhere"), StartingPosition.LATEST, PlanSettings())
     with pytest.raises(PenstockError, match=r"there is no stream nowhere in region us-east-1"):
         await planner.begin(None)
 

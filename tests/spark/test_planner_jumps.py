@@ -10,11 +10,11 @@ import datetime as dt
 import pytest
 
 from penstock.aws.kinesis import KinesisClient
-from penstock.aws.wire import Wire, WireSettings
+from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.errors import DataLossError
 from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault
-from penstock.model import StartAt, StreamName
+from penstock.model import StartingPosition, StreamName
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.planner import Planner
 from tests.spark.planning import World, assert_exact, assert_parents_first
@@ -33,7 +33,7 @@ async def half_read(world: World, *, fail: bool = True) -> Planner:
 
 async def put_unseen(world: World, count: int) -> None:
     """By another client: the planner's learns nothing of the service's time."""
-    settings = WireSettings(region=world.local.region, endpoint_url=world.local.endpoint_url)
+    settings = ConnectionOptions(region=world.local.region, endpoint_url=world.local.endpoint_url)
     async with Wire(settings) as wire:
         await World(world.local, KinesisClient(wire), world.stream).put(count)
 
@@ -149,7 +149,7 @@ async def test_an_iterator_that_expires_unused_is_asked_for_again(world: World) 
 
 async def test_a_stream_that_is_being_made_is_waited_for() -> None:
     with LocalKinesis(stream_settle_s=3600.0) as local:
-        settings = WireSettings(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="driver")
+        settings = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="driver")
         async with Wire(settings) as wire:
             world = World(local, KinesisClient(wire), StreamName("orders"))
             await world.create(2)
@@ -176,7 +176,7 @@ async def test_a_batch_read_takes_a_large_tail_as_a_whole(world: World) -> None:
 
 async def test_a_child_that_waits_longer_than_the_retention_after_the_start_is_no_loss(world: World) -> None:
     await world.create(1)
-    start = StartAt.at_timestamp(dt.datetime.fromtimestamp(world.local.clock.now() - 1, dt.UTC))
+    start = StartingPosition.at_timestamp(dt.datetime.fromtimestamp(world.local.clock.now() - 1, dt.UTC))
     for _ in range(20):
         await world.put(20)
         world.local.clock.advance(HOUR_S)

@@ -7,7 +7,7 @@ import pickle
 import pytest
 from pyspark.sql.types import StructType
 
-from penstock.aws.settings import WireSettings
+from penstock.aws.settings import ConnectionOptions
 from penstock.spark.driver import as_the_driver_finds_it
 from penstock.spark.source import PenstockDataSource
 
@@ -25,7 +25,7 @@ def test_region_and_endpoint_of_the_driver_go_along(monkeypatch: pytest.MonkeyPa
         source.writer(SINK, False),
         source.streamWriter(SINK, False),
     ]
-    sent = [pickle.loads(pickle.dumps(one))._settings.wire for one in made]
+    sent = [pickle.loads(pickle.dumps(one))._settings.connection for one in made]
     assert {(one.region, one.endpoint_url, one.credentials) for one in sent} == {
         ("eu-west-1", "http://127.0.0.1:4567", None)
     }
@@ -34,13 +34,13 @@ def test_region_and_endpoint_of_the_driver_go_along(monkeypatch: pytest.MonkeyPa
 def test_what_is_given_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:4567")
-    given = WireSettings(region="us-west-2", endpoint_url="http://127.0.0.1:9")
+    given = ConnectionOptions(region="us-west-2", endpoint_url="http://127.0.0.1:9")
     assert as_the_driver_finds_it(given) == given
 
 
 def test_what_the_driver_does_not_find_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name)
-    assert as_the_driver_finds_it(WireSettings()) == WireSettings()
+    assert as_the_driver_finds_it(ConnectionOptions()) == ConnectionOptions()
     monkeypatch.setenv("AWS_PROFILE", "not-there")
-    assert as_the_driver_finds_it(WireSettings()) == WireSettings()
+    assert as_the_driver_finds_it(ConnectionOptions()) == ConnectionOptions()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.settings import WireSettings
+from penstock.aws.settings import ConnectionOptions
 from penstock.core.aggregation import encode_aggregate
 from penstock.errors import AccessDeniedError, DataLossError, NotFoundError, StalledError, ThrottledError
 from penstock.local.embedded import LocalKinesis
@@ -463,13 +463,13 @@ def test_connections_are_kept_and_bounded(local: LocalKinesis) -> None:
     kept = reading.connection_for(scene.wire)
     assert reading.connection_for(scene.wire) is kept
     numbers = range(reading.CONNECTIONS_MAX)
-    others = [reading.connection_for(WireSettings(region=f"eu-west-{n}")) for n in numbers]
+    others = [reading.connection_for(ConnectionOptions(region=f"eu-west-{n}")) for n in numbers]
     assert len({id(one) for one in others}) == reading.CONNECTIONS_MAX
     assert reading.connection_for(scene.wire) is not kept
 
 
 def test_what_a_record_takes_is_learnt() -> None:
-    connection = reading.Connection(WireSettings(region="eu-west-1"))
+    connection = reading.Connection(ConnectionOptions(region="eu-west-1"))
     assert connection.record_bytes("orders") is None
     connection.note_record_bytes("orders", 1_000, 10)
     assert connection.record_bytes("orders") == 100

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
-from penstock.aws.settings import WireSettings
+from penstock.aws.settings import ConnectionOptions
 from penstock.core.feeding.log_cursor import BARREN_PAGES_MAX
 from penstock.errors import DataLossError, StalledError, TransportError
 from penstock.spark.cursor import EMPTY_PAUSE_S, RangeCursor
@@ -25,7 +25,7 @@ def shard_range(first: int, kind: EndKind, end: int | None = None, *, at_risk: b
 
 
 def cursor(range_: ShardRange, *, fail: bool = True, no_progress_s: float = 100.0) -> RangeCursor:
-    settings = ReadSettings(wire=WireSettings(), fail_on_data_loss=fail, no_progress_s=no_progress_s)
+    settings = ReadSettings(connection=ConnectionOptions(), fail_on_data_loss=fail, no_progress_s=no_progress_s)
     return RangeCursor(range_, "orders", settings)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
 from penstock.aws.kinesis import WireRecord
-from penstock.aws.settings import WireSettings
+from penstock.aws.settings import ConnectionOptions
 from penstock.core.aggregation import MAGIC
 from penstock.core.hashkeys import hash_key
 from penstock.errors import AggregateError, OptionError
@@ -30,7 +30,7 @@ ARRIVAL_S = 1_700_000_000.123
 
 
 def settings(**changes: object) -> ReadSettings:
-    return ReadSettings(wire=WireSettings(), **changes)  # type: ignore[arg-type]
+    return ReadSettings(connection=ConnectionOptions(), **changes)  # type: ignore[arg-type]
 
 
 def shard_range(**changes: object) -> ShardRange:

@@ -13,7 +13,7 @@ import pytest
 from penstock.core.hashkeys import hash_key
 from penstock.errors import DataLossError, StalledError
 from penstock.local.faults import Fault
-from penstock.model import StartAt
+from penstock.model import StartingPosition
 from penstock.spark import cut, probing
 from penstock.spark import planner as planning_module
 from penstock.spark.cut import STANDING_LOOKS_MIN, STANDING_S, WAIT_MAX_S, CutWait
@@ -37,7 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
 
 
 async def begun(world: World, stored: StreamOffset | None = None, **settings: object) -> Planner:
-    planner = world.planner(StartAt.TRIM_HORIZON, **{"crossing_pages_max": PAGES, **settings})
+    planner = world.planner(StartingPosition.TRIM_HORIZON, **{"crossing_pages_max": PAGES, **settings})
     await planner.begin(None if stored is None else StreamOffset.from_dict(stored.to_dict()))
     return planner
 

@@ -22,7 +22,7 @@ from penstock.model import StreamName
 from penstock.spark.options import parse_sink_options, sink_columns
 from penstock.spark.sink import SinkCommit, SinkSettings, close_producers, write_batches, write_rows
 from penstock.spark.stamps import Stamp, open_sealed
-from penstock.wiring import WireSettings
+from penstock.wiring import ConnectionOptions
 from tests.spark.querying import Stream
 
 TYPES = {pa.string(): StringType(), pa.binary(): BinaryType(), pa.int64(): LongType(), pa.int32(): IntegerType()}
@@ -39,7 +39,7 @@ def settings_of(stream: Stream, schema: pa.Schema, **options: str) -> SinkSettin
     """As the source makes them, and as a task gets them: pickled."""
     spark_schema = StructType([StructField(field.name, TYPES[field.type]) for field in schema])
     parsed = parse_sink_options({"streamName": stream.name.short, **options})
-    wire = WireSettings(region=stream.local.region, endpoint_url=stream.local.endpoint_url, user_agent_tag="sink")
+    wire = ConnectionOptions(region=stream.local.region, endpoint_url=stream.local.endpoint_url, user_agent_tag="sink")
     settings: SinkSettings = pickle.loads(pickle.dumps(SinkSettings(parsed, sink_columns(spark_schema, parsed), wire)))
     return settings
 
@@ -301,7 +301,7 @@ def test_the_stream_may_be_given_by_its_arn() -> None:
         arn = arn_of(named)
         table = pa.table(numbered(10))
         parsed = parse_sink_options({"streamARN": arn})
-        wire = WireSettings(region=local.region, endpoint_url=local.endpoint_url)
+        wire = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)
         schema = StructType([StructField(field.name, TYPES[field.type]) for field in table.schema])
         assert write_batches(SinkSettings(parsed, sink_columns(schema, parsed), wire), table.to_batches()).rows == 10
         assert len(read_all(named)) == 10

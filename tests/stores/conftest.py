@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import LeaseTableOptions, WireSettings
+from penstock.aws.settings import ConnectionOptions, LeaseTableOptions
 from penstock.local.embedded import LocalKinesis
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.stores.postgres import PostgresLeaseTable
@@ -82,7 +82,7 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Lease
             url = request.getfixturevalue("dynamodb").endpoint_url
         else:
             url = request.getfixturevalue("dynamodb_local")
-        settings = WireSettings(endpoint_url=url, region="us-east-1", credentials=CREDENTIALS)
+        settings = ConnectionOptions(endpoint_url=url, region="us-east-1", credentials=CREDENTIALS)
         # moto is slow to start, and answers 32 writers one after the other
         options = LeaseTableOptions(answer_timeout_s=30.0)
         return lambda: DynamoLeaseTable(name, settings, options)

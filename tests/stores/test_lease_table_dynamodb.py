@@ -14,7 +14,7 @@ import pytest
 
 from penstock.aws.dynamodb import plain, plain_item, typed, typed_item
 from penstock.aws.lease_table import OWNER_INDEX, DynamoLeaseTable
-from penstock.aws.settings import LeaseTableOptions, WireSettings
+from penstock.aws.settings import ConnectionOptions, LeaseTableOptions
 from penstock.core.assignment.fleet import Coordination, Place, metrics_row
 from penstock.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, writes
 from penstock.core.leases.membership import WorkerRow
@@ -59,7 +59,7 @@ async def opened(dynamodb: LocalKinesis, name: str) -> AsyncIterator[Callable[..
     tables = []
 
     def make(**options: Any) -> DynamoLeaseTable:
-        settings = WireSettings(endpoint_url=dynamodb.endpoint_url, region="us-east-1", credentials=CREDENTIALS)
+        settings = ConnectionOptions(endpoint_url=dynamodb.endpoint_url, region="us-east-1", credentials=CREDENTIALS)
         tables.append(DynamoLeaseTable(name, settings, LeaseTableOptions(**{"answer_timeout_s": 20.0, **options})))
         return tables[-1]
 
@@ -201,7 +201,7 @@ async def test_workers_that_start_together_make_one_table_of_amazons_own(
     dynamodb_local: str, name: str, there: bool
 ) -> None:
     """There an index takes its time, and a worker that asks for a second one meanwhile is refused."""
-    settings = WireSettings(endpoint_url=dynamodb_local, region="us-east-1", credentials=CREDENTIALS)
+    settings = ConnectionOptions(endpoint_url=dynamodb_local, region="us-east-1", credentials=CREDENTIALS)
     plain_table = DynamoLeaseTable(name, settings)
     client = boto3.client("dynamodb", endpoint_url=dynamodb_local, region_name="us-east-1")
     if there:

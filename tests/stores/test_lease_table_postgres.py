@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Consumer, Credentials, StartAt, WireSettings, WorkerSettings
+from penstock import ConnectionOptions, Consumer, Credentials, StartingPosition, WorkerSettings
 from penstock.core.leases import Done, LeaseRow, Refused, Unknown, writes
 from penstock.errors import AccessDeniedError, NotFoundError, OptionError, TransportError
 from penstock.local import LocalKinesis
@@ -211,12 +211,14 @@ async def test_each_loop_has_connections_of_its_own(table: PostgresLeaseTable, p
 
 
 async def test_a_program_that_blocks_its_loop_keeps_its_leases_here_too(table: PostgresLeaseTable) -> None:
-    settings = WorkerSettings(failover_s=1.0, look_interval_s=0.1, start_at=StartAt.TRIM_HORIZON)
+    settings = WorkerSettings(failover_s=1.0, look_interval_s=0.1, starting_position=StartingPosition.TRIM_HORIZON)
     with LocalKinesis(streams={"orders": 1}) as local:
-        wire = WireSettings(
+        wire = ConnectionOptions(
             endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
         )
-        async with Consumer("orders", application="billing", leases=table, settings=settings, wire=wire) as consumer:
+        async with Consumer(
+            "orders", application="billing", leases=table, settings=settings, connection=wire
+        ) as consumer:
             while not consumer.statistics().shards:
                 await asyncio.sleep(0.01)
             (before,) = (await table.scan()).rows

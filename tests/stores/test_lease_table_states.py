@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import LeaseTableOptions, WireSettings
+from penstock.aws.settings import ConnectionOptions, LeaseTableOptions
 from penstock.core.leases import Done, LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.errors import AccessDeniedError, NotFoundError
@@ -60,7 +60,7 @@ async def opened(dynamodb: LocalKinesis, name: str) -> AsyncIterator[Callable[..
     tables = []
 
     def make(**options: Any) -> ChangingTable:
-        settings = WireSettings(endpoint_url=dynamodb.endpoint_url, region="us-east-1", credentials=CREDENTIALS)
+        settings = ConnectionOptions(endpoint_url=dynamodb.endpoint_url, region="us-east-1", credentials=CREDENTIALS)
         tables.append(ChangingTable(name, settings, LeaseTableOptions(**{"answer_timeout_s": 20.0, **options})))
         return tables[-1]
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.events import RecordDeadLettered
-from penstock.model import OutRecord, Position, StartAt
+from penstock.model import OutRecord, Position, StartingPosition
 from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import TestConsumer, UnsettledError, VirtualLoop, records_of_file
@@ -259,7 +259,9 @@ async def test_hours_without_a_record_are_crossed_behind_a_checkpoint_and_from_t
 
     first = TestConsumer(["a"])
     assert await all_of(first) == [b"a"]
-    async with TestConsumer(stream=first.stream, application="meanwhile", start_at=StartAt.LATEST) as other:
+    async with TestConsumer(
+        stream=first.stream, application="meanwhile", starting_position=StartingPosition.LATEST
+    ) as other:
         await other.pass_time(4 * 3600.0)
     assert first.stream.model.limits.page_span_s <= 3600
     assert await all_of(first.successor(["b"])) == [b"b"]

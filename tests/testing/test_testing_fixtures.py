@@ -91,10 +91,10 @@ def test_the_fixtures_and_the_marker_are_told(pytester: pytest.Pytester) -> None
 
 @pytest.mark.kinesis(shards=2, name="orders", region="eu-west-1")
 async def test_a_stream_of_the_local_kinesis_is_in_the_tests_hands(kinesis_stream: ServedStream) -> None:
-    assert kinesis_stream.local.region == kinesis_stream.wire.region == "eu-west-1"
+    assert kinesis_stream.local.region == kinesis_stream.connection.region == "eu-west-1"
     first, second = kinesis_stream.shards()
     kinesis_stream.put("a", encode_aggregate([("k", b"b", None), ("k", b"c", None)]), key="k", shard=second)
-    async with Producer("orders", wire=kinesis_stream.wire) as producer:
+    async with Producer("orders", connection=kinesis_stream.connection) as producer:
         await producer.put(OutRecord(b"d", "k"))
     found = kinesis_stream.records()
     assert sorted(record.data for record in found) == [b"a", b"b", b"c", b"d"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from xml.etree.ElementTree import Element
 
-    from penstock.aws.settings import WireSettings
+    from penstock.aws.settings import ConnectionOptions
 
     Load = Callable[[bool], Awaitable[Credentials]]
 
@@ -142,7 +142,7 @@ class AssumedRole:
 
     def __init__(
         self,
-        settings: WireSettings,
+        settings: ConnectionOptions,
         calls: SignedCalls,
         base: CredentialCache,
         route: Callable[[], Awaitable[Route]],

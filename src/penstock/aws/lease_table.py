@@ -31,7 +31,7 @@ from penstock.errors import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
-    from penstock.aws.settings import WireSettings
+    from penstock.aws.settings import ConnectionOptions
     from penstock.core.assignment.fleet import Coordination
 
 OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
@@ -48,7 +48,7 @@ _BUSY = ("ResourceInUseException", "LimitExceededException", "ValidationExceptio
 class DynamoLeaseTable:
     """The lease table ``name``, over a wire of its own. Belongs to one event loop."""
 
-    def __init__(self, name: str, settings: WireSettings, options: LeaseTableOptions | None = None) -> None:
+    def __init__(self, name: str, settings: ConnectionOptions, options: LeaseTableOptions | None = None) -> None:
         self.name = name
         self.options = options or LeaseTableOptions()
         self._workers = self.options.workers_table or f"{name}{WORKERS_SUFFIX}"

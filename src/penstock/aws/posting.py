@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.aws.calls import NEVER
-from penstock.aws.settings import WireSettings, url_fault
+from penstock.aws.settings import ConnectionOptions, url_fault
 from penstock.aws.wire import Wire
 from penstock.errors import OptionError
 
@@ -21,7 +21,7 @@ ATTEMPT_S = 10.0
 class UrlPoster:
     """A `penstock.ports.Poster` to one URL."""
 
-    def __init__(self, url: str, settings: WireSettings, *, sign_for: str | None) -> None:
+    def __init__(self, url: str, settings: ConnectionOptions, *, sign_for: str | None) -> None:
         if fault := url_fault(url):
             raise OptionError(f"url {fault}")
         self._url = url
@@ -40,7 +40,7 @@ class UrlPoster:
 class MetricDataPoster:
     """A `penstock.ports.Poster` of CloudWatch's PutMetricData."""
 
-    def __init__(self, settings: WireSettings) -> None:
+    def __init__(self, settings: ConnectionOptions) -> None:
         self._wire = Wire(_soon(settings), retry=NEVER)
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
@@ -53,6 +53,6 @@ class MetricDataPoster:
         await self._wire.close()
 
 
-def _soon(settings: WireSettings) -> WireSettings:
+def _soon(settings: ConnectionOptions) -> ConnectionOptions:
     """An exporter asks again by itself, so it gives up soon."""
     return msgspec.structs.replace(settings, attempt_timeout_s=min(settings.attempt_timeout_s, ATTEMPT_S))

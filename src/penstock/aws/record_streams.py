@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.aws.eventstream import Message
     from penstock.aws.kinesis import PutResult
-    from penstock.aws.settings import WireSettings
+    from penstock.aws.settings import ConnectionOptions
     from penstock.model import IteratorAt, Shard, StreamName
 
 # --- written to -----------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class KinesisSink:
     """PutRecords to one stream over a wire of its own."""
 
-    def __init__(self, stream: StreamName, settings: WireSettings) -> None:
+    def __init__(self, stream: StreamName, settings: ConnectionOptions) -> None:
         self._stream = stream
         self._client = KinesisClient(Wire(settings))
         self.entry = PutEntry
@@ -107,7 +107,7 @@ class KinesisSource:
     _answers = -1
     _answered_s = _since_s = 0.0  # the service's time at its last answer that told it, and `_steady` then
 
-    def __init__(self, stream: StreamName, settings: WireSettings) -> None:
+    def __init__(self, stream: StreamName, settings: ConnectionOptions) -> None:
         self._stream = stream
         self._client = KinesisClient(Wire(settings))
         self._arn = stream.arn

@@ -22,7 +22,7 @@ from penstock.shown import one_line, without_password
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from penstock.aws.settings import WireSettings
+    from penstock.aws.settings import ConnectionOptions
 
 log = logging.getLogger("penstock.aws")
 
@@ -271,7 +271,7 @@ def arn_region(arn: str) -> str | None:
     return parts[3] or None if len(parts) == 6 and parts[0] == "arn" else None
 
 
-def resolve_region(settings: WireSettings, sdk: Sdk) -> str:
+def resolve_region(settings: ConnectionOptions, sdk: Sdk) -> str:
     """The region of the settings, or the SDK's. May block."""
     region = settings.region or sdk.region()
     if not region:
@@ -285,7 +285,7 @@ def resolve_region(settings: WireSettings, sdk: Sdk) -> str:
 
 
 def resolve_endpoint(
-    settings: WireSettings,
+    settings: ConnectionOptions,
     sdk: Sdk,
     service: str,
     region: str,

@@ -46,7 +46,7 @@ class Credentials(msgspec.Struct, frozen=True):
         return f"Credentials({self.access_key_id!r}, secrets hidden, expires_at_s={self.expires_at_s!r})"
 
 
-class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a `Wire`. What is None is looked up as the AWS SDK for Python does.
 
     ``endpoint_url`` holds for every service that the wire calls (STS has its own). ``credentials`` are used
@@ -172,7 +172,7 @@ class WireSettings(msgspec.Struct, frozen=True, kw_only=True):
             for name in self.__struct_fields__
             if (value := getattr(self, name)) is not None and name != "role_external_id"
         }
-        return f"WireSettings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+        return f"ConnectionOptions({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 def region_fault(region: str) -> str | None:
@@ -223,7 +223,7 @@ class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where KCL workers of 3.0 to 3.4 keep their rows; None: the lease table's name with ``-CoordinatorState`` and
     ``-WorkerMetricStats``. Penstock never makes these tables.
     """
-    wire: WireSettings | None = None
+    connection: ConnectionOptions | None = None
     """How the consumer reaches the tables. None: in the same way as the stream."""
     read_capacity_units: int | None = None
     write_capacity_units: int | None = None

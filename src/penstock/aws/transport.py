@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.aws.http.http1 import Connection
     from penstock.aws.http.http2 import MultiplexedConnection, SharedPool
-    from penstock.aws.settings import WireSettings
+    from penstock.aws.settings import ConnectionOptions
 
 __all__ = ["Answer", "HttpTransport", "StaleConnectionError"]
 
@@ -59,7 +59,7 @@ class _Target(NamedTuple):
 class HttpTransport:
     """Owns the connections of one event loop. Close it before the loop ends."""
 
-    def __init__(self, settings: WireSettings, *, ca_bundle: Callable[[], str | None], user_agent: str) -> None:
+    def __init__(self, settings: ConnectionOptions, *, ca_bundle: Callable[[], str | None], user_agent: str) -> None:
         """``ca_bundle`` is asked when the first connection with TLS is opened."""
         self._settings = settings
         self._ca_bundle = ca_bundle
@@ -195,7 +195,7 @@ class HttpTransport:
         return context
 
 
-def _shared_pool(settings: WireSettings, dialer: Dialer, pool: Pool) -> SharedPool:
+def _shared_pool(settings: ConnectionOptions, dialer: Dialer, pool: Pool) -> SharedPool:
     try:
         from penstock.aws.http.http2 import Multiplexing, SharedPool
     except ModuleNotFoundError as fault:

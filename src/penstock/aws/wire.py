@@ -2,7 +2,7 @@
 
 ::
 
-    async with Wire(WireSettings(region="eu-west-1")) as wire:
+    async with Wire(ConnectionOptions(region="eu-west-1")) as wire:
         answer = await wire.call("kinesis", "ListStreams", b"{}")
 
 A wire belongs to one event loop. Making one is cheap and does no look-ups: region, endpoint and credentials
@@ -21,7 +21,7 @@ from penstock.aws.answers import service_error
 from penstock.aws.calls import NEVER, Request, RetryPolicy, Route, SignedCalls, Signer
 from penstock.aws.credentials import AssumedRole, CredentialCache, StsCalls
 from penstock.aws.sdk import DATA_OPERATIONS, Endpoint, Sdk, environment_credentials, resolve_endpoint, resolve_region
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.transport import HttpTransport
 from penstock.core.service_clock import ServiceClock
 from penstock.errors import OptionError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-__all__ = ["NEVER", "Credentials", "RetryPolicy", "Wire", "WireSettings"]
+__all__ = ["NEVER", "ConnectionOptions", "Credentials", "RetryPolicy", "Wire"]
 
 ROUTES_MAX = 4096
 """Endpoints remembered: one per service, and two per stream that is named by its ARN."""
@@ -61,14 +61,14 @@ class Wire:
 
     def __init__(
         self,
-        settings: WireSettings | None = None,
+        settings: ConnectionOptions | None = None,
         *,
         rng: random.Random | None = None,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         retry: RetryPolicy | None = None,
     ) -> None:
-        self.settings = settings or WireSettings()
+        self.settings = settings or ConnectionOptions()
         self.clock = ServiceClock()
         self._rng = rng or random.Random()
         self._now = now

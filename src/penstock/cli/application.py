@@ -16,7 +16,7 @@ from penstock.cli.output import warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
 from penstock.inspect.moments import span_s, span_text, time_text
-from penstock.wiring import WireSettings
+from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from penstock.inspect import ApplicationReport, Inspector, LagReport
@@ -57,9 +57,9 @@ def ls_command(
     """List the applications that have lease tables."""
     from penstock.inspect import Store
 
-    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     where = Store.parse(store, table)
-    report = asyncio.run(looking(wire, lambda inspector: inspector.applications(where)))
+    report = asyncio.run(looking(connection, lambda inspector: inspector.applications(where)))
     rows = (
         (
             one.name,
@@ -84,7 +84,7 @@ def describe_command(
     output: Output = Shape.table,
 ) -> None:
     """Show an application's leases and workers."""
-    report = _read(name, store, table, WireSettings(region=region, endpoint_url=endpoint_url, profile=profile))
+    report = _read(name, store, table, ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile))
     show_report(report, report.application.leases, _described(report), output)
     for key, why in report.application.unreadable.items():
         warn(f"the row {key} is no lease that can be read: {why}")
@@ -114,13 +114,16 @@ def lag_command(
     """
     from penstock.inspect import LagTimes, Store
 
-    wire, where = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile), Store.parse(store, table)
+    connection, where = (
+        ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile),
+        Store.parse(store, table),
+    )
     times = LagTimes(window_s=span_s(window), ok_s=span_s(ok), stalled_s=span_s(stalled))
 
     async def look(inspector: Inspector) -> LagReport:
         return await lag_since(inspector, name, stream, where, times, history)
 
-    report = asyncio.run(looking(wire, look, calls_per_s=rate))
+    report = asyncio.run(looking(connection, look, calls_per_s=rate))
     show_report(report, report.shards, _lagging(report), output)
     tell_missing(report.missing)
 
@@ -139,7 +142,7 @@ def export_command(
 
     from penstock.inspect.positions import positions_of
 
-    report = _read(name, store, table, WireSettings(region=region, endpoint_url=endpoint_url, profile=profile))
+    report = _read(name, store, table, ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile))
     document = positions_of(report.application, dt.datetime.now(dt.UTC))
     show_report(document, [], "", Shape.json)
     for key, why in document.left_out.items():
@@ -149,11 +152,11 @@ def export_command(
         raise typer.Exit(1)
 
 
-def _read(name: str, store: str, table: str | None, wire: WireSettings) -> ApplicationReport:
+def _read(name: str, store: str, table: str | None, connection: ConnectionOptions) -> ApplicationReport:
     from penstock.inspect import Store
 
     where = Store.parse(store, table)
-    return asyncio.run(looking(wire, lambda inspector: inspector.application(name, where)))
+    return asyncio.run(looking(connection, lambda inspector: inspector.application(name, where)))
 
 
 def _described(report: ApplicationReport) -> str:

@@ -14,7 +14,7 @@ from penstock.cli.shapes import Output, Rate, Shape, show_report
 from penstock.errors import PenstockError
 from penstock.inspect.moments import span_s
 from penstock.shown import one_line
-from penstock.wiring import WireSettings
+from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -63,7 +63,7 @@ def lag_command(
         times, where = LagTimes(window_s=span_s(window)), Store.parse(store, table)
         return check_lag(await lag_since(inspector, name, stream, where, times, history), limits)
 
-    _end("lag", WireSettings(region=region, endpoint_url=endpoint_url, profile=profile), look, output, rate)
+    _end("lag", ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), look, output, rate)
 
 
 @app.command("leases")
@@ -82,7 +82,7 @@ def leases_command(
     async def look(inspector: Inspector) -> Checked:
         return check_leases((await inspector.application(name, Store.parse(store, table))).application)
 
-    _end("leases", WireSettings(region=region, endpoint_url=endpoint_url, profile=profile), look, output)
+    _end("leases", ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), look, output)
 
 
 @app.command("stream")
@@ -99,12 +99,12 @@ def stream_command(
     async def look(inspector: Inspector) -> Checked:
         return check_stream(await inspector.stream(stream))
 
-    _end("stream", WireSettings(region=region, endpoint_url=endpoint_url, profile=profile), look, output)
+    _end("stream", ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), look, output)
 
 
 def _end(
     check: str,
-    wire: WireSettings,
+    connection: ConnectionOptions,
     look: Callable[[Inspector], Awaitable[Checked]],
     shape: Shape,
     rate: float | None = None,
@@ -113,7 +113,7 @@ def _end(
     from penstock.inspect import unknown
 
     try:
-        found = asyncio.run(looking(wire, look, calls_per_s=rate))
+        found = asyncio.run(looking(connection, look, calls_per_s=rate))
     except PenstockError as fault:
         found = unknown(check, str(fault))
     show_report(found, [found], one_line(found.line), shape)

@@ -17,7 +17,7 @@ from penstock.cli.output import show, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.errors import OptionError, PenstockError
 from penstock.shown import one_line
-from penstock.wiring import WireSettings, sink_for, source_for
+from penstock.wiring import ConnectionOptions, sink_for, source_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -56,8 +56,8 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, one a line, and count them by error. The exit status is 1 if a line is no dead letter."""
-    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
-    asyncio.run(_list(file, from_stream, wire, messages=messages, data=data, as_json=as_json))
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    asyncio.run(_list(file, from_stream, connection, messages=messages, data=data, as_json=as_json))
 
 
 @app.command("replay")
@@ -87,19 +87,19 @@ def replay_command(
     """
     if (to_stream is None) == (call is None):
         raise typer.BadParameter("choose one of --to STREAM and --call MODULE:FUNCTION")
-    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
-    found = asyncio.run(_replay(file, from_stream, to_stream, call, left, wire))
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    found = asyncio.run(_replay(file, from_stream, to_stream, call, left, connection))
     _finish(found, as_json=as_json)
 
 
 async def _list(
-    file: Path | None, stream: str | None, wire: WireSettings, *, messages: bool, data: bool, as_json: bool
+    file: Path | None, stream: str | None, connection: ConnectionOptions, *, messages: bool, data: bool, as_json: bool
 ) -> None:
     import msgspec
 
     errors: Counter[str] = Counter()
     bad = []
-    async with _letters(file, stream, wire) as letters:
+    async with _letters(file, stream, connection) as letters:
         async for letter in letters:
             if isinstance(letter, Exception):
                 bad.append(str(letter))
@@ -121,23 +121,28 @@ async def _list(
 
 
 async def _replay(
-    file: Path | None, stream: str | None, to: str | None, call: str | None, left: Path | None, wire: WireSettings
+    file: Path | None,
+    stream: str | None,
+    to: str | None,
+    call: str | None,
+    left: Path | None,
+    connection: ConnectionOptions,
 ) -> Replayed:
     from penstock.runtime.dead_letters.replaying import ToCallable, ToStream, replay
     from penstock.runtime.producer.producer import Producer
 
     async with contextlib.AsyncExitStack() as stack:
-        letters = await stack.enter_async_context(_letters(file, stream, wire))
+        letters = await stack.enter_async_context(_letters(file, stream, connection))
         target: Target
         if to is None:
             target = ToCallable(_function(call or ""))
         else:
-            producer: Producer[Any] = Producer(sink_for(to, wire))
+            producer: Producer[Any] = Producer(sink_for(to, connection))
             target = ToStream(await stack.enter_async_context(producer))
         return await replay(
             letters,
             target,
-            open_source=lambda name: source_for(name, wire),
+            open_source=lambda name: source_for(name, connection),
             on_left=_nothing if left is None else stack.enter_context(_kept(left)),
             once=to is not None,
         )
@@ -145,14 +150,14 @@ async def _replay(
 
 @contextlib.asynccontextmanager
 async def _letters(
-    file: Path | None, stream: str | None, wire: WireSettings
+    file: Path | None, stream: str | None, connection: ConnectionOptions
 ) -> AsyncIterator[AsyncIterator[Letter | BadLetter]]:
     from penstock.runtime.dead_letters.replaying import letters_of_file, letters_of_stream
 
     if (file is None) == (stream is None):
         raise typer.BadParameter("name a file of dead letters, or a stream with --from")
     if stream is not None:
-        source = source_for(stream, wire)
+        source = source_for(stream, connection)
         try:
             yield letters_of_stream(source)
         finally:

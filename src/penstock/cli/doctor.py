@@ -15,7 +15,7 @@ from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, tell_missing
 from penstock.errors import OptionError
 from penstock.inspect.moments import span_s
-from penstock.wiring import WireSettings
+from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from penstock.inspect import DoctorReport, Finding, Snapshot
@@ -53,8 +53,8 @@ def run_command(
     if file is not None:
         snapshot = _read(file)
     else:
-        wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
-        snapshot = _collect(application, stream, window, (store, table), wire, rate)
+        connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+        snapshot = _collect(application, stream, window, (store, table), connection, rate)
     report = examine(snapshot)
     show_report(report, report.findings, _told(report), output)
     tell_missing(report.missing)
@@ -75,8 +75,8 @@ def collect_command(
     profile: Profile = None,
 ) -> None:
     """Write a snapshot to standard output, for doctor run --from. It holds no payload and no partition key."""
-    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
-    snapshot = _collect(application, stream, window, (store, table), wire, rate)
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    snapshot = _collect(application, stream, window, (store, table), connection, rate)
     show_report(snapshot, [], "", Shape.json)
     tell_missing(snapshot.missing)
 
@@ -86,7 +86,7 @@ def _collect(
     stream: str | None,
     window: str,
     where: tuple[str, str | None],
-    wire: WireSettings,
+    connection: ConnectionOptions,
     rate: float,
 ) -> Snapshot:
     from penstock.inspect import LagTimes, Store
@@ -95,7 +95,9 @@ def _collect(
         raise OptionError("name what to look at: --app APPLICATION, --stream STREAM, or both")
     store, times = Store.parse(*where), LagTimes(window_s=span_s(window))
     return asyncio.run(
-        looking(wire, lambda inspector: inspector.snapshot(application, stream, store, times=times), calls_per_s=rate)
+        looking(
+            connection, lambda inspector: inspector.snapshot(application, stream, store, times=times), calls_per_s=rate
+        )
     )
 
 

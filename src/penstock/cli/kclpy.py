@@ -16,7 +16,7 @@ from penstock.cli.producing import EndpointUrl, Profile, Region, cli_logger
 from penstock.errors import OptionError
 from penstock.kclpy.session import OnError
 from penstock.tasks import logged, spawn
-from penstock.wiring import WireSettings
+from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from penstock.kclpy.properties import KclOptions
@@ -83,7 +83,7 @@ def command(
         target=target or _executable(given, properties),
         shim=shim,
         on_error=on_error,
-        wire=WireSettings(region=region, endpoint_url=endpoint_url, profile=profile),
+        connection=ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile),
     )
     for remark in options.remarks:
         if target is not None or not remark.lower().startswith("executablename"):
@@ -93,7 +93,9 @@ def command(
     with contextlib.ExitStack() as exporters:
         found: list[Exporter] = []
         if options.metrics is not None:
-            found.append(exporters.enter_context(CloudWatchExporter(options.metrics, wire=options.metrics_wire)))
+            found.append(
+                exporters.enter_context(CloudWatchExporter(options.metrics, connection=options.metrics_connection))
+            )
         if metrics_port is not None:
             endpoint: PrometheusExporter = exporters.enter_context(PrometheusExporter(metrics_port, bind=bind))
             found.append(endpoint)
@@ -114,7 +116,7 @@ async def _run(options: KclOptions, exporters: list[Exporter]) -> None:
         worker_id=options.worker_id,
         leases=options.leases,
         settings=options.worker,
-        wire=options.wire,
+        connection=options.connection,
         on_event=together(log_events(cli_logger()), *exporters),
     )
     with stopping.listening():

@@ -232,7 +232,7 @@ def command(
     options = ProducerOptions(
         aggregation=aggregate,
         ordered_by_key=ordered,
-        record_time_to_live_s=ttl,
+        record_ttl_s=ttl,
         buffer_bytes_max=BUFFER_BYTES_MAX,
         metrics_interval_s=1.0,
     )

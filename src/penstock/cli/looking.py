@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from penstock.inspect import Inspector, LagReport, LagTimes, Look, Store
-    from penstock.wiring import WireSettings
+    from penstock.wiring import ConnectionOptions
 
     T = TypeVar("T")
 
@@ -24,13 +24,13 @@ HISTORY_BYTES_MAX = 64 * 1024 * 1024
 
 
 async def looking(
-    wire: WireSettings, look: Callable[[Inspector], Awaitable[T]], *, calls_per_s: float | None = None
+    connection: ConnectionOptions, look: Callable[[Inspector], Awaitable[T]], *, calls_per_s: float | None = None
 ) -> T:
     """What one look at AWS finds."""
     from penstock.inspect import Inspector
 
     given: dict[str, float] = {} if calls_per_s is None else {"calls_per_s": calls_per_s}
-    async with Inspector(wire, **given) as inspector:
+    async with Inspector(connection, **given) as inspector:
         return await look(inspector)
 
 

@@ -25,7 +25,7 @@ from penstock.errors import (
 from penstock.events import ProducerMetrics, RecordsExpired, RecordsFailed
 from penstock.tasks import awaited, drop
 from penstock.telemetry.log import log_events
-from penstock.wiring import WireSettings
+from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
@@ -342,7 +342,7 @@ class Run:
         self.account = Account()
         self.stopping = Stopping()
         self._options = options
-        self._wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+        self._connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
         self._stop_on_loss = stop_on_loss
         self._on_metrics = on_metrics
         self._log = log_events(cli_logger())
@@ -358,7 +358,9 @@ class Run:
         """Put all batches; what was done since the start. Raises PenstockError when the stream cannot be reached."""
         from penstock.runtime.producer.producer import Producer
 
-        producer: Producer[Any] = Producer(self.stream, wire=self._wire, options=self._options, on_event=self._on_event)
+        producer: Producer[Any] = Producer(
+            self.stream, connection=self._connection, options=self._options, on_event=self._on_event
+        )
         with self.stopping.listening():
             try:
                 with contextlib.suppress(StoppedError):

@@ -415,7 +415,7 @@ def command(
         skip_bad=skip_bad,
     )
     options = ProducerOptions(
-        aggregation=aggregate, ordered_by_key=ordered, record_time_to_live_s=ttl, buffer_bytes_max=BUFFER_BYTES_MAX
+        aggregation=aggregate, ordered_by_key=ordered, record_ttl_s=ttl, buffer_bytes_max=BUFFER_BYTES_MAX
     )
     run = Run(
         stream, options=options, region=region, endpoint_url=endpoint_url, profile=profile, stop_on_loss=not keep_going

@@ -20,7 +20,7 @@ from penstock.cli.shapes import Rate, Shape, show_report, table_of
 from penstock.errors import OptionError
 from penstock.inspect.moments import HOW, moment_s, place, time_text
 from penstock.shown import json_line, one_line
-from penstock.wiring import WireSettings, stream_name
+from penstock.wiring import ConnectionOptions, stream_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,9 +98,9 @@ def tail_command(
     in their order. With --until or --no-follow the command ends where that is reached.
     """
     chosen = Chosen(at, until, shard, key, where)
-    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     asyncio.run(
-        looking(wire, _shower(stream, chosen, _line_of(output, decode), limit, follow=follow), calls_per_s=rate)
+        looking(connection, _shower(stream, chosen, _line_of(output, decode), limit, follow=follow), calls_per_s=rate)
     )
 
 
@@ -131,9 +131,9 @@ def grep_command(
     """Show the records that hold a text: after decompression, and inside of aggregates. Status 1 when none does."""
     chosen = Chosen(at, until, shard, key, where)
     _search_too(chosen, text, pattern=pattern, ignore_case=ignore_case)
-    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     shower = _shower(stream, chosen, _line_of(output, decode), limit, follow=follow)
-    if not asyncio.run(looking(wire, shower, calls_per_s=rate)):
+    if not asyncio.run(looking(connection, shower, calls_per_s=rate)):
         raise typer.Exit(1)
 
 
@@ -155,12 +155,12 @@ def get_command(
     number, _, sub = position.partition("/")
     if not (number.isascii() and number.isdigit()) or (sub and not (sub.isascii() and sub.isdigit())):
         raise OptionError(f"{position!r} is no position: write a sequence number, or NUMBER/INDEX")
-    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
 
     async def look(inspector: Inspector) -> SeenRecord:
         return await get(inspector, stream_name(stream), int(number), int(sub or 0), shard)
 
-    record = asyncio.run(looking(wire, look))
+    record = asyncio.run(looking(connection, look))
     if raw:
         sys.stdout.buffer.write(record.data)
         sys.stdout.buffer.flush()
@@ -191,7 +191,7 @@ def count_command(
     from penstock.inspect.records import read
 
     chosen = Chosen(at, until, shard, key, where)
-    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
 
     async def look(inspector: Inspector) -> CountReport:
         records: Counter[str] = Counter()
@@ -213,7 +213,7 @@ def count_command(
             calls=inspector.calls,
         )
 
-    report = asyncio.run(looking(wire, look, calls_per_s=rate))
+    report = asyncio.run(looking(connection, look, calls_per_s=rate))
     rows = [(one.shard_id, f"{one.user_records:,}", of_bytes(one.payload_bytes)) for one in report.shards]
     rows.append(("all", f"{report.user_records:,}", of_bytes(report.payload_bytes)))
     show_report(report, report.shards, table_of(("SHARD", "RECORDS", "DATA"), rows), output)

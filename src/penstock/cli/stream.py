@@ -12,7 +12,7 @@ from penstock.cli.output import of_bytes
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
 from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
 from penstock.inspect.moments import span_s, span_text, time_text
-from penstock.wiring import WireSettings
+from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from penstock.inspect import Inspector, ShardHeat, ShardView, StreamReport
@@ -30,8 +30,8 @@ def ls_command(
     region: Region = None, endpoint_url: EndpointUrl = None, profile: Profile = None, output: Output = Shape.table
 ) -> None:
     """List the streams of the account in the region."""
-    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
-    report = asyncio.run(looking(wire, lambda inspector: inspector.streams()))
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    report = asyncio.run(looking(connection, lambda inspector: inspector.streams()))
     rows = ((one.name, one.status, one.mode, time_text(one.created_at)) for one in report.streams)
     show_report(report, report.streams, table_of(("STREAM", "STATUS", "MODE", "CREATED"), rows), output)
     tell_missing(report.missing)
@@ -46,8 +46,8 @@ def describe_command(
     output: Output = Shape.table,
 ) -> None:
     """Describe a stream: its settings, its open shards, its registered consumers."""
-    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
-    report = asyncio.run(looking(wire, lambda inspector: inspector.stream(stream)))
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    report = asyncio.run(looking(connection, lambda inspector: inspector.stream(stream)))
     show_report(report, [report], _described(report), output)
     tell_missing(report.missing)
 
@@ -62,8 +62,8 @@ def shards_command(
     output: Output = Shape.table,
 ) -> None:
     """List the open shards of a stream, with their lineage and hash ranges."""
-    wire = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile)
-    report = asyncio.run(looking(wire, lambda inspector: inspector.stream(stream, consumers=False)))
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    report = asyncio.run(looking(connection, lambda inspector: inspector.stream(stream, consumers=False)))
     shown = [one for one in report.shards or () if every or one.open]
     head = ("SHARD", "STATE", "HASH SHARE", "FIRST HASH KEY", "PARENTS", "CHILDREN", "OPENED")
     show_report(report, shown, table_of(head, map(_shard_row, shown)), output)
@@ -88,14 +88,14 @@ def heat_command(
     KPL aggregates are opened. The command reads within its share of each shard's calls (--rate), so a busy stream takes
     a while.
     """
-    wire, since_s = WireSettings(region=region, endpoint_url=endpoint_url, profile=profile), span_s(since)
+    connection, since_s = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), span_s(since)
 
     async def look(inspector: Inspector) -> Any:
         return await inspector.heat(
             stream, since_s=since_s, records_max=records_max, keys_shown_max=keys, show_keys=not no_keys
         )
 
-    report = asyncio.run(looking(wire, look, calls_per_s=rate))
+    report = asyncio.run(looking(connection, look, calls_per_s=rate))
     show_report(report, report.shards, _heated(report.shards), output)
     tell_missing(report.missing)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.aws.calls import Request
     from penstock.aws.credentials import CredentialCache
-    from penstock.aws.settings import WireSettings
+    from penstock.aws.settings import ConnectionOptions
     from penstock.aws.transport import Answer, HttpTransport
 
 SHARE = 0.4
@@ -82,7 +82,7 @@ class ReadingWire(Wire):
 
     def __init__(
         self,
-        settings: WireSettings | None = None,
+        settings: ConnectionOptions | None = None,
         *,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

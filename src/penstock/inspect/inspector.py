@@ -2,7 +2,7 @@
 
 ::
 
-    async with Inspector(WireSettings(region="eu-west-1")) as inspector:
+    async with Inspector(ConnectionOptions(region="eu-west-1")) as inspector:
         report = await inspector.stream("orders")
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from penstock.aws.kinesis import GetRecordsPage
-    from penstock.aws.settings import WireSettings
+    from penstock.aws.settings import ConnectionOptions
     from penstock.inspect.applications import ApplicationView
     from penstock.inspect.verdicts import LagReport, Look
     from penstock.model import Shard, StreamName
@@ -62,7 +62,7 @@ class Inspector:
     share of the shard's 2 MiB/s. By default 2; the other 60 % stay with the programs that read the stream.
     """
 
-    def __init__(self, wire: WireSettings | None = None, *, calls_per_s: float = 2.0) -> None:
+    def __init__(self, wire: ConnectionOptions | None = None, *, calls_per_s: float = 2.0) -> None:
         """Raises OptionError."""
         self.paces = ShardPaces(calls_per_s)
         self.wire = ReadingWire(wire)

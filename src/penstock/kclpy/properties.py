@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.core.feeding.allowance import PollTimes
+from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError
 from penstock.kclpy.daemon import DaemonSettings
 from penstock.kclpy.session import OnError, SessionSettings
-from penstock.model import StartAt
-from penstock.runtime.feeds.fan_out import FanOutTimes
+from penstock.model import StartingPosition
+from penstock.runtime.feeds.fan_out import FanOutOptions
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.telemetry.cloudwatch import DIMENSIONS, LEVELS, CloudWatchChoice
-from penstock.wiring import LeaseTableOptions, WireSettings
+from penstock.wiring import ConnectionOptions, LeaseTableOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -159,12 +159,12 @@ class KclOptions:
     application: str
     worker_id: str | None
     leases: LeaseTableOptions
-    wire: WireSettings
+    connection: ConnectionOptions
     worker: WorkerSettings
     daemon: DaemonSettings
     metrics: CloudWatchChoice | None = None
     """What is sent to CloudWatch; None: nothing."""
-    metrics_wire: WireSettings | None = None
+    metrics_connection: ConnectionOptions | None = None
     """How CloudWatch is reached."""
     remarks: tuple[str, ...] = ()
     """What of the properties means nothing here, a line each."""
@@ -205,9 +205,9 @@ def options_of(
     target: str,
     shim: bool = False,
     on_error: OnError = OnError.RETRY,
-    wire: WireSettings | None = None,
+    connection: ConnectionOptions | None = None,
 ) -> KclOptions:
-    """What properties say. ``wire`` is what the command line says of AWS, and goes before. Raises OptionError."""
+    """What properties say. ``connection`` is what the command line says of AWS, and goes before. Raises OptionError."""
     given = _Properties({name.lower(): value.strip() for name, value in properties.items()})
     stream = given.text("streamArn", "streamName")
     application = given.text("applicationName")
@@ -216,7 +216,7 @@ def options_of(
         for name, value in (("streamName", stream), ("applicationName", application))
         if value is None
     ]
-    wire = _wire(given, wire or WireSettings())
+    connection = _connection(given, connection or ConnectionOptions())
     worker, daemon = _worker(given), _daemon(given, target=target, shim=shim, on_error=on_error)
     metrics = _metrics(given)
     if given.faults:
@@ -227,12 +227,14 @@ def options_of(
         stream=stream,
         application=application,
         worker_id=given.text("workerId"),
-        leases=LeaseTableOptions(table=given.text("leaseTableName", "tableName"), wire=_dynamo_wire(given, wire)),
-        wire=wire,
+        leases=LeaseTableOptions(
+            table=given.text("leaseTableName", "tableName"), connection=_dynamo_connection(given, connection)
+        ),
+        connection=connection,
         worker=WorkerSettings(**worker),
         daemon=daemon,
         metrics=metrics,
-        metrics_wire=_metrics_wire(given, wire),
+        metrics_connection=_metrics_connection(given, connection),
         remarks=remarks_on(properties),
     )
 
@@ -243,7 +245,7 @@ def _worker(given: _Properties) -> dict[str, Any]:
     found: dict[str, Any] = {
         "failover_s": failover_s,
         "look_interval_s": min(0.5, failover_s / 5),
-        "start_at": _start(given),
+        "starting_position": _start(given),
         "cadence": Prompt(),
         "checkpoint_when_told": True,
         "polling": _polling(given),
@@ -263,30 +265,30 @@ def _worker(given: _Properties) -> dict[str, Any]:
     return found
 
 
-def _start(given: _Properties) -> StartAt:
+def _start(given: _Properties) -> StartingPosition:
     at_s = given.number("initialPositionInStreamExtended", least=0)
     if at_s is None:
         at_s = given.number("timestampAtInitialPositionInStream", least=0)
     if at_s is not None:
-        return StartAt.at_timestamp(dt.datetime.fromtimestamp(at_s, dt.UTC))
+        return StartingPosition.at_timestamp(dt.datetime.fromtimestamp(at_s, dt.UTC))
     word = (given.text("initialPositionInStream") or "LATEST").upper()
     if word == "AT_TIMESTAMP":
         given.faults.append("initialPositionInStream AT_TIMESTAMP needs initialPositionInStreamExtended: epoch seconds")
     elif word not in ("LATEST", "TRIM_HORIZON"):
         given.faults.append(f"initialPositionInStream is LATEST, TRIM_HORIZON or AT_TIMESTAMP, not {word}")
-    return StartAt.TRIM_HORIZON if word == "TRIM_HORIZON" else StartAt.LATEST
+    return StartingPosition.TRIM_HORIZON if word == "TRIM_HORIZON" else StartingPosition.LATEST
 
 
-def _polling(given: _Properties) -> PollTimes:
+def _polling(given: _Properties) -> PollingOptions:
     idle_s = given.number("idleTimeBetweenReadsInMillis", least=200, per=1000)
-    return PollTimes() if idle_s is None else PollTimes(interval_s=idle_s, idle_interval_s=max(idle_s, 1.0))
+    return PollingOptions() if idle_s is None else PollingOptions(interval_s=idle_s, idle_interval_s=max(idle_s, 1.0))
 
 
-def _fan_out(given: _Properties) -> FanOutTimes | None:
+def _fan_out(given: _Properties) -> FanOutOptions | None:
     mode = (given.text("retrievalMode") or "DEFAULT").upper()
     if mode not in ("DEFAULT", "FANOUT", "POLLING"):
         given.faults.append(f"retrievalMode is DEFAULT, FANOUT or POLLING, not {mode}")
-    return None if mode == "POLLING" else FanOutTimes()
+    return None if mode == "POLLING" else FanOutOptions()
 
 
 def _daemon(given: _Properties, *, target: str, shim: bool, on_error: OnError) -> DaemonSettings:
@@ -305,20 +307,20 @@ def _daemon(given: _Properties, *, target: str, shim: bool, on_error: OnError) -
     )
 
 
-def _wire(given: _Properties, wire: WireSettings) -> WireSettings:
+def _connection(given: _Properties, connection: ConnectionOptions) -> ConnectionOptions:
     return msgspec.structs.replace(
-        wire,
-        region=wire.region or given.text("regionName"),
-        endpoint_url=wire.endpoint_url or _url(given.text("kinesisEndpoint")),
+        connection,
+        region=connection.region or given.text("regionName"),
+        endpoint_url=connection.endpoint_url or _url(given.text("kinesisEndpoint")),
     )
 
 
-def _dynamo_wire(given: _Properties, wire: WireSettings) -> WireSettings | None:
+def _dynamo_connection(given: _Properties, connection: ConnectionOptions) -> ConnectionOptions | None:
     """For the lease table, if it is not to be reached as the stream is."""
     endpoint = _url(given.text("dynamoDBEndpoint"))
     if endpoint is None and given.text("kinesisEndpoint") is None:
         return None
-    return msgspec.structs.replace(wire, endpoint_url=endpoint)
+    return msgspec.structs.replace(connection, endpoint_url=endpoint)
 
 
 def _metrics(given: _Properties) -> CloudWatchChoice | None:
@@ -335,11 +337,11 @@ def _metrics(given: _Properties) -> CloudWatchChoice | None:
     return None if level == "NONE" else CloudWatchChoice(level=level, dimensions=chosen)
 
 
-def _metrics_wire(given: _Properties, wire: WireSettings) -> WireSettings:
+def _metrics_connection(given: _Properties, connection: ConnectionOptions) -> ConnectionOptions:
     endpoint = _url(given.text("cloudWatchEndpoint"))
     if endpoint is None and given.text("kinesisEndpoint") is None:
-        return wire
-    return msgspec.structs.replace(wire, endpoint_url=endpoint)
+        return connection
+    return msgspec.structs.replace(connection, endpoint_url=endpoint)
 
 
 def _url(endpoint: str | None) -> str | None:

@@ -18,7 +18,7 @@ import msgspec
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.sdk import Sdk
-from penstock.aws.wire import Wire, WireSettings
+from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.core.leases.row import StreamMark
 from penstock.errors import OptionError, PenstockError
 from penstock.runtime.loop_thread import LoopThread
@@ -37,9 +37,9 @@ from penstock.spark.shards import describe
 CLOCK_WAIT_S = 0.1
 
 
-def wire_settings(options: ReadOptions, tag: str) -> WireSettings:
+def connection_options(options: ReadOptions, tag: str) -> ConnectionOptions:
     """How the driver (``tag`` driver) and the tasks (``tag`` task) reach AWS. No secrets: each side has its own."""
-    return WireSettings(
+    return ConnectionOptions(
         region=options.region,
         endpoint_url=options.endpoint_url,
         role_arn=options.role_arn,
@@ -168,10 +168,12 @@ class Driver:
 
     def _new_wire(self) -> Wire:
         """By a clock that does not jump: positions are judged by the service's time, which is counted from it."""
-        return Wire(wire_settings(self._options, "driver"), now=self._now_s)
+        return Wire(connection_options(self._options, "driver"), now=self._now_s)
 
     async def _open_leases(self, options: LeaseOptions) -> LeaseMirror:
-        settings = msgspec.structs.replace(wire_settings(self._options, "driver"), endpoint_url=options.endpoint_url)
+        settings = msgspec.structs.replace(
+            connection_options(self._options, "driver"), endpoint_url=options.endpoint_url
+        )
         leases = LeaseMirror(
             DynamoLeaseTable(options.table, settings),
             stream=str(self._options.stream),
@@ -256,7 +258,7 @@ _ENDPOINTS = "AWS_ENDPOINT_URL"
 """So begin the variables that name endpoints: for all services, or for one."""
 
 
-def as_the_driver_finds_it(settings: WireSettings) -> WireSettings:
+def as_the_driver_finds_it(settings: ConnectionOptions) -> ConnectionOptions:
     """Settings for tasks, with the region and the endpoint that the driver's environment gives.
 
     An executor is another machine. With an environment of its own it would look for a stream of that name in another

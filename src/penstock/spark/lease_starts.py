@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.core.leases.row import LeaseRow, StreamMark
     from penstock.core.lineage import Lineage
-    from penstock.model import StartAt
+    from penstock.model import StartingPosition
     from penstock.spark.lookahead import LossPolicy
     from penstock.spark.probing import Probes
 
@@ -29,7 +29,7 @@ class LeaseStarts:
         self,
         probes: Probes,
         rows: Mapping[str, LeaseRow],
-        start: StartAt,
+        start: StartingPosition,
         losses: LossPolicy,
         *,
         stream: StreamMark,

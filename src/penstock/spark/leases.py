@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.membership import WorkerRow
     from penstock.core.leases.row import LeaseRow
     from penstock.core.lineage import Lineage
-    from penstock.model import StartAt
+    from penstock.model import StartingPosition
     from penstock.ports import LeaseTable
     from penstock.spark.offsets import StreamOffset
 
@@ -63,7 +63,7 @@ def checkpoint_of(position: ShardPosition, unread: Checkpoint) -> Checkpoint:
     return Checkpoint.at(Position(number, WHOLE_RECORD))
 
 
-def marks_of(offset: StreamOffset, lineage: Lineage, start: StartAt) -> list[Mark]:
+def marks_of(offset: StreamOffset, lineage: Lineage, start: StartingPosition) -> list[Mark]:
     """How far each shard is read at an offset. Shards that are listed no longer are left out."""
     marks, of_stream = [], StreamMark(offset.stream_arn, offset.created_s)
     for shard_id, position in offset.shards.items():
@@ -130,7 +130,9 @@ def noted(row: LeaseRow, created_s: int) -> ShardPosition | None:
     return position if checkpoint_of(position, Checkpoint.TRIM_HORIZON) == row.checkpoint else None
 
 
-def without_lease(lineage: Lineage, held: Mapping[str, bool], start: StartAt, now_ms: int) -> dict[str, ShardPosition]:
+def without_lease(
+    lineage: Lineage, held: Mapping[str, bool], start: StartingPosition, now_ms: int
+) -> dict[str, ShardPosition]:
     """Where the shards stand that have no lease, beside those that have one.
 
     ``held`` says of each shard with a lease whether it has ended.
@@ -151,7 +153,7 @@ def without_lease(lineage: Lineage, held: Mapping[str, bool], start: StartAt, no
     return found
 
 
-def since(word: str, start: StartAt, now_ms: int, read_until_ms: int | None = None) -> ShardPosition:
+def since(word: str, start: StartingPosition, now_ms: int, read_until_ms: int | None = None) -> ShardPosition:
     """The position of a shard that begins at LATEST or AT_TIMESTAMP, or later where a reader has looked at it since.
 
     Raises ValueError where no time is known.
@@ -198,7 +200,7 @@ class LeaseMirror:
         *,
         stream: str,
         application: str,
-        start: StartAt,
+        start: StartingPosition,
         interval_s: float,
         failover_s: float,
         rng: random.Random | None = None,

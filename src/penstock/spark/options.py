@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from penstock.aws.settings import region_fault, url_fault
 from penstock.errors import OptionError
-from penstock.model import OutsidePolicy, StartAt, StreamName
+from penstock.model import OutsidePolicy, StartingPosition, StreamName
 from penstock.spark.cut import UNCAPPED, Caps
 
 # --- reading --------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class ReadOptions:
     stream: StreamName
     region: str | None = None
     endpoint_url: str | None = None
-    start: StartAt = StartAt.LATEST
+    start: StartingPosition = StartingPosition.LATEST
     ending_timestamp: dt.datetime | None = None
     caps: Caps = UNCAPPED
     fail_on_data_loss: bool = True
@@ -486,7 +486,7 @@ def stream_of(values: dict[str, Any], faults: list[str]) -> StreamName | None:
     return StreamName(name=name)
 
 
-def _start(values: dict[str, Any], streaming: bool, faults: list[str]) -> StartAt | None:
+def _start(values: dict[str, Any], streaming: bool, faults: list[str]) -> StartingPosition | None:
     kind, moment = values.get("startingPosition"), values.get("startingTimestamp")
     ending = values.get("endingTimestamp")
     if moment is not None:
@@ -496,14 +496,14 @@ def _start(values: dict[str, Any], streaming: bool, faults: list[str]) -> StartA
         if ending is not None and ending < moment:
             faults.append("endingTimestamp is before startingTimestamp")
             return None
-        return StartAt.at_timestamp(moment)
+        return StartingPosition.at_timestamp(moment)
     if kind == "AT_TIMESTAMP":
         faults.append("startingPosition AT_TIMESTAMP needs startingTimestamp")
         return None
     if kind == "LATEST" and not streaming:
         faults.append("a batch read from LATEST has no rows: give TRIM_HORIZON or a startingTimestamp")
         return None
-    return StartAt(kind or ("LATEST" if streaming else "TRIM_HORIZON"))
+    return StartingPosition(kind or ("LATEST" if streaming else "TRIM_HORIZON"))
 
 
 def region_of(stream: StreamName) -> str | None:

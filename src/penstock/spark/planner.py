@@ -18,7 +18,7 @@ from penstock.aws.kinesis import KinesisClient, StreamSummary
 from penstock.core.leases.row import LeaseRow
 from penstock.core.lineage import Lineage
 from penstock.errors import InvalidArgumentError, NotFoundError
-from penstock.model import StartAt, StreamName
+from penstock.model import StartingPosition, StreamName
 from penstock.spark.cut import (
     SHARD_ROWS_PER_MS,
     UNCAPPED,
@@ -126,7 +126,7 @@ class Planner:
         self,
         client: KinesisClient,
         stream: StreamName,
-        start: StartAt,
+        start: StartingPosition,
         settings: PlanSettings,
         *,
         monotonic: Callable[[], float] = time.monotonic,

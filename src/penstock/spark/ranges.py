@@ -18,7 +18,7 @@ from penstock.model import OutsidePolicy, Shard
 from penstock.spark.offsets import Kind, StreamOffset
 
 if TYPE_CHECKING:
-    from penstock.aws.settings import WireSettings
+    from penstock.aws.settings import ConnectionOptions
     from penstock.model import StreamName
 
 # --- ranges ---------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ Chain = tuple[ShardRange, ...]
 class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every task of a query needs to know."""
 
-    wire: WireSettings
+    connection: ConnectionOptions
     columns: tuple[str, ...] = COLUMNS
     """The columns asked for, in the order asked for (`penstock.spark.columns.asked_columns`)."""
     columns_not_null: tuple[str, ...] = ()

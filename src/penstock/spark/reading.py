@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.aws.kinesis import WireRecord
-    from penstock.aws.settings import WireSettings
+    from penstock.aws.settings import ConnectionOptions
     from penstock.runtime.loop_thread import Asked
     from penstock.spark.fetching import Answer
     from penstock.spark.ranges import Chain, ShardPartition
@@ -61,7 +61,7 @@ STREAMS_MAX = 1_000
 class Connection:
     """A Kinesis client on an event loop in a thread of its own."""
 
-    def __init__(self, settings: WireSettings) -> None:
+    def __init__(self, settings: ConnectionOptions) -> None:
         self.thread = LoopThread("penstock-spark")
         self.client = KinesisClient(Wire(settings))
         self._record_bytes: dict[str, float] = {}
@@ -84,14 +84,14 @@ class Connection:
         self.thread.close()
 
 
-_connections: OrderedDict[WireSettings, Connection] = OrderedDict()
-_inherited: dict[WireSettings, Connection] = {}
+_connections: OrderedDict[ConnectionOptions, Connection] = OrderedDict()
+_inherited: dict[ConnectionOptions, Connection] = {}
 """Of the parent process: kept from destructors, which would act on sockets that the parent still uses."""
 _lock = threading.Lock()
 _owner = os.getpid()
 
 
-def connection_for(settings: WireSettings) -> Connection:
+def connection_for(settings: ConnectionOptions) -> Connection:
     """The connection of this process with these settings; it stays open."""
     global _owner
     with _lock:
@@ -149,7 +149,7 @@ def read_partition(partition: ShardPartition) -> Generator[pa.RecordBatch, None,
     (user records outside their shard's range, if that is to fail), or what the service says (ServiceError,
     CredentialsError, TransportError).
     """
-    reading = _Reading(partition, connection_for(partition.settings.wire))
+    reading = _Reading(partition, connection_for(partition.settings.connection))
     try:
         yield from reading.batches()
     finally:

@@ -12,7 +12,7 @@ from penstock.aws.kinesis import KinesisClient, StreamSummary
 from penstock.core.leases.row import LeaseRow, StreamMark
 from penstock.core.lineage import Lineage
 from penstock.errors import NotFoundError, OptionError, PenstockError, StalledError
-from penstock.model import Shard, StartAt, StreamName
+from penstock.model import Shard, StartingPosition, StreamName
 from penstock.spark.cut import Pace
 from penstock.spark.lease_starts import LeaseStarts
 from penstock.spark.lookahead import RISK_MARGIN_MS, Beyond, Lookahead, Loss, LossPolicy, at_risk, loss_at
@@ -84,7 +84,7 @@ async def describe(client: KinesisClient, stream: StreamName, retry: RetryPolicy
 class ShardBook:
     """All shards of one stream that are unread or still listed."""
 
-    def __init__(self, probes: Probes, start: StartAt, losses: LossPolicy, listing_interval_s: float) -> None:
+    def __init__(self, probes: Probes, start: StartingPosition, losses: LossPolicy, listing_interval_s: float) -> None:
         self._probes = probes
         self._start = start
         self._losses = losses
@@ -181,7 +181,7 @@ class ShardBook:
     def _stream_was_made_again(self) -> None:
         what = "the stream was deleted and made again; what was unread in the old one is gone"
         self._losses.report(Loss(None, True, what))
-        self._start = StartAt.TRIM_HORIZON
+        self._start = StartingPosition.TRIM_HORIZON
 
     # --- positions -------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from penstock.spark.stamps import key_labels, position_labels, sealed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from penstock.aws.settings import WireSettings
+    from penstock.aws.settings import ConnectionOptions
     from penstock.runtime.producer.handles import SyncPuts
     from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.spark.options import SinkColumns, SinkOptions
@@ -94,7 +94,7 @@ class ProducerSettings(NamedTuple):
     """What tells the producers of a worker apart."""
 
     stream: str
-    wire: WireSettings
+    connection: ConnectionOptions
     aggregation: bool
     ordered_by_key: bool
     buffer_bytes: int
@@ -117,7 +117,7 @@ def take_producer(settings: ProducerSettings) -> SyncProducer[Any]:
             _owner = os.getpid()
         producer = _producers.pop(settings, None)
     if producer is None:
-        producer = SyncProducer(settings.stream, wire=settings.wire, options=_options(settings))
+        producer = SyncProducer(settings.stream, connection=settings.connection, options=_options(settings))
     try:
         producer.start()
     except BaseException:
@@ -160,7 +160,7 @@ def _options(settings: ProducerSettings) -> ProducerOptions:
         buffer_bytes_max=settings.buffer_bytes,
         # No record is given up alone, so that none of a key is written after one before it that was not: the task
         # gives up as a whole when nothing gets on.
-        record_time_to_live_s=float("inf"),
+        record_ttl_s=float("inf"),
         shard_map_refresh_s=SHARD_MAP_REFRESH_S,
     )
 
@@ -193,7 +193,7 @@ class SinkSettings(NamedTuple):
 
     options: SinkOptions
     columns: SinkColumns
-    wire: WireSettings
+    connection: ConnectionOptions
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,7 @@ def _met(before: ProducerSnapshot, after: ProducerSnapshot) -> str:
 def _write(settings: SinkSettings, portions: Iterator[Rows]) -> SinkCommit:
     options = settings.options
     wanted = ProducerSettings(
-        str(options.stream), settings.wire, options.aggregation, options.ordered_by_key, options.buffer_bytes
+        str(options.stream), settings.connection, options.aggregation, options.ordered_by_key, options.buffer_bytes
     )
     first = next(portions, None)
     if first is None:

@@ -367,13 +367,13 @@ def _rows(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
 def _sink_settings(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkSettings:
     from penstock.spark.driver import as_the_driver_finds_it
     from penstock.spark.sink import SinkSettings
-    from penstock.wiring import WireSettings
+    from penstock.wiring import ConnectionOptions
 
     options = parse_sink_options(given)
     columns = sink_columns(schema, options)
     if overwrite:
         raise OptionError("a stream is only appended to: write with mode append, or output mode append")
-    wire = WireSettings(
+    connection = ConnectionOptions(
         region=options.region,
         endpoint_url=options.endpoint_url,
         role_arn=options.role_arn,
@@ -382,16 +382,16 @@ def _sink_settings(given: Mapping[str, str], schema: StructType, overwrite: bool
         sts_endpoint_url=options.sts_endpoint_url,
         user_agent_tag="sink",
     )
-    return SinkSettings(options, columns, as_the_driver_finds_it(wire))
+    return SinkSettings(options, columns, as_the_driver_finds_it(connection))
 
 
 def _read_settings(options: ReadOptions, schema: StructType) -> ReadSettings:
     from penstock.spark.columns import asked_columns
-    from penstock.spark.driver import as_the_driver_finds_it, wire_settings
+    from penstock.spark.driver import as_the_driver_finds_it, connection_options
 
     columns, not_null = asked_columns(schema)
     return ReadSettings(
-        wire=as_the_driver_finds_it(wire_settings(options, "task")),
+        connection=as_the_driver_finds_it(connection_options(options, "task")),
         columns=columns,
         columns_not_null=not_null,
         aggregates_outside=options.aggregates_outside,

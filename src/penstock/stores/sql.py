@@ -208,7 +208,7 @@ class Statements:
             f"is used by the application {owner!r}: "
             + (
                 f"give {self.application!r} a table of its own, by another name (name='leases_2'), in which it begins "
-                "where start_at says"
+                "where starting_position says"
                 if self.application
                 else f"open it with of({owner!r})"
             )

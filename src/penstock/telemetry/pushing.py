@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.ports import Poster
     from penstock.telemetry.exporting import Told
-    from penstock.wiring import WireSettings
+    from penstock.wiring import ConnectionOptions
 
 WAITING_REQUESTS_MAX = 500
 """So many requests wait at most for a service that does not answer; the oldest is dropped where there are more."""
@@ -107,19 +107,19 @@ class OtlpExporter(Pusher):
         headers: Mapping[str, str] | None = None,
         resource: Mapping[str, str] | None = None,
         shards_max: int = 0,
-        wire: WireSettings | None = None,
+        connection: ConnectionOptions | None = None,
     ) -> None:
         """``sign_for``: the service's name, for a signature of AWS (version 4); None: none. ``headers`` go along, as a
         collector's token. ``resource`` adds to ``service.name`` (penstock) and ``service.instance.id`` (host and
-        process). ``shards_max``: the levels of so many shards one by one, too; the rest is one. ``wire``: credentials,
-        region, proxies, timeouts.
+        process). ``shards_max``: the levels of so many shards one by one, too; the rest is one. ``connection``:
+        credentials, region, proxies, timeouts.
         """
         super().__init__("otlp", every_s=every_s, shards_max=shards_max)
         self._url = url
         self._sign_for = sign_for
         self._headers = {"content-type": otlp.CONTENT_TYPE, **(headers or {})}
         self._resource = dict(resource or {})
-        self._wire = wire
+        self._connection = connection
         self._poster: Poster | None = None
 
     async def _push(self) -> None:
@@ -129,7 +129,7 @@ class OtlpExporter(Pusher):
         if self._poster is None:
             from penstock.wiring import poster_for
 
-            self._poster = poster_for(self._url, self._wire, sign_for=self._sign_for)
+            self._poster = poster_for(self._url, self._connection, sign_for=self._sign_for)
         resource = {"service.name": "penstock", "service.instance.id": _instance(), **self._resource}
         await self._poster.post(otlp.encode(self._points(), now_s=time.time(), resource=resource), self._headers)
 
@@ -174,11 +174,15 @@ class CloudWatchExporter(_Periods):
     """
 
     def __init__(
-        self, choice: CloudWatchChoice | None = None, *, every_s: float = 60.0, wire: WireSettings | None = None
+        self,
+        choice: CloudWatchChoice | None = None,
+        *,
+        every_s: float = 60.0,
+        connection: ConnectionOptions | None = None,
     ) -> None:
-        """``wire``: region, endpoint, credentials, as for a consumer."""
+        """``connection``: region, endpoint, credentials, as for a consumer."""
         super().__init__("cloudwatch", choice or CloudWatchChoice(), every_s=every_s)
-        self._wire = wire
+        self._connection = connection
         self._waiting: deque[bytes] = deque()
         self._poster: Poster | None = None
 
@@ -191,7 +195,7 @@ class CloudWatchExporter(_Periods):
         if self._poster is None and self._waiting:
             from penstock.wiring import metric_data_poster
 
-            self._poster = metric_data_poster(self._wire)
+            self._poster = metric_data_poster(self._connection)
         while self._waiting:
             assert self._poster is not None
             await self._poster.post(self._waiting[0], {})

@@ -10,12 +10,12 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.feeding.allowance import PollTimes
+from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.leases import writes
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.shard.checkpoints import Prompt
 from penstock.events import BatchFailed, RecordsSkipped
-from penstock.model import Position, Record, StartAt
+from penstock.model import Position, Record, StartingPosition
 from penstock.runtime.consumer.consumer import Consumer, new_worker_id
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
 from penstock.runtime.shard.batch import Batch
@@ -148,7 +148,7 @@ class Whereabouts:
 
 # --- the consumer ---------------------------------------------------------------------------------
 
-POLLING = PollTimes(interval_s=0.001, idle_interval_s=0.002)
+POLLING = PollingOptions(interval_s=0.001, idle_interval_s=0.002)
 """Where nothing is, a read of the stream waits by itself."""
 WAIT_S = 0.02
 CLOSE_S = 1.0
@@ -200,7 +200,7 @@ class TestConsumer(Consumer[Any]):
         application: str = "test",
         leases: MemoryLeaseTable | None = None,
         settings: WorkerSettings | None = None,
-        start_at: StartAt = StartAt.TRIM_HORIZON,
+        starting_position: StartingPosition = StartingPosition.TRIM_HORIZON,
         ends: bool | None = None,
         patience_s: float = 10.0,
         skip_waits: bool = False,
@@ -229,7 +229,7 @@ class TestConsumer(Consumer[Any]):
         self._ends = bool(given) if ends is None else ends
         self._patience_s = patience_s
         self._skip_waits = skip_waits
-        self._start_at = start_at
+        self._starting_position = starting_position
         self._time: PassingTime | None = None
         self._ending: asyncio.Task[None] | None = None
         self._ended_by: list[BaseException] = []
@@ -321,7 +321,7 @@ class TestConsumer(Consumer[Any]):
 
     def successor(self, records: Iterable[Given] = (), **changes: Any) -> TestConsumer:
         """Another consumer on the same stream and leases: it goes on where this one's checkpoints are."""
-        options = {"start_at": self._start_at, **self._options, **changes}
+        options = {"starting_position": self._starting_position, **self._options, **changes}
         return TestConsumer(records, stream=self.stream, leases=self.lease_table, **options)
 
     # --- what a test looks at -------------------------------------------------------------------
@@ -466,7 +466,7 @@ class TestConsumer(Consumer[Any]):
             polling=POLLING,
             wait_interval_s=min(WAIT_S, given.wait_interval_s),
             strategy=self._whereabouts,
-            start_at=self._start_at,
+            starting_position=self._starting_position,
             fan_out=None,
             dead_letters=None if letters is None else DeadLettersTo(lambda letter: self._bury(letter, letters)),
         )

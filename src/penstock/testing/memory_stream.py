@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from penstock.aws.answers import error_class
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.core.feeding.pages import ShardView, opened
 from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.core.service_clock import ServiceClock
@@ -248,7 +248,7 @@ class _ModelWire:
     """What `penstock.aws.wire.Wire` is to a client."""
 
     def __init__(self, model: KinesisModel, wall: Callable[[], float]) -> None:
-        self.settings = WireSettings()
+        self.settings = ConnectionOptions()
         self.region = model.region
         self.clock = ServiceClock()
         self.wall = wall
@@ -331,9 +331,9 @@ class ServedStream(StreamControls):
         return cls(local, name)
 
     @property
-    def wire(self) -> WireSettings:
+    def connection(self) -> ConnectionOptions:
         """How producers and consumers reach it, without the environment."""
-        return WireSettings(
+        return ConnectionOptions(
             endpoint_url=self.local.endpoint_url,
             region=self.local.region,
             credentials=Credentials("local", "local"),

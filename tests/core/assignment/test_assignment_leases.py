@@ -24,15 +24,15 @@ from penstock.core.assignment import (
 from penstock.core.hashkeys import even_ranges
 from penstock.core.lineage import Lineage
 from penstock.core.sequence import shard_id_of
-from penstock.model import HASH_KEY_MAX, Shard, StartAt
+from penstock.model import HASH_KEY_MAX, Shard, StartingPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.core.assignment import Birth
 
-TRIM_HORIZON, LATEST = StartAt.TRIM_HORIZON, StartAt.LATEST
-AT = StartAt("AT_TIMESTAMP")
+TRIM_HORIZON, LATEST = StartingPosition.TRIM_HORIZON, StartingPosition.LATEST
+AT = StartingPosition("AT_TIMESTAMP")
 
 
 def shard(number: int, *parents: int, first: int = 0, last: int = HASH_KEY_MAX, closed: bool = True) -> Shard:
@@ -64,7 +64,7 @@ def born(
     lineage: Lineage,
     held: Iterable[int] = (),
     ended: Iterable[int] = (),
-    start: StartAt = TRIM_HORIZON,
+    start: StartingPosition = TRIM_HORIZON,
     open_at_start: Iterable[int] | None = None,
 ) -> dict[int, str]:
     leases = {shard_id_of(number): False for number in held} | {shard_id_of(number): True for number in ended}
@@ -242,7 +242,7 @@ class Table:
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 25), st.sampled_from([TRIM_HORIZON, LATEST]))
 def test_any_history_is_read_whole_though_children_are_forgotten_and_leases_cleaned_up(
-    seed: int, count: int, resharding: int, start: StartAt
+    seed: int, count: int, resharding: int, start: StartingPosition
 ) -> None:
     rng = Random(seed)
     made = history(seed, count, resharding)
@@ -273,7 +273,7 @@ starts = st.sampled_from([TRIM_HORIZON, LATEST, AT])
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 25), st.integers(0, 10), starts)
 def test_a_stream_that_is_resharded_while_it_is_read(
-    seed: int, count: int, resharding: int, trimmed: int, start: StartAt
+    seed: int, count: int, resharding: int, trimmed: int, start: StartingPosition
 ) -> None:
     """The listing grows while leases are there; retention trims what was read. Nothing tells of children but that."""
     rng = Random(seed)

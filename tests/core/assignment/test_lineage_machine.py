@@ -14,9 +14,9 @@ from penstock.core.assignment import LeaseView, births, births_at_end, needs_sea
 from penstock.core.hashkeys import even_ranges
 from penstock.core.lineage import Lineage
 from penstock.core.sequence import shard_id_of
-from penstock.model import Shard, StartAt
+from penstock.model import Shard, StartingPosition
 
-START = StartAt.TRIM_HORIZON
+START = StartingPosition.TRIM_HORIZON
 places = st.integers(0, 1_000)
 
 

@@ -60,10 +60,10 @@ def make_chunk(
     *,
     number: int = 0,
     put_at_s: float = 0.0,
-    time_to_live_s: float = inf,
+    record_ttl_s: float = inf,
     hash_keys: dict[int, int] | None = None,
 ) -> Chunk:
-    chunk = Chunk(number, put_at_s=put_at_s, expires_at_s=put_at_s + time_to_live_s)
+    chunk = Chunk(number, put_at_s=put_at_s, expires_at_s=put_at_s + record_ttl_s)
     chunk.hash_keys = hash_keys
     held_bytes = sum(len(key.encode()) + len(data) + RECORD_OVERHEAD_BYTES for key, data in records)
     chunk.close(len(records), held_bytes)

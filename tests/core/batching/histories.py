@@ -30,12 +30,12 @@ no_time_to_live = st.none()
 
 
 @st.composite
-def puts(draw: Any, sizes: Any = sizes, time_to_live_s: Any = no_time_to_live) -> tuple[Put, ...]:
+def puts(draw: Any, sizes: Any = sizes, record_ttl_s: Any = no_time_to_live) -> tuple[Put, ...]:
     """Puts of a few records each, some of them at the same time."""
     gaps = draw(st.lists(st.sampled_from([0.0, 0.001, 0.01, 0.2, 1.0]), min_size=1, max_size=10))
     keys = st.sampled_from(KEYS[: draw(st.integers(1, len(KEYS)))])
     records = st.lists(st.tuples(keys, sizes), min_size=1, max_size=12).map(tuple)
-    return tuple(Put(at_s, draw(records), draw(time_to_live_s)) for at_s in accumulate(gaps))
+    return tuple(Put(at_s, draw(records), draw(record_ttl_s)) for at_s in accumulate(gaps))
 
 
 def histories(**given: Any) -> Any:

@@ -44,7 +44,7 @@ class Put(NamedTuple):
     at_s: float
     records: tuple[tuple[str, int], ...]
     """(partition key, bytes of data); a negative size is poison."""
-    time_to_live_s: float | None = None
+    record_ttl_s: float | None = None
 
 
 class Fate(NamedTuple):
@@ -87,7 +87,7 @@ class History:
     blind_s: tuple[float, float] | None = None
     """Between these times the shards can't be listed."""
     linger_s: float = 0.005
-    time_to_live_s: float = 10_000.0
+    record_ttl_s: float = 10_000.0
     requests_in_flight_max: int = 4
     request_records_max: int = 500
     request_bytes_max: int = 4_000
@@ -268,8 +268,8 @@ class Producing:
         if self._closed or not put.records:
             return
         number = len(self.chunks)
-        time_to_live_s = self.history.time_to_live_s if put.time_to_live_s is None else put.time_to_live_s
-        chunk = OnceChunk(number, put_at_s=self.now_s, expires_at_s=self.now_s + time_to_live_s)
+        record_ttl_s = self.history.record_ttl_s if put.record_ttl_s is None else put.record_ttl_s
+        chunk = OnceChunk(number, put_at_s=self.now_s, expires_at_s=self.now_s + record_ttl_s)
         self.chunks.append(chunk)
         keys, datas, held_bytes = [], [], 0
         for index, (key, size) in enumerate(put.records):

@@ -202,7 +202,7 @@ def test_the_bounds_hold_for_what_waited_for_its_key() -> None:
 
 
 def test_the_next_of_a_key_goes_when_the_one_before_it_was_withdrawn_or_has_expired() -> None:
-    second, third = run_of(b"2", time_to_live_s=5), run_of(b"3", b"4")
+    second, third = run_of(b"2", record_ttl_s=5), run_of(b"3", b"4")
     lane = lane_with(run_of(b"1"), second, third)
     assert take(lane, by_key=True) == [b"1"]
     assert take(lane, by_key=True) == []
@@ -246,20 +246,20 @@ def test_a_key_that_is_on_its_way_stays_so_when_what_waits_is_cleared() -> None:
 
 
 def test_what_expires_is_taken_out_wherever_it_stands() -> None:
-    early, late, short = run_of(b"1", time_to_live_s=1), run_of(b"2", time_to_live_s=9), run_of(b"3", time_to_live_s=1)
+    early, late, short = run_of(b"1", record_ttl_s=1), run_of(b"2", record_ttl_s=9), run_of(b"3", record_ttl_s=1)
     lane = lane_with(early, late)
     assert lane.expire(0.9) == []
     assert lane.expire(1.0) == [early]
     lane.add(short)
     assert lane.expire(1.0) == [short]
     assert lane.waiting == 1
-    lane.add(run_of(b"0", time_to_live_s=20), first=True)
+    lane.add(run_of(b"0", record_ttl_s=20), first=True)
     assert lane.expire(9.0) == [late]
     assert take(lane) == [b"0"]
 
 
 def test_what_expires_of_a_load_leaves_it_and_the_rest_stays_a_load() -> None:
-    lane = lane_with(make_run(("a", b"1"), time_to_live_s=1), make_run(("b", b"2"), time_to_live_s=9))
+    lane = lane_with(make_run(("a", b"1"), record_ttl_s=1), make_run(("b", b"2"), record_ttl_s=9))
     load = some(lane.take_plain(500, 1_000, first_any=False))
     load.attempts, load.doubtful, load.reason, load.not_before_s = 3, True, "why", 7.0
     lane.retry.append(load)
@@ -272,8 +272,7 @@ def test_what_expires_of_a_load_leaves_it_and_the_rest_stays_a_load() -> None:
 
 def test_an_aggregate_with_an_expired_record_is_taken_apart_and_keeps_its_place() -> None:
     former = [
-        lane_with(run_of(b"%d1" % number, time_to_live_s=1), run_of(b"%d2" % number, time_to_live_s=9))
-        for number in (1, 2)
+        lane_with(run_of(b"%d1" % number, record_ttl_s=1), run_of(b"%d2" % number, record_ttl_s=9)) for number in (1, 2)
     ]
     lane = lane_with(run_of(b"31"))
     for load in [some(each.take_aggregate(Aggregator())) for each in former]:

@@ -85,8 +85,8 @@ def test_what_was_never_sent_is_not_told_as_perhaps_written(
 
     def make() -> Kit:
         kit = Kit([LEFT, RIGHT], linger_s=0.0, **form)
-        kit.put((A, b"1"), (B, b"2"), (A, b"3"), (C, b"4"), time_to_live_s=1.0)
-        kit.put((A, b"5"), (B, b"6"), time_to_live_s=0.5)
+        kit.put((A, b"1"), (B, b"2"), (A, b"3"), (C, b"4"), record_ttl_s=1.0)
+        kit.put((A, b"5"), (B, b"6"), record_ttl_s=0.5)
         if met != "nothing":
             request = kit.send()
             if met == "refused":

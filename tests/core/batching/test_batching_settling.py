@@ -210,7 +210,7 @@ def test_what_comes_back_from_a_shard_that_is_gone_goes_to_those_that_took_its_p
 
 def test_a_record_that_never_went_expires_when_its_time_has_passed_and_is_certainly_not_there() -> None:
     kit = Kit([PARENT])
-    chunk = kit.put((A, b"1"), time_to_live_s=1.0)
+    chunk = kit.put((A, b"1"), record_ttl_s=1.0)
     kit.batcher.expire(0.9)
     assert outcome(chunk) is None
     kit.batcher.expire(1.0)
@@ -228,7 +228,7 @@ def test_what_waits_for_its_repetition_expires_and_tells_what_it_met(
     make: Callable[..., Kit], failure: Failure, doubtful: bool
 ) -> None:
     kit = make()
-    chunk = kit.put((A, b"1"), (B, b"2"), time_to_live_s=1.0)
+    chunk = kit.put((A, b"1"), (B, b"2"), record_ttl_s=1.0)
     kit.batcher.failed(kit.send(), failure, "why", 0.5)
     kit.batcher.expire(1.0)
     for index in range(2):
@@ -240,7 +240,7 @@ def test_what_waits_for_its_repetition_expires_and_tells_what_it_met(
 
 def test_what_is_on_its_way_does_not_expire_before_its_answer() -> None:
     kit = plain()
-    early, late = kit.put((A, b"1"), time_to_live_s=1.0), kit.put((B, b"2"), time_to_live_s=1.0)
+    early, late = kit.put((A, b"1"), record_ttl_s=1.0), kit.put((B, b"2"), record_ttl_s=1.0)
     request = kit.send()
     kit.batcher.expire(5.0)
     assert outcome(early) is None
@@ -251,7 +251,7 @@ def test_what_is_on_its_way_does_not_expire_before_its_answer() -> None:
 
 def test_what_landed_in_a_shard_that_no_listing_shows_expires_as_perhaps_written() -> None:
     kit = aggregating()
-    chunk = kit.put((A, b"1"), (A, b"2"), time_to_live_s=1.0)
+    chunk = kit.put((A, b"1"), (A, b"2"), record_ttl_s=1.0)
     kit.answer(kit.send(), shard_id=LEFT.shard_id)
     kit.batcher.expire(1.0)
     assert isinstance(outcome(chunk, 1), RecordExpiredError)

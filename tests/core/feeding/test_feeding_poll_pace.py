@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.feeding.allowance import IDLE_JITTER, IDLE_MOMENTS, LATE_PART, PollPace, PollTimes
+from penstock.core.feeding.allowance import IDLE_JITTER, IDLE_MOMENTS, LATE_PART, PollingOptions, PollPace
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TIMES = PollTimes()
+TIMES = PollingOptions()
 
 
-def new(times: PollTimes = TIMES) -> PollPace:
+def new(times: PollingOptions = TIMES) -> PollPace:
     return PollPace(times, random.Random(1))
 
 
@@ -136,7 +136,7 @@ def test_when_the_strangers_have_gone_the_rate_comes_back() -> None:
 
 
 def test_a_reader_that_calls_seldom_is_not_made_to_call_more_often_by_refusals() -> None:
-    pace = new(PollTimes(interval_s=10.0, idle_interval_s=10.0))
+    pace = new(PollingOptions(interval_s=10.0, idle_interval_s=10.0))
     for number in range(20):
         pace.refused(float(number))
         assert pace.calls_per_s <= 1 / 10
@@ -145,5 +145,5 @@ def test_a_reader_that_calls_seldom_is_not_made_to_call_more_often_by_refusals()
 def test_times_that_cannot_be_are_told_at_once() -> None:
     wrong = {"interval_s": 0, "idle_interval_s": -1, "idle_growth": 0.5, "backoff_max_s": 0, "calls_per_s_min": 0}
     with pytest.raises(OptionError) as told:
-        PollTimes(**wrong, records_max=10_001)
+        PollingOptions(**wrong, records_max=10_001)
     assert {fault.split()[0] for fault in told.value.faults} == {*wrong, "records_max"}

@@ -17,9 +17,9 @@ import sqlite3
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.allowance import PollTimes
-from penstock.model import OutRecord, StartAt
+from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.core.feeding.allowance import PollingOptions
+from penstock.model import OutRecord, StartingPosition
 from penstock.options import ProducerOptions
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.producer.producer import Producer
@@ -95,7 +95,7 @@ class Stamped:
 
 
 async def main(endpoint_url: str, leases: str, output: str, failover_s: str) -> None:
-    wire = WireSettings(endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local"))
+    wire = ConnectionOptions(endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local"))
     consumer = Consumer(
         STREAM,
         application="copier",
@@ -104,19 +104,19 @@ async def main(endpoint_url: str, leases: str, output: str, failover_s: str) -> 
             failover_s=float(failover_s),
             look_interval_s=0.2,
             wait_interval_s=0.03,
-            start_at=StartAt.TRIM_HORIZON,
-            polling=PollTimes(interval_s=0.05, idle_interval_s=0.1),
+            starting_position=StartingPosition.TRIM_HORIZON,
+            polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
             batch_records_max=20,
         ),
-        wire=wire,
+        connection=wire,
     )
     async with contextlib.AsyncExitStack() as stack:
         to: Output
         if output.startswith(TO_STREAM):
             # A record that expired, and was put again, would come behind later ones: the reader takes it for a repeat.
-            options = ProducerOptions(ordered_by_key=True, record_time_to_live_s=3600.0)
+            options = ProducerOptions(ordered_by_key=True, record_ttl_s=3600.0)
             name = output.removeprefix(TO_STREAM)
-            to = Stamped(await stack.enter_async_context(Producer(name, options=options, wire=wire)))
+            to = Stamped(await stack.enter_async_context(Producer(name, options=options, connection=wire)))
         else:
             to = Database(output)
         await stack.enter_async_context(consumer)

@@ -10,10 +10,10 @@ import os
 import sys
 from typing import Any
 
-from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.allowance import PollTimes
+from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.shard.duplicates import Deduplicate
-from penstock.model import StartAt
+from penstock.model import StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.sqlite import SqliteLeaseTable
@@ -29,12 +29,14 @@ async def main(endpoint_url: str, leases: str, output: str) -> None:
             failover_s=2.0,
             look_interval_s=0.2,
             wait_interval_s=0.03,
-            start_at=StartAt.TRIM_HORIZON,
-            polling=PollTimes(interval_s=0.05, idle_interval_s=0.1),
+            starting_position=StartingPosition.TRIM_HORIZON,
+            polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
             batch_records_max=5,
             deduplicate=Deduplicate(key=lambda record: record.data, wait=True),
         ),
-        wire=WireSettings(endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")),
+        connection=ConnectionOptions(
+            endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")
+        ),
     )
 
     async def handle(batch: Any) -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock import Consumer, Credentials, LedgerSettings, PollTimes, Retry, StartAt, WireSettings, WorkerSettings
+from penstock import (
+    ConnectionOptions,
+    Consumer,
+    Credentials,
+    LedgerSettings,
+    PollingOptions,
+    Retry,
+    StartingPosition,
+    WorkerSettings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,15 +23,17 @@ if TYPE_CHECKING:
 
 STREAM = "orders"
 DEADLINE_S = 60.0
-POLL = PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
+POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
 QUICK_LEASES = {"failover_s": 2.0, "renew_interval_s": 0.2, "look_interval_s": 0.1}
 """Settings under which a lease's counter moves several times a second."""
 QUICK_RETRIES = LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01))
 """What fails is tried again at once, and for ever."""
 
 
-def wire(local: LocalKinesis) -> WireSettings:
-    return WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local"))
+def wire(local: LocalKinesis) -> ConnectionOptions:
+    return ConnectionOptions(
+        endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
+    )
 
 
 def settings(**given: Any) -> WorkerSettings:
@@ -31,7 +42,7 @@ def settings(**given: Any) -> WorkerSettings:
             "failover_s": 20.0,  # a busy machine is no dead one
             "look_interval_s": 0.1,
             "wait_interval_s": 0.02,
-            "start_at": StartAt.TRIM_HORIZON,
+            "starting_position": StartingPosition.TRIM_HORIZON,
             "polling": POLL,
             "drain_deadline_s": 5.0,
             **given,
@@ -43,7 +54,9 @@ def consumer_of(local: LocalKinesis, leases: Any, *, stream: Any = STREAM, face:
     """What is no argument of a Consumer is a setting."""
     names = ("deserializer", "on_event", "worker_id", "metrics")
     arguments = {name: given.pop(name) for name in list(given) if name in names or name.startswith("on_shards")}
-    return face(stream, application="billing", leases=leases, settings=settings(**given), wire=wire(local), **arguments)
+    return face(
+        stream, application="billing", leases=leases, settings=settings(**given), connection=wire(local), **arguments
+    )
 
 
 def put(kinesis: Any, datas: Any, *, key: Callable[[bytes], str] = bytes.decode, stream: str = STREAM) -> list[bytes]:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.allowance import PollTimes
+from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.feeding.pages import FeedCursor, Retention, ShardView
-from penstock.model import HASH_KEY_MAX, StartAt, StreamName
+from penstock.model import HASH_KEY_MAX, StartingPosition, StreamName
 from penstock.runtime.feeds import PollingFeed
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.runtime.worker.stream_part import StreamPart, shard_id_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.shard_reader import ShardReader
 
 STREAM = "orders"
-POLL = PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
+POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
 DEADLINE_S = 40.0
 RETENTION_S = 24 * 3600.0
 
@@ -110,7 +110,7 @@ class Fleet:
                 "failover_s": 2.0,
                 "look_interval_s": 0.1,
                 "wait_interval_s": 0.02,
-                "start_at": StartAt.TRIM_HORIZON,
+                "starting_position": StartingPosition.TRIM_HORIZON,
                 "polling": POLL,
                 "drain_deadline_s": 5.0,
                 **settings,
@@ -124,7 +124,7 @@ class Fleet:
         """``table``: as this worker reaches it; ``settings`` of this one alone."""
         source = KinesisSource(
             StreamName(STREAM),
-            WireSettings(
+            ConnectionOptions(
                 endpoint_url=self._local.endpoint_url,
                 region=self._local.region,
                 credentials=Credentials("local", "local"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.core.ledger.settings import LedgerSettings, Retry
-from penstock.model import StartAt
+from penstock.model import StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.worker.settings import WorkerSettings
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
@@ -23,8 +23,10 @@ FAST = Retry(batch_tries_max=1, tries_max=2, base_s=0.001, cap_s=0.002)
 FOR_EVER = Retry(tries_max=None, base_s=0.01, cap_s=0.05)
 
 
-def wire_of(local: LocalKinesis) -> WireSettings:
-    return WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local"))
+def wire_of(local: LocalKinesis) -> ConnectionOptions:
+    return ConnectionOptions(
+        endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
+    )
 
 
 def consumer_of(
@@ -47,13 +49,13 @@ def consumer_of(
                 "look_interval_s": 0.1,
                 "wait_interval_s": 0.02,
                 "drain_deadline_s": 5.0,
-                "start_at": StartAt.TRIM_HORIZON,
+                "starting_position": StartingPosition.TRIM_HORIZON,
                 "polling": POLL,
                 "ledger": LedgerSettings(retry=FOR_EVER),
                 **settings,
             }
         ),
-        wire=wire_of(local),
+        connection=wire_of(local),
         on_event=None if events is None else events.append,
     )
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.allowance import PollTimes
+from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.feeding.pages import FeedCursor, ShardView
 from penstock.core.leases.row import LeaseRow
 from penstock.core.leases.tenure import LeaseTimes, claim
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 STREAM = "orders"
 SHARD_ID = "shardId-000000000000"
-POLL = PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
+POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
 DEADLINE_S = 20.0
 
 
@@ -84,7 +84,9 @@ async def reading(
     loop = asyncio.get_running_loop()
     source = KinesisSource(
         StreamName(STREAM),
-        WireSettings(endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")),
+        ConnectionOptions(
+            endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
+        ),
     )
     await table.create(LeaseRow(key=SHARD_ID))
     events: list[Any] = []

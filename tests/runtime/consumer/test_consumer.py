@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.errors import NotFoundError
 from penstock.local import LocalKinesis
-from penstock.model import StartAt
+from penstock.model import StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
-from penstock.runtime.feeds import FanOutTimes
+from penstock.runtime.feeds import FanOutOptions
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
@@ -48,12 +48,12 @@ def consumer_of(local: LocalKinesis, leases: Any = None, **settings: Any) -> Con
                 "failover_s": 2.0,
                 "look_interval_s": 0.1,
                 "wait_interval_s": 0.02,
-                "start_at": StartAt.TRIM_HORIZON,
+                "starting_position": StartingPosition.TRIM_HORIZON,
                 "polling": POLL,
                 **settings,
             }
         ),
-        wire=WireSettings(
+        connection=ConnectionOptions(
             endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
         ),
     )
@@ -86,7 +86,7 @@ async def test_batches_of_all_shards_with_leases_in_dynamodb(local: LocalKinesis
 
 
 async def test_fan_out_over_a_handover(local: LocalKinesis, kinesis: Any) -> None:
-    await two_share_and_one_leaves(local, kinesis, fan_out=FanOutTimes(again_after_s=0.1))
+    await two_share_and_one_leaves(local, kinesis, fan_out=FanOutOptions(again_after_s=0.1))
     assert local.stats().operations["SubscribeToShard"].calls > 0
     assert local.stats().operations["RegisterStreamConsumer"].calls in (1, 2)  # both, if they look at one moment
 

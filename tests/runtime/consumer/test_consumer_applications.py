@@ -31,7 +31,7 @@ def leases(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Any]:
 async def everything(local: LocalKinesis, application: str, leases: Any, wanted: set[bytes], stream: str) -> set[bytes]:
     got: set[bytes] = set()
     async with Consumer(
-        stream, application=application, leases=leases, settings=settings(polling=POLL), wire=wire(local)
+        stream, application=application, leases=leases, settings=settings(polling=POLL), connection=wire(local)
     ) as consumer:
         async for batch in consumer:
             with batch:
@@ -61,7 +61,7 @@ async def test_where_a_table_cannot_tell_them_apart_the_second_is_refused(local:
     """In DynamoDB the key of a row is the KCL's."""
     put(kinesis, range(10))
     options = LeaseTableOptions(table="leases", answer_timeout_s=30.0)
-    billing = Consumer(STREAM, application="billing", leases=options, settings=settings(), wire=wire(local))
+    billing = Consumer(STREAM, application="billing", leases=options, settings=settings(), connection=wire(local))
     async with asyncio.timeout(DEADLINE_S), billing:
         async for batch in billing:
             with batch:

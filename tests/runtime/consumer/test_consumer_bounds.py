@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ByKey, LedgerSettings, PollTimes, Retry, events
+from penstock import ByKey, LedgerSettings, PollingOptions, Retry, events
 from penstock.leases import MemoryLeaseTable
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 
 PAGE = 5
-PAGES = PollTimes(interval_s=0.02, idle_interval_s=0.05, records_max=PAGE)
+PAGES = PollingOptions(interval_s=0.02, idle_interval_s=0.05, records_max=PAGE)
 RECORD_BYTES = 100
 PYTHON_BYTES = 334
 """What Python needs for such a record beside its data."""

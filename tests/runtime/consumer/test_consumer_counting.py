@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import Credentials, WireSettings
+from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.ports import SharedWithKcl
 from penstock.runtime.consumer.counting import counted_table
 from penstock.stores.memory import MemoryLeaseTable
@@ -13,7 +13,7 @@ from penstock.telemetry.consumer_metrics import ConsumerMeter
 
 
 async def test_a_table_that_kcl_workers_can_reach_is_still_known_as_one() -> None:
-    settings = WireSettings(
+    settings = ConnectionOptions(
         endpoint_url="http://127.0.0.1:9", region="us-east-1", credentials=Credentials("local", "local")
     )
     table = DynamoLeaseTable("leases", settings)

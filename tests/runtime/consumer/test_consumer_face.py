@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Consumer, OptionError, Position, ShardReadError, StartAt, Unordered, by_key, unordered
+from penstock import Consumer, OptionError, Position, ShardReadError, StartingPosition, Unordered, by_key, unordered
 from penstock.core.leases.row import LeaseKey
 from penstock.leases import LeaseTableOptions, MemoryLeaseTable
 from penstock.local import LocalKinesis
@@ -405,9 +405,9 @@ async def test_one_stream_by_two_names_is_refused(local: LocalKinesis, kinesis: 
 
 async def test_leases_in_a_table_of_another_name(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, range(3))
-    options = LeaseTableOptions(table="billing-leases", tags={"team": "billing"}, wire=wire(local))
+    options = LeaseTableOptions(table="billing-leases", tags={"team": "billing"}, connection=wire(local))
     async with Consumer(
-        STREAM, application="billing", leases=options, settings=settings(), wire=wire(local)
+        STREAM, application="billing", leases=options, settings=settings(), connection=wire(local)
     ) as consumer:
         for batch in await consumer.getmany(1):
             batch.ack()
@@ -479,9 +479,9 @@ async def test_seek_goes_back_and_forth_and_the_checkpoint_only_forth(local: Loc
         assert consumer.position(shard) == places[4]
         assert await numbers(6) == list(range(5, 11))
         consumer.seek(shard, places[19])
-        consumer.seek(shard, StartAt.TRIM_HORIZON)
+        consumer.seek(shard, StartingPosition.TRIM_HORIZON)
         assert await numbers(3) == [0, 1, 2]
-        consumer.seek(shard, StartAt.LATEST)
+        consumer.seek(shard, StartingPosition.LATEST)
         assert await consumer.getmany(1, wait_s=0.05) == []
         consumer.seek(shard, places[10])
         assert await numbers(19) == list(range(11, 30))

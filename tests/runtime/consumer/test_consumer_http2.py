@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock import Consumer, Credentials, FanOutTimes, LedgerSettings, Producer, Retry, WireSettings
+from penstock import ConnectionOptions, Consumer, Credentials, FanOutOptions, LedgerSettings, Producer, Retry
 from penstock.aws.record_streams import KinesisSource
 from penstock.local import LocalKinesis
 from penstock.local.faults import Fault
@@ -28,8 +28,8 @@ STREAM = "orders"
 HORIZON = IteratorAt("TRIM_HORIZON")
 
 
-def wire(local: LocalKinesis, **given: Any) -> WireSettings:
-    return WireSettings(
+def wire(local: LocalKinesis, **given: Any) -> ConnectionOptions:
+    return ConnectionOptions(
         endpoint_url=local.endpoint_url,
         region=local.region,
         credentials=Credentials("local", "local"),
@@ -147,7 +147,7 @@ async def test_a_consumer_whose_handler_keeps_one_shard_waiting() -> None:
             application="billing",
             leases=MemoryLeaseTable(),
             settings=settings(
-                fan_out=FanOutTimes(),
+                fan_out=FanOutOptions(),
                 subscriptions_per_s=1000.0,
                 ledger=LedgerSettings(bytes_max=200_000, retry=Retry(tries_max=None)),
             ),
@@ -175,7 +175,7 @@ async def test_nothing_is_lost_where_shared_connections_end(how: Any) -> None:
             source,
             application="billing",
             leases=MemoryLeaseTable(),
-            settings=settings(fan_out=FanOutTimes(again_after_s=0.05, backoff_max_s=0.1), subscriptions_per_s=1000.0),
+            settings=settings(fan_out=FanOutOptions(again_after_s=0.05, backoff_max_s=0.1), subscriptions_per_s=1000.0),
         )
         expected: list[bytes] = []
         async with asyncio.timeout(DEADLINE_S), consumer:
@@ -196,7 +196,7 @@ async def test_nothing_is_lost_where_shared_connections_end(how: Any) -> None:
 async def test_a_producer_over_http2() -> None:
     """Also large requests, in CBOR."""
     with LocalKinesis(streams={STREAM: 2}, tls=True) as local:
-        async with Producer(STREAM, wire=wire(local, http2="all")) as producer:
+        async with Producer(STREAM, connection=wire(local, http2="all")) as producer:
             await producer.put_many([(f"k-{number}", bytes(50_000)) for number in range(30)])
             await producer.flush()
         assert local.stats().operations["PutRecords"].errors == 0

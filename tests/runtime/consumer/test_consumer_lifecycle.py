@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import StartAt
+from penstock import StartingPosition
 from penstock.core.leases import writes
 from penstock.leases import MemoryLeaseTable, Origin
 from penstock.local import LocalKinesis
@@ -207,9 +207,11 @@ async def test_a_seek_while_a_shard_is_assigned_is_where_it_begins(local: LocalK
 
     async def begin(shards: Sequence[AssignedShard]) -> None:
         for shard in shards:
-            consumer.seek(shard, StartAt.TRIM_HORIZON)
+            consumer.seek(shard, StartingPosition.TRIM_HORIZON)
 
-    async with consumer_of(local, MemoryLeaseTable(), on_shards_assigned=begin, start_at=StartAt.LATEST) as consumer:
+    async with consumer_of(
+        local, MemoryLeaseTable(), on_shards_assigned=begin, starting_position=StartingPosition.LATEST
+    ) as consumer:
         (batch,) = await consumer.getmany()
         assert [record.data for record in batch] == [b"0", b"1", b"2"]
         batch.ack()

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.leases import Checkpoint, LeaseRow, writes
 from penstock.events import CheckpointTrimmed
-from penstock.model import HASH_KEY_MAX, StartAt
+from penstock.model import HASH_KEY_MAX, StartingPosition
 from penstock.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer import fleet_kit
 from tests.runtime.consumer.fleet_kit import STREAM, Fleet
@@ -175,12 +175,14 @@ async def test_leases_that_a_crash_left_out_are_made_at_the_next_start(local: Lo
         assert set(fleet.account.counts().values()) == {1}
 
 
-@pytest.mark.parametrize("start_at", [StartAt.TRIM_HORIZON, StartAt.LATEST], ids=["oldest", "latest"])
+@pytest.mark.parametrize(
+    "starting_position", [StartingPosition.TRIM_HORIZON, StartingPosition.LATEST], ids=["oldest", "latest"]
+)
 async def test_parents_that_retention_has_trimmed_while_it_was_stopped(
-    local: LocalKinesis, stream: Stream, start_at: StartAt
+    local: LocalKinesis, stream: Stream, starting_position: StartingPosition
 ) -> None:
     """Their leases say where it stood: the children are read from their beginning, and the loss is told."""
-    async with fleet_of(local, start_at=start_at) as fleet:
+    async with fleet_of(local, starting_position=starting_position) as fleet:
         fleet.start("a")
         await until(fleet, lambda rows: len(rows) == 2 and all(row.read_until_ms for row in rows))
         first = stream.put()
@@ -241,7 +243,7 @@ async def test_a_start_at_the_latest_is_kept_though_no_record_came_until_the_nex
 ) -> None:
     """Else what comes between two owners is read by none of them."""
     stream.put()
-    async with fleet_of(local, start_at=StartAt.LATEST) as fleet:
+    async with fleet_of(local, starting_position=StartingPosition.LATEST) as fleet:
         fleet.start("a")
         await until(fleet, lambda rows: len(rows) == 2 and all(row.read_until_ms for row in rows))
         await fleet.stop("a")

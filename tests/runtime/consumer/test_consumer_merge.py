@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import StartAt
+from penstock import StartingPosition
 from penstock.leases import Fixed, MemoryLeaseTable
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
@@ -44,12 +44,12 @@ class Reader:
 
 
 @pytest.mark.parametrize(
-    ("child_of", "start_at"),
-    [("first", StartAt.TRIM_HORIZON), ("last", StartAt.LATEST)],
+    ("child_of", "starting_position"),
+    [("first", StartingPosition.TRIM_HORIZON), ("last", StartingPosition.LATEST)],
     ids=["child-for-the-first-to-end", "child-for-the-last-to-end"],
 )
 async def test_a_child_begins_when_the_last_of_its_parents_ends_on_another_worker(
-    local: LocalKinesis, kinesis: Any, child_of: str, start_at: StartAt
+    local: LocalKinesis, kinesis: Any, child_of: str, starting_position: StartingPosition
 ) -> None:
     """All of the child is read, wherever the application begins in shards that no worker knows."""
     table, told = MemoryLeaseTable(), list[tuple[str, str, bytes]]()
@@ -57,7 +57,7 @@ async def test_a_child_begins_when_the_last_of_its_parents_ends_on_another_worke
     lists[child_of] = [*lists[child_of], CHILD]
     chosen = {
         "strategy": Fixed(lists), "failover_s": NOBODY_LOOKS_S, "upkeep_interval_s": NOBODY_LOOKS_S,
-        "start_at": start_at,
+        "starting_position": starting_position,
     }  # fmt: skip
     async with (
         consumer_of(local, table, worker_id="first", **chosen) as first,

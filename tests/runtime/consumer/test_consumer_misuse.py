@@ -17,7 +17,7 @@ from penstock import (
     OptionError,
     Retry,
     Skip,
-    StartAt,
+    StartingPosition,
     SyncConsumer,
     WorkerSettings,
     events,
@@ -73,24 +73,24 @@ async def test_statistics_are_for_any_thread(local: LocalKinesis, kinesis: Any) 
 
 
 def test_a_start_as_text_or_as_a_time() -> None:
-    assert WorkerSettings(start_at="TRIM_HORIZON").start_at == StartAt.TRIM_HORIZON  # type: ignore[arg-type]
-    assert WorkerSettings(start_at="LATEST").start_at == StartAt.LATEST  # type: ignore[arg-type]
+    assert WorkerSettings(starting_position="TRIM_HORIZON").starting_position == StartingPosition.TRIM_HORIZON  # type: ignore[arg-type]
+    assert WorkerSettings(starting_position="LATEST").starting_position == StartingPosition.LATEST  # type: ignore[arg-type]
     time = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    assert WorkerSettings(start_at=time).start_at == StartAt.at_timestamp(time)  # type: ignore[arg-type]
+    assert WorkerSettings(starting_position=time).starting_position == StartingPosition.at_timestamp(time)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"start_at": "trim"}, "TRIM_HORIZON, LATEST or StartAt.at_timestamp"),
-        ({"start_at": dt.datetime(2026, 1, 1)}, "needs a time zone"),
-        ({"start_at": 17}, "start_at is StartAt, not 17"),
+        ({"starting_position": "trim"}, "TRIM_HORIZON, LATEST or StartingPosition.at_timestamp"),
+        ({"starting_position": dt.datetime(2026, 1, 1)}, "needs a time zone"),
+        ({"starting_position": 17}, "starting_position is StartingPosition, not 17"),
         ({"failover_s": "10"}, "failover_s is a number, not a str"),
         ({"leases_max": 1.5}, "leases_max is a whole number, not 1.5"),
         ({"ledger": {}}, "ledger is LedgerSettings, not a dict"),
         ({"unreadable": Skip}, r"unreadable is .*: call it, Skip\(\)"),
         ({"cadence": "Prompt"}, "cadence is Riding or Every or Prompt, not a str"),
-        ({"fan_out": True}, "fan_out is FanOutTimes, not True"),
+        ({"fan_out": True}, "fan_out is FanOutOptions, not True"),
         ({"strategy": "equal"}, "strategy is a function"),
         ({"split": ","}, "split is a function, not a str"),
         ({"accept_ignored_keys": None}, "accept_ignored_keys is bool, not None"),
@@ -118,7 +118,7 @@ def test_policies_of_a_wrong_type_are_named() -> None:
         ({"settings": {}}, "settings is WorkerSettings, not a dict"),
         ({"leases": "x.db"}, r"leases is a LeaseTable .*, not a str: SqliteLeaseTable\(path\)"),
         ({"deserializer": "json"}, "deserializer is a function, not a str"),
-        ({"wire": {}}, "wire is WireSettings, not a dict"),
+        ({"connection": {}}, "connection is ConnectionOptions, not a dict"),
         ({"application": None}, "application is str, not None"),
         ({"stream": 17}, "stream is a name, an ARN, a RecordSource or a list of them, not 17"),
         ({"stream": [STREAM, None]}, "stream is a name, .* not None"),
@@ -149,7 +149,7 @@ async def test_how_to_run_is_checked_too(local: LocalKinesis) -> None:
         consumer.seek(shard, "TRIM_HORIZON")
         with pytest.raises(OptionError, match="a start is TRIM_HORIZON"):
             consumer.seek(shard, "latest")
-        with pytest.raises(OptionError, match="to is Position or StartAt, not 5"):
+        with pytest.raises(OptionError, match="to is Position or StartingPosition, not 5"):
             consumer.seek(shard, 5)
 
 

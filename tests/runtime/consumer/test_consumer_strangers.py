@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.allowance import PollTimes
+from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.core.feeding.allowance import PollingOptions
 from penstock.events import FanOutLeft, FanOutReturned, ReadRefused
 from penstock.local import Fault, LocalKinesis
-from penstock.model import StartAt
+from penstock.model import StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.feeds import FanOutTimes
+from penstock.runtime.feeds import FanOutOptions
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.beside import Beside
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SHARDS = 2
-FAN_OUT = FanOutTimes(again_after_s=0.1, failures_max=2, return_after_s=0.3, backoff_max_s=0.2)
+FAN_OUT = FanOutOptions(again_after_s=0.1, failures_max=2, return_after_s=0.3, backoff_max_s=0.2)
 
 
 @pytest.fixture
@@ -46,8 +46,10 @@ class Reading:
             STREAM,
             application="billing",
             leases=MemoryLeaseTable(),
-            settings=WorkerSettings(**{"start_at": StartAt.TRIM_HORIZON, "polling": POLL, **settings}),
-            wire=WireSettings(
+            settings=WorkerSettings(
+                **{"starting_position": StartingPosition.TRIM_HORIZON, "polling": POLL, **settings}
+            ),
+            connection=ConnectionOptions(
                 endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
             ),
             on_event=self.events.append,
@@ -148,7 +150,7 @@ class Stranger(Beside):
 async def test_a_stranger_that_takes_half_of_a_shards_calls(local: LocalKinesis, kinesis: Any) -> None:
     """Everything arrives, soon; few calls are refused, once the reader knows what is left to it; both get on."""
     turns, turn_s = 150, 0.2
-    reading = Reading(local, polling=PollTimes())
+    reading = Reading(local, polling=PollingOptions())
     with Stranger(kinesis) as stranger:
         async with reading:
             await reading.until(lambda: stranger.answered > 0)

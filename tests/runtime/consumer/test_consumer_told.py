@@ -243,10 +243,10 @@ async def test_what_is_told_is_logged_when_no_other_function_listens(
 
 STUCK = """
 import asyncio, sys, time
-from penstock import Consumer, StartAt, SyncConsumer, WorkerSettings
+from penstock import Consumer, StartingPosition, SyncConsumer, WorkerSettings
 from penstock.leases import MemoryLeaseTable
 
-settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON, drain_deadline_s=600.0)
+settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, drain_deadline_s=600.0)
 
 def stand(batch):
     print("stuck", flush=True)
@@ -304,5 +304,5 @@ async def test_an_error_of_a_service_says_which_region_and_table_were_asked(loca
             pass
     local.faults.add(Fault(how="access_denied", operation="DescribeTable"))
     with pytest.raises(AccessDeniedError, match=r"^DescribeTable: .*\(table billing(-Workers)?, us-east-1, request "):
-        async with consumer_of(local, LeaseTableOptions(wire=wire(local))) as consumer:
+        async with consumer_of(local, LeaseTableOptions(connection=wire(local))) as consumer:
             await consumer.getmany()

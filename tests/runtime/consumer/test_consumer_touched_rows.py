@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import StartAt
+from penstock import StartingPosition
 from penstock.core.leases import writes
 from penstock.events import LeaseUnreadable
 from penstock.leases import MemoryLeaseTable
@@ -58,7 +58,7 @@ async def test_a_deleted_row_is_written_anew_by_its_owner(local: LocalKinesis, k
             assert {event.token for event in consumer.statistics().shards} == {1}
         assert all(row.checkpoint.is_position for row in table.rows())
         wanted += put(kinesis, range(200, 300))
-        async with consumer_of(local, table, start_at=StartAt.LATEST, **QUICK_LEASES) as consumer:
+        async with consumer_of(local, table, starting_position=StartingPosition.LATEST, **QUICK_LEASES) as consumer:
             later = Reader(consumer)
             await until(lambda: len(later.got) >= 100)
     assert sorted(reader.got + later.got) == sorted(wanted)

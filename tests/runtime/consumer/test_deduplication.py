@@ -29,7 +29,7 @@ from penstock.events import (
     DedupeWindowRebuilt,
     DuplicatesLeftOut,
 )
-from penstock.model import OutsidePolicy, Position, StartAt, StreamName
+from penstock.model import OutsidePolicy, Position, StartingPosition, StreamName
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
@@ -294,10 +294,19 @@ async def test_the_window_reaches_back_over_several_generations(local: LocalKine
     def reading(events: list[Any]) -> Any:
         choice = Deduplicate(key=lambda record: record.data, wait=True)
         settings = WorkerSettings(
-            start_at=StartAt.TRIM_HORIZON, polling=POLL, cadence=Prompt(), deduplicate=choice, look_interval_s=0.1
+            starting_position=StartingPosition.TRIM_HORIZON,
+            polling=POLL,
+            cadence=Prompt(),
+            deduplicate=choice,
+            look_interval_s=0.1,
         )
         return Consumer(
-            "two", application="billing", leases=leases, settings=settings, wire=wire_of(local), on_event=events.append
+            "two",
+            application="billing",
+            leases=leases,
+            settings=settings,
+            connection=wire_of(local),
+            on_event=events.append,
         )
 
     leases, events = MemoryLeaseTable(), list[Any]()
@@ -328,7 +337,7 @@ async def test_what_came_before_a_start_at_the_tip_has_no_twins(local: LocalKine
     kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_ID, NewStartingHashKey=str(2**127))
     leases = MemoryLeaseTable()
     got: list[bytes] = []
-    chosen: dict[str, Any] = {"deduplicate": EACH, "start_at": StartAt.LATEST}
+    chosen: dict[str, Any] = {"deduplicate": EACH, "starting_position": StartingPosition.LATEST}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **chosen) as consumer:
 
         async def handle(batch: Any) -> None:
@@ -353,11 +362,13 @@ async def test_what_was_dropped_for_its_hash_key_has_no_twins(local: LocalKinesi
 
     def consumer() -> Consumer[Any]:
         settings = WorkerSettings(
-            failover_s=2.0, look_interval_s=0.1, start_at=StartAt.TRIM_HORIZON, polling=POLL, cadence=Prompt(),
-            deduplicate=Deduplicate(key=lambda record: record.data, wait=True), outside=OutsidePolicy.DROP,
+            failover_s=2.0, look_interval_s=0.1, starting_position=StartingPosition.TRIM_HORIZON, polling=POLL,
+            cadence=Prompt(),
+            deduplicate=Deduplicate(key=lambda record: record.data, wait=True),
+            aggregates_outside_range=OutsidePolicy.DROP,
         )  # fmt: skip
         return Consumer(
-            "two", application="x", leases=leases, settings=settings, wire=wire_of(local), on_event=events.append
+            "two", application="x", leases=leases, settings=settings, connection=wire_of(local), on_event=events.append
         )
 
     def put_there(data: bytes) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import FanOutTimes
+from penstock import FanOutOptions
 from penstock.events import FanOutLeft, FanOutReturned
 from penstock.leases import MemoryLeaseTable
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
@@ -27,7 +27,7 @@ async def test_the_application_without_room_polls_and_subscribes_once_there_is_s
     for number in range(ROOM):
         kinesis.register_stream_consumer(StreamARN=arn, ConsumerName=f"other-{number}")
     wanted, got, events = set(put(kinesis, range(30))), set[bytes](), list[Any]()
-    times = FanOutTimes(return_after_s=0.2)
+    times = FanOutOptions(return_after_s=0.2)
 
     async def read() -> None:
         async for batch in consumer:

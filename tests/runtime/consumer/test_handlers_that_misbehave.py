@@ -26,7 +26,7 @@ from penstock import (
 )
 from penstock.dead_letters import DeadLettersTo
 from penstock.errors import ShardStoppedError
-from penstock.model import StartAt
+from penstock.model import StartingPosition
 from penstock.testing import SyncTestConsumer, TestConsumer
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ async def test_a_shard_that_stopped_and_was_sought_stops_again() -> None:
             await handle(batch)
             with pytest.raises(ShardStoppedError):
                 await consumer.getmany()
-            consumer.seek(batch, StartAt.TRIM_HORIZON)
+            consumer.seek(batch, StartingPosition.TRIM_HORIZON)
             (batch,) = await consumer.getmany()
         batch.ack()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import CheckpointError, Consumer, OptionError, StartAt, SyncConsumer
+from penstock import CheckpointError, Consumer, OptionError, StartingPosition, SyncConsumer
 from penstock.checkpoints import Prompt
 from penstock.dead_letters import DeadLettersTo
 from penstock.events import RecordsSkipped
@@ -86,7 +86,7 @@ async def test_a_thread_settles_while_the_loop_waits_for_it(pool: ThreadPoolExec
         with pytest.raises(OptionError, match="dead_letters"):
             pool.submit(batch.dead_letter).result(DEADLINE_S)
         with pytest.raises(RuntimeError, match="another thread"):
-            pool.submit(consumer.seek, batch, StartAt.LATEST).result(DEADLINE_S)
+            pool.submit(consumer.seek, batch, StartingPosition.LATEST).result(DEADLINE_S)
         pool.submit(batch.ack).result(DEADLINE_S)
 
 

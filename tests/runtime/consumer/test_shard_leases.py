@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock import StartAt
+from penstock import StartingPosition
 from penstock.core.leases import Checkpoint, LeaseRow
 from penstock.core.sequence import shard_id_of
 from penstock.leases import MemoryLeaseTable
@@ -71,7 +71,9 @@ async def test_two_trimmed_parents_that_end_at_the_same_moment_leave_their_child
     for row in (lease(left, 0, MIDDLE - 1), lease(right, MIDDLE, HASH_KEY_MAX)):
         await table.create(row)
     part = StreamPart(stream=Listed(merged))
-    shards = ShardLeases(table, {None: part}, StartAt.LATEST, retry_s=0.01, changed=lambda: None, owned=frozenset)
+    shards = ShardLeases(
+        table, {None: part}, StartingPosition.LATEST, retry_s=0.01, changed=lambda: None, owned=frozenset
+    )
     await asyncio.gather(*(shards.at_end(parent, None, ()) for parent in (left, right)))
     rows = {row.key: row for row in (await table.scan(consistent=True)).rows}
     assert rows[child].checkpoint.text == "TRIM_HORIZON"
@@ -108,7 +110,9 @@ async def test_a_row_that_was_deleted_is_made_as_it_was_known_unless_its_shard_i
         half = halves[number - 1]
         await table.create(lease(half.shard_id, half.first_hash_key, half.last_hash_key))
     part = StreamPart(stream=Listed(whole, *halves))
-    shards = ShardLeases(table, {None: part}, StartAt.LATEST, retry_s=0.01, changed=lambda: None, owned=frozenset)
+    shards = ShardLeases(
+        table, {None: part}, StartingPosition.LATEST, retry_s=0.01, changed=lambda: None, owned=frozenset
+    )
     known = replace(lease(parent, 0, HASH_KEY_MAX), checkpoint=Checkpoint.parse("7"), counter=55)
     shards.gone(known)
     has_gone = [shards.has_gone]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import CheckpointError, Position, ShardReadError, StartAt, SyncConsumer, by_key
+from penstock import CheckpointError, Position, ShardReadError, StartingPosition, SyncConsumer, by_key
 from penstock.checkpoints import PendingChoice
 from penstock.dead_letters import DeadLettersTo
 from penstock.errors import NotFoundError
@@ -86,7 +86,7 @@ def test_single_records_many_at_once_and_positions(local: LocalKinesis, kinesis:
                 assert batch.unsettled() == []
         assert got == wanted
         assert consumer.getmany(4, wait_s=0.01) == []
-        consumer.seek(batch, StartAt.TRIM_HORIZON)
+        consumer.seek(batch, StartingPosition.TRIM_HORIZON)
         consumer.pause()
         assert consumer.getmany(1, wait_s=0.01) == []
         consumer.resume()
@@ -156,7 +156,7 @@ def test_callbacks_run_in_a_thread_and_may_use_the_consumer(local: LocalKinesis,
             told.extend((what, shard.origin, threading.current_thread().name) for shard in shards)
             if what == "assigned":
                 for shard in shards:
-                    consumer.seek(shard, StartAt.TRIM_HORIZON)
+                    consumer.seek(shard, StartingPosition.TRIM_HORIZON)
 
         return on
 
@@ -165,7 +165,7 @@ def test_callbacks_run_in_a_thread_and_may_use_the_consumer(local: LocalKinesis,
         MemoryLeaseTable(),
         on_shards_assigned=note("assigned"),
         on_shards_revoked=note("revoked"),
-        start_at=StartAt.LATEST,
+        starting_position=StartingPosition.LATEST,
     ) as consumer:
         count = 0
         while count < 4:

@@ -13,7 +13,7 @@ from penstock.core.ledger.settings import LedgerSettings
 from penstock.core.shard.checkpoints import Every, Prompt
 from penstock.errors import OptionError
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
-from penstock.runtime.feeds import FanOutTimes
+from penstock.runtime.feeds import FanOutOptions
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, fleet_of
@@ -57,7 +57,7 @@ def test_times_that_would_not_do_are_named(wrong: dict[str, Any], name: str) -> 
 
 def test_times_of_subscriptions_that_would_not_do_are_named() -> None:
     with pytest.raises(OptionError) as told:
-        FanOutTimes(renew_after_s=10, silence_max_s=0, failures_max=0, backoff_s=6.0)
+        FanOutOptions(renew_after_s=10, silence_max_s=0, failures_max=0, backoff_s=6.0)
     assert [fault.split()[0] for fault in told.value.faults] == [
         "silence_max_s", "failures_max", "renew_jitter_s", "backoff_max_s",
     ]  # fmt: skip

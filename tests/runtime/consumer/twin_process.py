@@ -11,9 +11,9 @@ import os
 import sys
 from typing import Any
 
-from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.allowance import PollTimes
-from penstock.model import StartAt
+from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.core.feeding.allowance import PollingOptions
+from penstock.model import StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.sqlite import SqliteLeaseTable
@@ -43,10 +43,12 @@ def main(endpoint_url: str, leases: str, output: str, how: str) -> None:
         settings=WorkerSettings(
             failover_s=10.0,
             look_interval_s=0.1,
-            start_at=StartAt.TRIM_HORIZON,
-            polling=PollTimes(interval_s=0.05, idle_interval_s=0.1),
+            starting_position=StartingPosition.TRIM_HORIZON,
+            polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
         ),
-        wire=WireSettings(endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")),
+        connection=ConnectionOptions(
+            endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")
+        ),
     )
     if how != "fork" or all(os.fork() for _ in range(CHILDREN - 1)):
         asyncio.run(read(consumer, output))

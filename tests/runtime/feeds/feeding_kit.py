@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import Credentials, WireSettings
-from penstock.core.feeding.allowance import PollTimes
+from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.feeding.pages import FeedCursor, ShardView
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.model import HASH_KEY_MAX, StreamName
-from penstock.runtime.feeds import FanOutFeed, FanOutTimes, PollingFeed, Registration, SubscriptionGate
+from penstock.runtime.feeds import FanOutFeed, FanOutOptions, PollingFeed, Registration, SubscriptionGate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 STREAM = "orders"
 SHARD_ID = "shardId-000000000000"
 SHARD = ShardView(STREAM, SHARD_ID, 0, HASH_KEY_MAX)
-POLL = PollTimes(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
-FAN_OUT = FanOutTimes(again_after_s=0.1, failures_max=2, return_after_s=0.3, backoff_max_s=0.1)
+POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
+FAN_OUT = FanOutOptions(again_after_s=0.1, failures_max=2, return_after_s=0.3, backoff_max_s=0.1)
 DEADLINE_S = 20.0
 """Far more than anything here takes."""
 
 
 @asynccontextmanager
 async def source_of(local: LocalKinesis, **changes: Any) -> AsyncIterator[KinesisSource]:
-    settings = WireSettings(
+    settings = ConnectionOptions(
         endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local"), **changes
     )
     source = KinesisSource(StreamName(STREAM), settings)
@@ -55,7 +55,7 @@ def fan_out(
     consumer_arn: str,
     events: list[FeedEvent],
     after: Checkpoint = Checkpoint.TRIM_HORIZON,
-    times: FanOutTimes = FAN_OUT,
+    times: FanOutOptions = FAN_OUT,
     **options: Any,
 ) -> FanOutFeed:
     find = options.pop("find_consumer", None)

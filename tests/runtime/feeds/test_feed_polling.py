@@ -156,10 +156,10 @@ async def test_a_stranger_that_takes_half_of_a_shards_calls(local: LocalKinesis,
                 pass
             await asyncio.sleep(0.4)
 
-    from penstock.core.feeding.allowance import PollTimes
+    from penstock.core.feeding.allowance import PollingOptions
 
     async with source_of(local) as source, source_of(local) as other:
-        feed = polling(source, events, times=PollTimes(interval_s=0.25, idle_interval_s=0.25))
+        feed = polling(source, events, times=PollingOptions(interval_s=0.25, idle_interval_s=0.25))
         taking = asyncio.create_task(stranger(other))
         pages = 0
         async with asyncio.timeout(30):

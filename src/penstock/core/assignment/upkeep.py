@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.core.assignment.views import LeaseView
     from penstock.core.lineage import Lineage
-    from penstock.model import Shard, StartAt
+    from penstock.model import Shard, StartingPosition
 
 # --- leases to create -----------------------------------------------------------------------------
 # Which leases to create for which shards: the first ones, and those that are missing later.
@@ -62,7 +62,7 @@ def children_of(shard_id: str, lineage: Lineage, held: Mapping[str, bool]) -> li
 
 
 def births_beyond_end(
-    children: Iterable[Shard], lineage: Lineage, held: Mapping[str, bool], start: StartAt
+    children: Iterable[Shard], lineage: Lineage, held: Mapping[str, bool], start: StartingPosition
 ) -> list[Birth]:
     """The leases to create when a shard's end alone does not tell them: of its children, and of whatever is missing.
 
@@ -78,7 +78,7 @@ def births_beyond_end(
 def births(
     lineage: Lineage,
     held: Mapping[str, bool],
-    start: StartAt,
+    start: StartingPosition,
     *,
     open_at_start: Collection[str] | None = None,
 ) -> list[Birth]:

@@ -59,7 +59,7 @@ minutes.
 
 
 @dataclass(frozen=True, kw_only=True)
-class PollTimes:
+class PollingOptions:
     """How often to call. Some of the shard's five calls are left to others: a worker that warms up, a console."""
 
     interval_s: float = 0.24
@@ -97,7 +97,7 @@ class PollPace:
 
     __slots__ = ("_bytes_free_at_s", "_calls_per_s", "_eager", "_idle_s", "_next_s", "_refusals", "_rng", "times")
 
-    def __init__(self, times: PollTimes, rng: Random) -> None:
+    def __init__(self, times: PollingOptions, rng: Random) -> None:
         self.times = times
         self._rng = rng
         self._calls_per_s = 1 / times.interval_s

@@ -175,10 +175,10 @@ def _train(folder: Path, archive: Path) -> None:
 
 def _put_records(endpoint_url: str, region: str) -> None:
     """What takes Spark through most of a job's steps: good records, repeats, broken ones, and doubtful strings."""
-    from penstock import Credentials, OutRecord, SyncProducer, WireSettings
+    from penstock import ConnectionOptions, Credentials, OutRecord, SyncProducer
 
-    wire = WireSettings(endpoint_url=endpoint_url, region=region, credentials=Credentials("local", "local"))
-    with SyncProducer(STREAM, wire=wire) as producer:
+    connection = ConnectionOptions(endpoint_url=endpoint_url, region=region, credentials=Credentials("local", "local"))
+    with SyncProducer(STREAM, connection=connection) as producer:
         for number in range(RECORDS):
             order = {"id": f"order-{number % 1900}", "count": number, "price": "1.50", "at": "2026-01-01T00:00:00Z"}
             text = json.dumps(order | ({"tags": ["5", "x"]} if number % 10 == 0 else {}))

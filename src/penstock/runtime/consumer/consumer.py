@@ -21,7 +21,7 @@ from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.settings import ByKey
 from penstock.errors import CheckpointError, OptionError
 from penstock.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
-from penstock.model import Position, StartAt
+from penstock.model import Position, StartingPosition
 from penstock.ports import ForApplications
 from penstock.runtime.consumer.collecting import collect
 from penstock.runtime.consumer.counting import CountedSource, counted_table
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.two_phase import PendingCheckpoint
     from penstock.tasks import Heard
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
-    from penstock.wiring import LeaseTableOptions, WireSettings
+    from penstock.wiring import ConnectionOptions, LeaseTableOptions
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class Consumer(Generic[T]):
         worker_id: str | None = ...,
         leases: LeaseTable | LeaseTableOptions | None = ...,
         settings: WorkerSettings | None = ...,
-        wire: WireSettings | None = ...,
+        connection: ConnectionOptions | None = ...,
         deserializer: None = ...,
         on_shards_assigned: Told | None = ...,
         on_shards_ended: Told | None = ...,
@@ -131,7 +131,7 @@ class Consumer(Generic[T]):
         worker_id: str | None = ...,
         leases: LeaseTable | LeaseTableOptions | None = ...,
         settings: WorkerSettings | None = ...,
-        wire: WireSettings | None = ...,
+        connection: ConnectionOptions | None = ...,
         deserializer: Callable[[bytes], T],
         on_shards_assigned: Told | None = ...,
         on_shards_ended: Told | None = ...,
@@ -150,7 +150,7 @@ class Consumer(Generic[T]):
         worker_id: str | None = None,
         leases: LeaseTable | LeaseTableOptions | None = None,
         settings: WorkerSettings | None = None,
-        wire: WireSettings | None = None,
+        connection: ConnectionOptions | None = None,
         deserializer: Callable[[bytes], T] | None = None,
         on_shards_assigned: Told | None = None,
         on_shards_ended: Told | None = None,
@@ -160,7 +160,8 @@ class Consumer(Generic[T]):
         metrics: MetricsOptions | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """``stream``: a name or ARN, which ``wire`` says how to reach, or a RecordSource. A list of them: all are read,
+        """``stream``: a name or ARN, which ``connection`` says how to reach, or a RecordSource. A list of them: all are
+        read,
         with lease keys that name the stream, as the KCL's in its multi-stream mode.
 
         ``leases``: where the consumers of the application agree. By default a DynamoDB table with the application's
@@ -177,7 +178,7 @@ class Consumer(Generic[T]):
         self._of_several = isinstance(stream, list | tuple)
         self._given: Sequence[Any] = stream if self._of_several else [stream]  # type: ignore[assignment]
         _check(application, self._given)
-        self._wire = wire
+        self._connection = connection
         self._leases = leases
         self._deserializer = deserializer
         self._on_event, self._log = on_event, log_events()
@@ -259,7 +260,7 @@ class Consumer(Generic[T]):
 
         leases = self._leases
         if leases is None or isinstance(leases, LeaseTableOptions):
-            leases = lease_table_for(self.application, self._wire, leases, failover_s=self.settings.failover_s)
+            leases = lease_table_for(self.application, self._connection, leases, failover_s=self.settings.failover_s)
             self._own_table = leases
         elif isinstance(self._home, Apart):
             self._leave_loop = getattr(leases, "leave_loop", None)
@@ -283,7 +284,7 @@ class Consumer(Generic[T]):
             rng=rng,
             on_event=self._tell,
             on_reader=self._on_reader,
-            letters=open_letters(self._letters(), self._wire),
+            letters=open_letters(self._letters(), self._connection),
         )
         if self._is_programs:
             self._watch()
@@ -411,10 +412,10 @@ class Consumer(Generic[T]):
                     await source.close()
 
     def _source(self, given: str | RecordSource) -> RecordSource:
-        """The stream itself. ``wire`` may be meant for the lease table alone."""
+        """The stream itself. ``connection`` may be meant for the lease table alone."""
         from penstock.wiring import source_for
 
-        return source_for(given, self._wire if isinstance(given, str) else None)
+        return source_for(given, self._connection if isinstance(given, str) else None)
 
     def close_on_signals(self, *numbers: int) -> None:
         """Close when the process gets one of these signals, by default SIGTERM and SIGINT: iterations and `run` end,
@@ -668,7 +669,7 @@ class Consumer(Generic[T]):
         for reader in self._ready.named(shards):
             reader.pause(False)
 
-    def seek(self, shard: str | Located, to: Position | StartAt) -> None:
+    def seek(self, shard: str | Located, to: Position | StartingPosition) -> None:
         """Read a shard from another place on: behind a record, or from the oldest, the newest or a time (also as the
         text ``"TRIM_HORIZON"`` or ``"LATEST"``, or an aware datetime).
 
@@ -679,15 +680,17 @@ class Consumer(Generic[T]):
         """
         (reader,) = self._ready.named((shard,))
         to = start_of(to)
-        if faults := not_of({"to": to}, {"to": (Position, StartAt)}):
+        if faults := not_of({"to": to}, {"to": (Position, StartingPosition)}):
             raise OptionError(faults)
-        if isinstance(to, StartAt):
+        if isinstance(to, StartingPosition):
             after, start = Checkpoint.parse(to.kind), to
         else:
-            after, start = Checkpoint.at(to), self.settings.start_at
+            after, start = Checkpoint.at(to), self.settings.starting_position
         self._home.ask(lambda: self._seek(reader, after, start))
 
-    def _seek(self, reader: ShardReader, after: Checkpoint, start: StartAt, order: OrderPolicy | None = None) -> None:
+    def _seek(
+        self, reader: ShardReader, after: Checkpoint, start: StartingPosition, order: OrderPolicy | None = None
+    ) -> None:
         stream = self._streams[reader.stream]
         feed = stream.promote(stream.feed(replace(reader.row, checkpoint=after), start))
         reader.seek(feed, after, order)
@@ -783,7 +786,7 @@ class Consumer(Generic[T]):
 
     def _reorder(self, reader: ShardReader) -> None:
         if self._order is not None and not reader.use_order(self._order):
-            self._seek(reader, reader.settled, self.settings.start_at, self._order)
+            self._seek(reader, reader.settled, self.settings.starting_position, self._order)
 
     def _check_keys(self, mode: str | None) -> None:
         """Raise where a mode was chosen for its order, and a stream ignores partition keys. None: none was."""
@@ -828,13 +831,13 @@ def _check(application: str, streams: Sequence[Any]) -> None:
 
 def _check_types(given: dict[str, Any]) -> None:
     """Raise OptionError for arguments of wrong types, before anything is made of them."""
-    from penstock.wiring import LeaseTableOptions, WireSettings
+    from penstock.wiring import ConnectionOptions, LeaseTableOptions
 
     kinds: dict[str, tuple[type | str, ...]] = {
-        "application": (str,), "worker_id": (str,), "settings": (WorkerSettings,), "wire": (WireSettings,),
+        "application": (str,), "worker_id": (str,), "settings": (WorkerSettings,), "connection": (ConnectionOptions,),
         "rng": (random.Random,), "metrics": (MetricsOptions,),
     }  # fmt: skip
-    faults = not_of(given, kinds, optional=("worker_id", "settings", "wire", "rng", "metrics"))
+    faults = not_of(given, kinds, optional=("worker_id", "settings", "connection", "rng", "metrics"))
     faults += not_callable(given, FUNCTIONS)
     stream, leases = given["stream"], given["leases"]
     for one in stream if isinstance(stream, list | tuple) else [stream]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.allowance import Buffer
     from penstock.core.feeding.pages import StreamFacts
-    from penstock.model import Shard, StartAt
+    from penstock.model import Shard, StartingPosition
     from penstock.ports import RecordSource
     from penstock.runtime.consumer.statistics import ShardStatistics
     from penstock.runtime.shard.shard_reader import ShardReader
@@ -127,9 +127,9 @@ class OpenStream:
     def open_feed(self, row: LeaseRow) -> PollingFeed:
         """Read a lease's shard from its checkpoint on."""
         room = None if self._buffer is None else FetchRoom(self._buffer)
-        return self.feed(row, self._settings.start_at, room)
+        return self.feed(row, self._settings.starting_position, room)
 
-    def feed(self, row: LeaseRow, start: StartAt, room: FetchRoom | None = None) -> PollingFeed:
+    def feed(self, row: LeaseRow, start: StartingPosition, room: FetchRoom | None = None) -> PollingFeed:
         """The same, where the checkpoint AT_TIMESTAMP means the time of ``start``. ``room``: what bounds the memory of
         what is fetched.
         """
@@ -139,7 +139,7 @@ class OpenStream:
                 shard_id_of(row.key),
                 0 if row.first_hash_key is None else row.first_hash_key,
                 HASH_KEY_MAX if row.last_hash_key is None else row.last_hash_key,
-                self._settings.outside,
+                self._settings.aggregates_outside_range,
             ),
             row.checkpoint,
             timestamp_s=None if start.timestamp is None else start.timestamp.timestamp(),
@@ -161,7 +161,7 @@ class OpenStream:
         if choice is None:
             return None
 
-        def since(shard_id: str, hash_range: tuple[int | None, int | None], start: StartAt) -> PollingFeed:
+        def since(shard_id: str, hash_range: tuple[int | None, int | None], start: StartingPosition) -> PollingFeed:
             first, last = hash_range
             at = Checkpoint.AT_TIMESTAMP
             return self.feed(LeaseRow(key=shard_id, checkpoint=at, first_hash_key=first, last_hash_key=last), start)
@@ -171,7 +171,7 @@ class OpenStream:
             self.source,
             shard_id=shard_id_of(row.key),
             row=row,
-            start_at=self._settings.start_at,
+            starting_position=self._settings.starting_position,
             open_feed=since,
             on_event=self._on_event,
         )

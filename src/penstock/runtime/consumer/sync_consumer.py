@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.core.leases.checkpoint import Checkpoint
     from penstock.events import Event
-    from penstock.model import Position, Record, StartAt
+    from penstock.model import Position, Record, StartingPosition
     from penstock.ports import LeaseTable, RecordSource
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.driving import Concurrency
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.two_phase import PendingCheckpoint
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
-    from penstock.wiring import LeaseTableOptions, WireSettings
+    from penstock.wiring import ConnectionOptions, LeaseTableOptions
 
     Told = Callable[[Sequence[AssignedShard]], object]
 
@@ -77,7 +77,7 @@ class SyncConsumer(Generic[T]):
         worker_id: str | None = ...,
         leases: LeaseTable | LeaseTableOptions | None = ...,
         settings: WorkerSettings | None = ...,
-        wire: WireSettings | None = ...,
+        connection: ConnectionOptions | None = ...,
         deserializer: None = ...,
         on_shards_assigned: Told | None = ...,
         on_shards_ended: Told | None = ...,
@@ -96,7 +96,7 @@ class SyncConsumer(Generic[T]):
         worker_id: str | None = ...,
         leases: LeaseTable | LeaseTableOptions | None = ...,
         settings: WorkerSettings | None = ...,
-        wire: WireSettings | None = ...,
+        connection: ConnectionOptions | None = ...,
         deserializer: Callable[[bytes], T],
         on_shards_assigned: Told | None = ...,
         on_shards_ended: Told | None = ...,
@@ -114,7 +114,7 @@ class SyncConsumer(Generic[T]):
         worker_id: str | None = None,
         leases: LeaseTable | LeaseTableOptions | None = None,
         settings: WorkerSettings | None = None,
-        wire: WireSettings | None = None,
+        connection: ConnectionOptions | None = None,
         deserializer: Callable[[bytes], T] | None = None,
         on_shards_assigned: Told | None = None,
         on_shards_ended: Told | None = None,
@@ -133,7 +133,7 @@ class SyncConsumer(Generic[T]):
             worker_id=worker_id,
             leases=leases,
             settings=settings,
-            wire=wire,
+            connection=connection,
             deserializer=deserializer,
             on_shards_assigned=self._in_thread(on_shards_assigned),
             on_shards_ended=self._in_thread(on_shards_ended),
@@ -323,7 +323,7 @@ class SyncConsumer(Generic[T]):
         """As `Consumer.resume`."""
         self._call(lambda: self._consumer.resume(*shards))
 
-    def seek(self, shard: str | Located, to: Position | StartAt) -> None:
+    def seek(self, shard: str | Located, to: Position | StartingPosition) -> None:
         """As `Consumer.seek`."""
         self._call(lambda: self._consumer.seek(shard, to))
 

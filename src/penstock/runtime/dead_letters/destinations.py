@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.letter import Letter
     from penstock.ports import RecordSink
     from penstock.runtime.producer.producer import Producer
-    from penstock.wiring import WireSettings
+    from penstock.wiring import ConnectionOptions
 
 
 class LetterSink(Protocol):
@@ -45,7 +45,7 @@ class DeadLettersToStream:
 
     stream: str | RecordSink
     """Name or ARN; or a RecordSink, which is closed with the consumer."""
-    wire: WireSettings | None = None
+    connection: ConnectionOptions | None = None
     """How to reach a stream given by name; None: as the consumer reaches its own."""
     with_data: bool = True
     """The letter holds the record's data and keys too. Without them a record can only be replayed as long as the stream
@@ -76,11 +76,11 @@ class DeadLettersTo:
 DeadLetterChoice: TypeAlias = DeadLettersToStream | DeadLettersToFile | DeadLettersTo
 
 
-def open_letters(choice: DeadLetterChoice | None, wire: WireSettings | None) -> LetterSink | None:
-    """What a consumer writes to. ``wire``: how it reaches its own stream. Raises OptionError."""
+def open_letters(choice: DeadLetterChoice | None, connection: ConnectionOptions | None) -> LetterSink | None:
+    """What a consumer writes to. ``connection``: how it reaches its own stream. Raises OptionError."""
     match choice:
         case DeadLettersToStream():
-            return StreamLetters(choice, wire)
+            return StreamLetters(choice, connection)
         case DeadLettersToFile():
             return FileLetters(Path(choice.path), with_data=choice.with_data)
         case DeadLettersTo():
@@ -91,11 +91,11 @@ def open_letters(choice: DeadLetterChoice | None, wire: WireSettings | None) -> 
 class StreamLetters:
     """Writes to a stream, through a producer."""
 
-    def __init__(self, choice: DeadLettersToStream, wire: WireSettings | None) -> None:
+    def __init__(self, choice: DeadLettersToStream, connection: ConnectionOptions | None) -> None:
         from penstock.runtime.producer.producer import Producer
 
-        own = choice.wire or (wire if isinstance(choice.stream, str) else None)
-        self._producer: Producer[Any] = Producer(choice.stream, wire=own)
+        own = choice.connection or (connection if isinstance(choice.stream, str) else None)
+        self._producer: Producer[Any] = Producer(choice.stream, connection=own)
         self._with_data = choice.with_data
 
     async def start(self) -> None:

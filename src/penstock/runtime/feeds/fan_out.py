@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FanOutTimes:
+class FanOutOptions:
     """When a subscription is renewed, given up, and tried again."""
 
     renew_after_s: float = 280.0
@@ -61,7 +61,7 @@ class FanOutTimes:
     """The longest of these pauses."""
     bridge_interval_s: float = 0.21
     """The time between two polls while the shard waits for its subscription: where consumers subscribe, few others use
-    the shard's calls. If the interval of `PollTimes` is shorter, that one applies.
+    the shard's calls. If the interval of `PollingOptions` is shorter, that one applies.
     """
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Registration(NamedTuple):
     consumer_arn: str | None
     """The consumer that is registered for it; None: none could be."""
     gate: SubscriptionGate
-    times: FanOutTimes
+    times: FanOutOptions
     find: Callable[[], Awaitable[str | None]] | None = None
     """The ARN that is registered under the name by now, asked for when there was none, or the consumer is gone. It may
     raise ThrottledError, where the stream has as many as it may.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.core.feeding.allowance import PollPace, PollTimes
+from penstock.core.feeding.allowance import PollingOptions, PollPace
 from penstock.core.feeding.pages import Retention
 from penstock.core.sequence import shard_id_number
 from penstock.errors import (
@@ -72,7 +72,7 @@ class PollingFeed:
         *,
         rng: Random,
         on_event: Callable[[FeedEvent], None],
-        times: PollTimes | None = None,
+        times: PollingOptions | None = None,
         retention: Retention | None = None,
         room: FetchRoom | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class PollingFeed:
         """
         self.room = room
         """Waited for before each page, by whatever feed goes on with the shard."""
-        self.pace = PollPace(times or PollTimes(), rng)
+        self.pace = PollPace(times or PollingOptions(), rng)
         self.cursor = cursor
         """How far the shard is read: another feed may go on with it."""
         self.source = source

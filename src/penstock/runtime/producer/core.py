@@ -126,13 +126,13 @@ class ProducerCore(Generic[H]):
 
     # --- putting --------------------------------------------------------------------------------
 
-    def put_nowait(self, record: OutRecord, time_to_live_s: float | None) -> H:
+    def put_nowait(self, record: OutRecord, record_ttl_s: float | None) -> H:
         """See Producer.put_nowait."""
         intake = self.intake
         chunk, room = intake.open, intake.room
         pairs = chunk.pairs
         # The usual case, unrolled, as producers live in it: a further small record of a chunk that was begun.
-        if pairs and time_to_live_s is None and record.__class__ is OutRecord:
+        if pairs and record_ttl_s is None and record.__class__ is OutRecord:
             data, key = record.data, record.partition_key
             if data.__class__ is bytes and key.__class__ is str and record.explicit_hash_key is None:
                 held = len(data) + len(key) + RECORD_OVERHEAD_BYTES
@@ -147,47 +147,47 @@ class ProducerCore(Generic[H]):
                     room.free -= held
                     pairs += (key, data)  # type: ignore[operator]
                     return self._handle(chunk, index)
-        return self._put_carefully(record, time_to_live_s)
+        return self._put_carefully(record, record_ttl_s)
 
-    def _put_carefully(self, record: OutRecord, time_to_live_s: float | None) -> H:
+    def _put_carefully(self, record: OutRecord, record_ttl_s: float | None) -> H:
         self.check_open()
-        check_time_to_live(time_to_live_s)
+        check_time_to_live(record_ttl_s)
         checked = self.intake.check.one(record)
-        claim = self.intake.claim_for(checked, alone=time_to_live_s is not None)
+        claim = self.intake.claim_for(checked, alone=record_ttl_s is not None)
         try:
             self.intake.take(claim, self.stream)
-            return self.put_claimed(checked, time_to_live_s, claim)
+            return self.put_claimed(checked, record_ttl_s, claim)
         finally:
             self.intake.room.release(claim)
 
-    def checked(self, records: Iterable[Any], time_to_live_s: float | None) -> list[Portion]:
+    def checked(self, records: Iterable[Any], record_ttl_s: float | None) -> list[Portion]:
         """Records in portions, all checked before the first one is given out. Raises InvalidRecordError."""
-        check_time_to_live(time_to_live_s)
+        check_time_to_live(record_ttl_s)
         return self.intake.check.many(records if isinstance(records, list) else list(records))
 
-    def put_claimed(self, record: Checked, time_to_live_s: float | None, claim: Claim) -> H:
+    def put_claimed(self, record: Checked, record_ttl_s: float | None, claim: Claim) -> H:
         """Put a checked record for which the claim has room. Raises ProducerClosedError."""
         self.wake()
-        return self._handle(*self.intake.add(record, time_to_live_s, claim))
+        return self._handle(*self.intake.add(record, record_ttl_s, claim))
 
     def ask_for_room(self, claim: Claim, make_future: Callable[[], F]) -> F | None:
         """Take what the claim wants; None if it is taken, else what is done when it was. See Room."""
         self.wake()
         return self.intake.room.ask(claim, make_future)
 
-    def take_portion(self, portion: Portion, time_to_live_s: float | None, claim: Claim) -> Chunk:
+    def take_portion(self, portion: Portion, record_ttl_s: float | None, claim: Claim) -> Chunk:
         """Take records for which the claim has room. Raises ProducerClosedError."""
         self.wake()
-        return self.intake.add_chunk(portion, time_to_live_s, claim)
+        return self.intake.add_chunk(portion, record_ttl_s, claim)
 
-    def take_all(self, portions: Sequence[Portion], time_to_live_s: float | None) -> list[Chunk]:
+    def take_all(self, portions: Sequence[Portion], record_ttl_s: float | None) -> list[Chunk]:
         """Take records if there is room for all of them. Raises BufferFullError."""
         self.check_open()
         claim = Claim(sum([portion.held_bytes for portion in portions]))
         try:
             self.intake.take(claim, self.stream)
             self.wake()
-            return [self.intake.add_chunk(portion, time_to_live_s, claim) for portion in portions]
+            return [self.intake.add_chunk(portion, record_ttl_s, claim) for portion in portions]
         finally:
             self.intake.room.release(claim)
 
@@ -743,10 +743,10 @@ def _limits_of(options: ProducerOptions) -> BatchLimits:
     )
 
 
-def check_time_to_live(time_to_live_s: float | None) -> None:
+def check_time_to_live(record_ttl_s: float | None) -> None:
     """Raises OptionError for what is none."""
-    if time_to_live_s is not None and not time_to_live_s > 0:
-        raise OptionError(f"time_to_live_s must be more than 0, not {time_to_live_s}")
+    if record_ttl_s is not None and not record_ttl_s > 0:
+        raise OptionError(f"record_ttl_s must be more than 0, not {record_ttl_s}")
 
 
 def classify(error: Exception) -> tuple[Failure, str]:

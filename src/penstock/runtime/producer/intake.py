@@ -289,7 +289,7 @@ class Intake:
         """Chunks that get no further records, the oldest first."""
         self.owner = owner
         """What the handles of the records ask."""
-        self._ttl_s = options.record_time_to_live_s
+        self._ttl_s = options.record_ttl_s
         self.open = self._new()
         """The chunk to which single records go."""
 
@@ -309,10 +309,10 @@ class Intake:
                 bytes_wanted=claim.wanted,
             )
 
-    def add(self, record: Checked, time_to_live_s: float | None, claim: Claim) -> tuple[Chunk, int]:
+    def add(self, record: Checked, record_ttl_s: float | None, claim: Claim) -> tuple[Chunk, int]:
         """Add a checked record, which takes over what the claim holds; its chunk and number."""
-        if time_to_live_s is not None:
-            return self.add_chunk(self.check.portion_of(record), time_to_live_s, claim), 0
+        if record_ttl_s is not None:
+            return self.add_chunk(self.check.portion_of(record), record_ttl_s, claim), 0
         chunk = self.open
         index = len(chunk.pairs) // 2
         if not index:
@@ -333,11 +333,11 @@ class Intake:
             self.close_chunk()
         return chunk, index
 
-    def add_chunk(self, portion: Portion, time_to_live_s: float | None, claim: Claim) -> Chunk:
+    def add_chunk(self, portion: Portion, record_ttl_s: float | None, claim: Claim) -> Chunk:
         """Add checked records as a chunk of their own, which takes over its part of what the claim holds."""
         self.close_chunk()
         chunk = self._new()
-        self._date(chunk, time_to_live_s)
+        self._date(chunk, record_ttl_s)
         chunk.keys, chunk.datas, chunk.hash_keys, chunk.pairs = portion.keys, portion.datas, portion.hash_keys, ()
         # What was counted when room was taken, and nothing that is found to be later: else the bound would drift.
         held_bytes = min(claim.held, portion.held_bytes)
@@ -383,7 +383,7 @@ class Intake:
     def _new(self) -> Chunk:
         return Chunk(0, put_at_s=0.0, expires_at_s=0.0, owner=self.owner)
 
-    def _date(self, chunk: Chunk, time_to_live_s: float | None) -> None:
+    def _date(self, chunk: Chunk, record_ttl_s: float | None) -> None:
         now_s = time.monotonic()
         chunk.put_at_s = now_s
-        chunk.expires_at_s = now_s + (self._ttl_s if time_to_live_s is None else time_to_live_s)
+        chunk.expires_at_s = now_s + (self._ttl_s if record_ttl_s is None else record_ttl_s)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.model import OutRecord, PutResult
     from penstock.ports import RecordSink
     from penstock.runtime.producer.metrics import ProducerSnapshot
-    from penstock.wiring import WireSettings
+    from penstock.wiring import ConnectionOptions
 
 T = TypeVar("T")
 
@@ -35,8 +35,8 @@ class Producer(Generic[T]):
         async with Producer("orders") as producer:
             result = await producer.put(OutRecord(b"...", "customer-17"))
 
-    ``stream`` is the name or ARN of a stream, which ``wire`` says how to reach (by default as the AWS SDK would), or
-    any RecordSink. With a ``serializer`` its own values are put, and it makes an OutRecord of each. ``on_event``
+    ``stream`` is the name or ARN of a stream, which ``connection`` says how to reach (by default as the AWS SDK would),
+    or any RecordSink. With a ``serializer`` its own values are put, and it makes an OutRecord of each. ``on_event``
     hears what happens (`penstock.events`), on the loop. A producer belongs to the event loop that it is first used
     on; `SyncProducer` is the one for threads.
 
@@ -48,7 +48,7 @@ class Producer(Generic[T]):
         self: Producer[OutRecord],
         stream: str | RecordSink,
         *,
-        wire: WireSettings | None = None,
+        connection: ConnectionOptions | None = None,
         options: ProducerOptions | None = None,
         serializer: None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -60,7 +60,7 @@ class Producer(Generic[T]):
         self,
         stream: str | RecordSink,
         *,
-        wire: WireSettings | None = None,
+        connection: ConnectionOptions | None = None,
         options: ProducerOptions | None = None,
         serializer: Callable[[T], OutRecord] | None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -71,7 +71,7 @@ class Producer(Generic[T]):
         self,
         stream: str | RecordSink,
         *,
-        wire: WireSettings | None = None,
+        connection: ConnectionOptions | None = None,
         options: ProducerOptions | None = None,
         serializer: Callable[[T], OutRecord] | None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -82,33 +82,33 @@ class Producer(Generic[T]):
         self.options = options or ProducerOptions()
         self._serializer = serializer
         self._core = ProducerCore(
-            sink_for(stream, wire), self.options, PutHandle, on_event=on_event, rng=rng or random.Random()
+            sink_for(stream, connection), self.options, PutHandle, on_event=on_event, rng=rng or random.Random()
         )
 
         self._put = self._core.put_nowait if serializer is None else self._put_serialized
 
     # --- putting --------------------------------------------------------------------------------
 
-    async def put(self, record: T | OutRecord, *, time_to_live_s: float | None = None) -> PutResult:
+    async def put(self, record: T | OutRecord, *, record_ttl_s: float | None = None) -> PutResult:
         """Put a record and wait until it is written.
 
         Raises InvalidRecordError, BufferFullError (with ``raise_when_full``; else it waits for room),
         ProducerClosedError; PutError when it was not written. If it is cancelled, the record is withdrawn; one that
         was sent by then is not, it goes on to its end as if nothing had happened, and ``flush`` waits for it.
         """
-        handle = await self._put_waiting(record, time_to_live_s)
+        handle = await self._put_waiting(record, record_ttl_s)
         try:
             return await handle
         except asyncio.CancelledError:
             handle.withdraw()
             raise
 
-    def put_nowait(self, record: T | OutRecord, *, time_to_live_s: float | None = None) -> PutHandle:
+    def put_nowait(self, record: T | OutRecord, *, record_ttl_s: float | None = None) -> PutHandle:
         """Put a record without waiting for anything. Raises as ``put``, and BufferFullError when there is no room."""
-        return self._put(record, time_to_live_s)  # type: ignore[arg-type]
+        return self._put(record, record_ttl_s)  # type: ignore[arg-type]
 
     async def put_many(
-        self, records: Iterable[T | OutRecord | tuple[str, bytes]], *, time_to_live_s: float | None = None
+        self, records: Iterable[T | OutRecord | tuple[str, bytes]], *, record_ttl_s: float | None = None
     ) -> Puts:
         """Put many records; returns when all are taken, which may be before they are written.
 
@@ -117,9 +117,9 @@ class Producer(Generic[T]):
         none was taken. If it is cancelled, or the producer closed, what was not sent is withdrawn.
         """
         core, serializer = self._core, self._serializer
-        portions = core.checked(records if serializer is None else map(serializer, records), time_to_live_s)  # type: ignore[arg-type]
+        portions = core.checked(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
         if self.options.raise_when_full:
-            return Puts(core.take_all(portions, time_to_live_s))
+            return Puts(core.take_all(portions, record_ttl_s))
         taken: list[Chunk] = []
         puts = Puts(taken)
         try:
@@ -131,7 +131,7 @@ class Producer(Generic[T]):
                 claim = Claim(portion.held_bytes)
                 try:
                     await self._wait_for_room(claim)
-                    taken.append(core.take_portion(portion, time_to_live_s, claim))
+                    taken.append(core.take_portion(portion, record_ttl_s, claim))
                 finally:
                     core.intake.room.release(claim)
         except (asyncio.CancelledError, ProducerClosedError):
@@ -186,16 +186,16 @@ class Producer(Generic[T]):
 
     # --- parts ----------------------------------------------------------------------------------
 
-    def _put_serialized(self, record: Any, time_to_live_s: float | None) -> PutHandle:
+    def _put_serialized(self, record: Any, record_ttl_s: float | None) -> PutHandle:
         assert self._serializer is not None
-        return self._core.put_nowait(self._serializer(record), time_to_live_s)
+        return self._core.put_nowait(self._serializer(record), record_ttl_s)
 
-    async def _put_waiting(self, record: T | OutRecord, time_to_live_s: float | None) -> PutHandle:
+    async def _put_waiting(self, record: T | OutRecord, record_ttl_s: float | None) -> PutHandle:
         core = self._core
         if self._serializer is not None:
             record = self._serializer(record)  # type: ignore[arg-type]
         try:
-            return core.put_nowait(record, time_to_live_s)  # type: ignore[arg-type]
+            return core.put_nowait(record, record_ttl_s)  # type: ignore[arg-type]
         except BufferFullError:
             if self.options.raise_when_full:
                 raise
@@ -203,7 +203,7 @@ class Producer(Generic[T]):
         claim = core.intake.claim_for(checked, alone=True)
         try:
             await self._wait_for_room(claim)
-            return core.put_claimed(checked, time_to_live_s, claim)
+            return core.put_claimed(checked, record_ttl_s, claim)
         finally:
             core.intake.room.release(claim)
 

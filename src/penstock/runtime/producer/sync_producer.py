@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.model import OutRecord, PutResult
     from penstock.ports import RecordSink
     from penstock.runtime.producer.metrics import ProducerSnapshot
-    from penstock.wiring import WireSettings
+    from penstock.wiring import ConnectionOptions
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,7 +48,7 @@ class SyncProducer(Generic[T]):
         self: SyncProducer[OutRecord],
         stream: str | RecordSink,
         *,
-        wire: WireSettings | None = None,
+        connection: ConnectionOptions | None = None,
         options: ProducerOptions | None = None,
         serializer: None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -60,7 +60,7 @@ class SyncProducer(Generic[T]):
         self,
         stream: str | RecordSink,
         *,
-        wire: WireSettings | None = None,
+        connection: ConnectionOptions | None = None,
         options: ProducerOptions | None = None,
         serializer: Callable[[T], OutRecord] | None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -71,7 +71,7 @@ class SyncProducer(Generic[T]):
         self,
         stream: str | RecordSink,
         *,
-        wire: WireSettings | None = None,
+        connection: ConnectionOptions | None = None,
         options: ProducerOptions | None = None,
         serializer: Callable[[T], OutRecord] | None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -82,13 +82,13 @@ class SyncProducer(Generic[T]):
         self.options = options or ProducerOptions()
         self._serializer = serializer
         self._core = ProducerCore(
-            sink_for(stream, wire), self.options, SyncPutHandle, on_event=on_event, rng=rng or random.Random()
+            sink_for(stream, connection), self.options, SyncPutHandle, on_event=on_event, rng=rng or random.Random()
         )
         self._intake = self._core.intake
         self._errands = Errands(self._core)
 
     def put(
-        self, record: T | OutRecord, *, timeout_s: float | None = None, time_to_live_s: float | None = None
+        self, record: T | OutRecord, *, timeout_s: float | None = None, record_ttl_s: float | None = None
     ) -> PutResult:
         """Put a record and wait until it is written.
 
@@ -96,7 +96,7 @@ class SyncProducer(Generic[T]):
         withdrawn if it was not sent; else it goes on). What a signal handler raises (Ctrl-C) does the same.
         """
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
-        handle = self._put_waiting(self._serialized(record), time_to_live_s, end_s)
+        handle = self._put_waiting(self._serialized(record), record_ttl_s, end_s)
         try:
             return handle.result(_left_s(end_s))
         except PutError:
@@ -105,25 +105,25 @@ class SyncProducer(Generic[T]):
             handle.withdraw()
             raise
 
-    def put_nowait(self, record: T | OutRecord, *, time_to_live_s: float | None = None) -> SyncPutHandle:
+    def put_nowait(self, record: T | OutRecord, *, record_ttl_s: float | None = None) -> SyncPutHandle:
         """Put a record without waiting for anything. Raises as `Producer.put_nowait`."""
         record = self._serialized(record)
         # No return stands in here: a signal handler that raises just then would leave the lock taken.
         with self._intake.lock:
-            handle: SyncPutHandle = self._core.put_nowait(record, time_to_live_s)
+            handle: SyncPutHandle = self._core.put_nowait(record, record_ttl_s)
         return handle
 
     def put_many(
-        self, records: Iterable[T | OutRecord | tuple[str, bytes]], *, time_to_live_s: float | None = None
+        self, records: Iterable[T | OutRecord | tuple[str, bytes]], *, record_ttl_s: float | None = None
     ) -> SyncPuts:
         """Put many records; returns when all are taken. Raises as `Producer.put_many`. What a signal handler
         raises (Ctrl-C) withdraws those that were not sent.
         """
         core, serializer = self._core, self._serializer
-        portions = core.checked(records if serializer is None else map(serializer, records), time_to_live_s)  # type: ignore[arg-type]
+        portions = core.checked(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
         if self.options.raise_when_full:
             with self._intake.lock:
-                chunks = core.take_all(portions, time_to_live_s)
+                chunks = core.take_all(portions, record_ttl_s)
             return SyncPuts(chunks)
         taken: list[Chunk] = []
         puts = SyncPuts(taken)
@@ -133,7 +133,7 @@ class SyncProducer(Generic[T]):
                 try:
                     self._wait_for_room(claim, None)
                     with self._intake.lock:
-                        taken.append(core.take_portion(portion, time_to_live_s, claim))
+                        taken.append(core.take_portion(portion, record_ttl_s, claim))
                 finally:
                     self._release(claim)
         except BaseException:  # ProducerClosedError, or whatever a signal handler raises
@@ -192,11 +192,11 @@ class SyncProducer(Generic[T]):
     def _serialized(self, record: T | OutRecord) -> OutRecord:
         return record if self._serializer is None else self._serializer(record)  # type: ignore[return-value, arg-type]
 
-    def _put_waiting(self, record: OutRecord, time_to_live_s: float | None, end_s: float | None) -> SyncPutHandle:
+    def _put_waiting(self, record: OutRecord, record_ttl_s: float | None, end_s: float | None) -> SyncPutHandle:
         core = self._core
         try:
             with self._intake.lock:
-                handle: SyncPutHandle = core.put_nowait(record, time_to_live_s)
+                handle: SyncPutHandle = core.put_nowait(record, record_ttl_s)
             return handle
         except BufferFullError:
             if self.options.raise_when_full:
@@ -206,7 +206,7 @@ class SyncProducer(Generic[T]):
         try:
             self._wait_for_room(claim, end_s)
             with self._intake.lock:
-                late: SyncPutHandle = core.put_claimed(checked, time_to_live_s, claim)
+                late: SyncPutHandle = core.put_claimed(checked, record_ttl_s, claim)
             return late
         finally:
             self._release(claim)

@@ -18,7 +18,7 @@ from penstock.core.ledger.book import behind
 from penstock.core.shard.duplicates import Duplicates, Keyed, Window
 from penstock.errors import NotFoundError, PenstockError
 from penstock.events import DedupeKeyFailed, DedupeWindowRebuilt
-from penstock.model import Position, StartAt
+from penstock.model import Position, StartingPosition
 from penstock.tasks import spawn
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class WindowRead:
         *,
         shard_id: str,
         row: LeaseRow,
-        start_at: StartAt,
-        open_feed: Callable[[str, HashRange, StartAt], PollingFeed],
+        starting_position: StartingPosition,
+        open_feed: Callable[[str, HashRange, StartingPosition], PollingFeed],
         on_event: Callable[[LedgerEvent], None],
     ) -> None:
         """``row``: the lease as it is when the shard's pages begin to be fetched. ``open_feed``: reads any shard of the
         stream from a time on, and of it this hash range alone: other records were not handed out here, and must not
         be learnt.
-        ``start_at``: where the application began; what came before was never handed out.
+        ``starting_position``: where the application began; what came before was never handed out.
         """
         self.stream, self.shard_id = source.stream, shard_id
         self.duplicates = Duplicates(choice, source.stream, shard_id)
@@ -66,7 +66,7 @@ class WindowRead:
         self._choice = choice
         self._source = source
         self._row = row
-        self._start_at = start_at
+        self._starting_position = starting_position
         self._open_feed = open_feed
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
@@ -156,8 +156,8 @@ class WindowRead:
 
     def _begin(self, first: dt.datetime) -> None:
         since = self.duplicates.window.since(first)
-        if self._start_at.timestamp is not None:
-            since = max(since, self._start_at.timestamp)
+        if self._starting_position.timestamp is not None:
+            since = max(since, self._starting_position.timestamp)
         self.duplicates.begins()
         self._reading = spawn(self._read_all(since), self._failed)
 
@@ -200,7 +200,7 @@ class WindowRead:
     async def _read(self, shard_id: str, hash_range: HashRange, since: dt.datetime, until: Checkpoint | None) -> None:
         """Learn a shard's stretch; ``until`` None: to its end."""
         self._shards += 1
-        feed = self._open_feed(shard_id, hash_range, StartAt.at_timestamp(since))
+        feed = self._open_feed(shard_id, hash_range, StartingPosition.at_timestamp(since))
         try:
             while True:
                 taken = await feed.next()

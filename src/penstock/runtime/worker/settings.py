@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.core.assignment.strategies import EQUAL_COUNTS, Custom, Strategy
-from penstock.core.feeding.allowance import BUFFER_BYTES_MAX, PollTimes
+from penstock.core.feeding.allowance import BUFFER_BYTES_MAX, PollingOptions
 from penstock.core.given import not_callable, not_numbers, not_of, shown
 from penstock.core.leases.tenure import FAILOVER_S, LeaseTimes
 from penstock.core.ledger.parts import PARTS_MAX
@@ -16,9 +16,9 @@ from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Redeliver
 from penstock.core.shard.checkpoints import Cadence, Every, Prompt, Riding
 from penstock.core.shard.duplicates import Deduplicate
 from penstock.errors import OptionError
-from penstock.model import OutsidePolicy, StartAt
+from penstock.model import OutsidePolicy, StartingPosition
 from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
-from penstock.runtime.feeds.fan_out import FanOutTimes
+from penstock.runtime.feeds.fan_out import FanOutOptions
 from penstock.runtime.shard.pages import HandOut
 
 if TYPE_CHECKING:
@@ -43,16 +43,16 @@ _NONE = (
     "deduplicate", "fan_out", "fan_out_consumer", "kcl_steal_wait_s",
 )  # fmt: skip
 _KINDS: dict[str, tuple[type | str, ...]] = {
-    "start_at": (StartAt,),
+    "starting_position": (StartingPosition,),
     "ledger": (LedgerSettings,),
     "dead_letters": (DeadLettersToStream, DeadLettersToFile, DeadLettersTo),
     "deduplicate": (Deduplicate,),
     "cadence": (Riding, Every, Prompt),
     "checkpoint_when_told": (bool,),
-    "polling": (PollTimes,),
-    "fan_out": (FanOutTimes,),
+    "polling": (PollingOptions,),
+    "fan_out": (FanOutOptions,),
     "fan_out_consumer": (str,),
-    "outside": (OutsidePolicy,),
+    "aggregates_outside_range": (OutsidePolicy,),
     "accept_ignored_keys": (bool,),
     "unreadable": (DeadLetters, Skip, Stop, HandOut),
     "own_thread": (bool,),
@@ -80,14 +80,14 @@ class WorkerSettings:
     """
     unconfirmed_max_s: float | None = None
     """The worker gives up a lease of which no write was confirmed for this long. None: twice ``failover_s``."""
-    start_at: StartAt = StartAt.LATEST
+    starting_position: StartingPosition = StartingPosition.LATEST
     """Where the consumer begins in shards that no worker of the application has read. It reads the children of shards
     that were read from their start. The value may also be a text, ``"TRIM_HORIZON"``, or an aware datetime.
     """
     other_stream_begins_anew: bool = False
     """What the consumer does when the leases belong to another stream: to one that the application read before, or to
     one that was deleted and made anew under its name. False: it ends with an OptionError. True: once no owner of these
-    leases lives, it begins them anew, where ``start_at`` says.
+    leases lives, it begins them anew, where ``starting_position`` says.
     """
     strategy: Strategy | Callable[[Sequence[LeaseView], Sequence[WorkerView]], Mapping[str, str]] = EQUAL_COUNTS
     """Which worker should read which shard: EqualCounts(), ByThroughput(), Fixed(), or a function. The function gets
@@ -174,9 +174,9 @@ class WorkerSettings:
     """True: the consumer checkpoints settled records no further than `Shard.checkpoint_to` says, and stores a
     shard as ended when that says so.
     """
-    polling: PollTimes = field(default_factory=PollTimes)
+    polling: PollingOptions = field(default_factory=PollingOptions)
     """How often the consumer asks shards for records."""
-    fan_out: FanOutTimes | None = None
+    fan_out: FanOutOptions | None = None
     """If set, the consumer reads shards by enhanced fan-out, and polls them where that does not work. None: it polls
     them.
     """
@@ -184,7 +184,7 @@ class WorkerSettings:
     """The name under which the consumer is registered with the stream. None: the application's name."""
     subscriptions_per_s: float = 10.0
     """The most subscriptions that a process starts in a second."""
-    outside: OutsidePolicy = OutsidePolicy.DELIVER
+    aggregates_outside_range: OutsidePolicy = OutsidePolicy.DELIVER
     """What becomes of an aggregate with user records of another shard's hash range (its producer had an old map of the
     shards): DELIVER, DROP (the KCL's rule) or RAISE.
     """
@@ -205,7 +205,7 @@ class WorkerSettings:
     """
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "start_at", start_of(self.start_at))
+        object.__setattr__(self, "starting_position", start_of(self.starting_position))
         if faults := _wrong_types(vars(self)):
             raise OptionError(faults)
         faults = [
@@ -293,13 +293,13 @@ class WorkerSettings:
 
 def start_of(given: Any) -> Any:
     """A start position, from its text or a time as well. Raises OptionError."""
-    if isinstance(given, str) and given in (StartAt.TRIM_HORIZON.kind, StartAt.LATEST.kind):
-        return StartAt(given)
+    if isinstance(given, str) and given in (StartingPosition.TRIM_HORIZON.kind, StartingPosition.LATEST.kind):
+        return StartingPosition(given)
     if isinstance(given, str):
-        raise OptionError(f"a start is TRIM_HORIZON, LATEST or StartAt.at_timestamp(...), not {given!r}")
+        raise OptionError(f"a start is TRIM_HORIZON, LATEST or StartingPosition.at_timestamp(...), not {given!r}")
     if isinstance(given, dt.datetime):
         try:
-            return StartAt.at_timestamp(given)
+            return StartingPosition.at_timestamp(given)
         except ValueError as fault:
             raise OptionError(f"a start: {fault}") from fault
     return given

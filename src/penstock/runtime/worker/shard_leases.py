@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.pages import ChildShard
     from penstock.core.leases.row import StreamMark
-    from penstock.model import StartAt
+    from penstock.model import StartingPosition
     from penstock.ports import LeaseTable
     from penstock.runtime.worker.stream_part import StreamPart
 
@@ -59,7 +59,7 @@ class ShardLeases:
         self,
         table: LeaseTable,
         parts: Mapping[str | None, StreamPart],
-        start_at: StartAt,
+        starting_position: StartingPosition,
         *,
         retry_s: float,
         changed: Callable[[], None],
@@ -72,7 +72,7 @@ class ShardLeases:
         """
         self._table = table
         self._parts = parts
-        self._start_at = start_at
+        self._starting_position = starting_position
         self._retry_s = retry_s
         self._changed = changed
         self._owned = owned
@@ -169,7 +169,7 @@ class ShardLeases:
 
     async def _begin_anew(self, part: StreamPart, foreign: Iterable[LeaseRow]) -> int:
         rows = {row.key: row for row in foreign}
-        born = births(Lineage(await part.stream.list_shards()), {}, self._start_at)
+        born = births(Lineage(await part.stream.list_shards()), {}, self._starting_position)
         here = {row.key: row for row in (self._born(part, one) for one in born)}
         made = await asyncio.gather(
             *(
@@ -188,7 +188,7 @@ class ShardLeases:
         held |= {shard_id_of(row.key): row.ended for row in known}
         lineage = _lineage(await part.stream.list_shards(), known)
         gone = missing_of([shard_id_of(row.key) for row in _of(part, self._gone)], lineage, held)
-        found = births(lineage, held | dict.fromkeys(gone, False), self._start_at)
+        found = births(lineage, held | dict.fromkeys(gone, False), self._starting_position)
         # Where its start matters there is a row to go on from.
         await self._create(part, [*found, *(Birth(lineage.shards[one], "TRIM_HORIZON") for one in gone)])
         self._changed()
@@ -216,7 +216,7 @@ class ShardLeases:
         if not shards or needs_search(shards, held):
             lineage = _lineage(await part.stream.list_shards(), rows)
             shards = shards or children_of(me, lineage, held)
-            found = births_beyond_end(shards, lineage, held, self._start_at)
+            found = births_beyond_end(shards, lineage, held, self._starting_position)
         else:
             found = births_at_end(shards, held)
         names = frozenset(shard.shard_id for shard in shards)
@@ -239,7 +239,7 @@ class ShardLeases:
             held |= {view.key: view.ended for view in views}
             listed = await part.stream.list_shards()
             lineage = Lineage(listed)
-            await self._create(part, births(_lineage(listed, rows), held, self._start_at))
+            await self._create(part, births(_lineage(listed, rows), held, self._starting_position))
             self._changed()
         if lineage is None:
             return

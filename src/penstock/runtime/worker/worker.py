@@ -99,7 +99,7 @@ class Worker:
         is drawn.
         """
         self.id = worker_id
-        self.settings = settings
+        self.settings, retry_s = settings, settings.times.retry_s
         self._parts = parts = {part.text: part for part in streams}
         self._table = table
         self._on_event = on_event
@@ -115,13 +115,13 @@ class Worker:
         self._is_doing = False
         self._mine = mine = Mine(_terms(worker_id, settings, version, process), rng)
         self._chores = chores = Chores(self._fail)
-        self._presence = Presence(table, mine, retry_s=settings.times.retry_s, clock=clock)
+        self._presence = Presence(table, mine, retry_s=retry_s, clock=clock)
         self._kcl = _kcl_watch(worker_id, table, settings, clock)
         self._sight = Sight(
             mine, table, streams=parts.keys(), scan_interval_s=settings.scan_interval_s, clock=clock, kcl=self._kcl
         )
         self._shards = ShardLeases(
-            table, parts, settings.start_at, retry_s=settings.times.retry_s, changed=self._rescan, owned=self._owned
+            table, parts, settings.starting_position, retry_s=retry_s, changed=self._rescan, owned=self._owned
         )
         self._ahead = ReadingAhead(parts, settings, chores, on_event=on_event, tell=self._hear)
         self._holding = Holding(

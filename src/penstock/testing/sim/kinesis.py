@@ -12,7 +12,7 @@ from penstock.aws.answers import error_class
 from penstock.aws.calls import RetryPolicy
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import WireSettings
+from penstock.aws.settings import ConnectionOptions
 from penstock.core.aggregation.writer import encode_aggregate
 from penstock.core.leases.row import LeaseKey, StreamKey
 from penstock.core.service_clock import ServiceClock
@@ -186,7 +186,7 @@ class StreamWire:
     """What `penstock.aws.wire.Wire` is to a client, over a simulated connection."""
 
     def __init__(self, model: KinesisModel, link: Link, wall: Callable[[], float], rng: random.Random) -> None:
-        self.settings = WireSettings()
+        self.settings = ConnectionOptions()
         self.region = model.region
         self.clock = ServiceClock()
         self.wall = wall

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.checkpoints import Every, Prompt, Riding
 from penstock.core.shard.duplicates import Deduplicate
-from penstock.model import StartAt
+from penstock.model import StartingPosition
 from penstock.runtime.dead_letters.destinations import DeadLettersTo
-from penstock.runtime.feeds.fan_out import FanOutTimes
+from penstock.runtime.feeds.fan_out import FanOutOptions
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing.sim.history import BAD, STREAM, Broken, History, Promises
 from penstock.testing.sim.kinesis import ServiceTime, SimulatedStream
@@ -366,8 +366,8 @@ class Simulator:
 def _settings(plan: FaultPlan) -> WorkerSettings:
     given: dict[str, Any] = dict(plan.settings)
     cadence = CADENCES[str(given.pop("cadence", "riding"))]
-    settings = WorkerSettings(start_at=StartAt.TRIM_HORIZON, cadence=cadence, **given)
-    settings = replace(settings, fan_out=FanOutTimes()) if plan.fan_out else settings
+    settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, cadence=cadence, **given)
+    settings = replace(settings, fan_out=FanOutOptions()) if plan.fan_out else settings
     retry = Retry(tries_max=None)
     if plan.gives_up_after_s is not None:
         retry = replace(retry, give_up_after_s=plan.gives_up_after_s, cool_down_s=plan.cool_down_s)
