@@ -31,7 +31,31 @@ READS_REFUSED, PUTS_REFUSED = name_of("penstock.consumer.fetches_refused"), name
 HANDLED, STORED = name_of("messaging.process.duration"), name_of("penstock.consumer.store.duration")
 SENT, PENDING = name_of("messaging.client.sent.messages"), name_of("penstock.producer.pending")
 LATENCY, LEASES = name_of("penstock.producer.latency"), name_of("aws.kinesis.client.current_leases")
+READS_FAILED, SINCE_READ = name_of("penstock.consumer.fetches_failed"), name_of("penstock.consumer.since_read")
+TABLES_FAILED = name_of("penstock.table.failures")
 GAPS, AGE = name_of("penstock.consumer.gaps"), AGE_METRIC.prometheus_name
+
+
+class Times(NamedTuple):
+    """How long the rules look back, and wait, in seconds. A test that watches a real Prometheus shortens them."""
+
+    rate: int = 300
+    """What is counted all the time."""
+    rare: int = 900
+    """What is counted seldom, and matters each time."""
+    trend: int = 1800
+    """What a forecast is made of."""
+    remembered: int = 3600
+    """What told numbers within so long is missed when it tells none."""
+    silent: int = 60
+    """A process that tells nothing for so long is missed; so is a read that succeeds."""
+    stuck: int = 300
+    """Lag without anything that is settled."""
+    minute: int = 60
+    """What the rules' ``for`` are counted in."""
+
+
+AS_SHIPPED = Times()
 
 
 class Alarm(NamedTuple):
@@ -39,7 +63,7 @@ class Alarm(NamedTuple):
 
     name: str
     expression: str
-    for_s: int
+    for_min: int
     severity: str
     summary: str
     does: str
@@ -47,75 +71,108 @@ class Alarm(NamedTuple):
 
 
 BY = f"by ({APPLICATION}, {STREAM})"
-ALARMS = (
-    Alarm(
-        "PenstockLagUsesRetention", f"max {BY} ({USED}) > 0.25", 120, "warning",
-        "a quarter of the stream's retention is used by records that are not settled",
-        "look which shard is behind, and whether its handler fails, hangs or is too slow",
-    ),
-    Alarm(
-        "PenstockLagUsesHalfOfRetention", f"max {BY} ({USED}) > 0.5", 60, "critical",
-        "half of the stream's retention is used by records that are not settled",
-        "make the handlers work again or raise the retention: at 1 records are lost",
-    ),
-    Alarm(
-        "PenstockLossForeseen",
-        f"max {BY} ({USED}) > 0.05 and max {BY} (predict_linear({USED}[30m], 86400)) > 1", 600, "critical",
-        "as lag grows now, records are lost within a day",
-        "make the handlers faster, add workers or shards, or raise the retention",
-    ),
-    Alarm(
-        "PenstockNoNumbers", f"max {BY} ({AGE}) > 60 or absent({AGE})", 60, "critical",
-        "a consumer or producer tells no numbers: it is gone, or its loop does not turn",
-        "look whether the process runs, and what its log says last",
-    ),
-    Alarm(
-        "PenstockNothingSettled",
-        f"sum {BY} (rate({SETTLED}[5m])) == 0 and max {BY} ({LAG}) > 300", 60, "critical",
-        "nothing was settled for 5 minutes, though records wait",
-        "look for handlers that hang: records_out of the shards, and the log",
-    ),
-    Alarm(
-        "PenstockHandlersFail", f"sum {BY} (rate({FAILURES}[5m])) > 0", 300, "warning",
-        "handlers have failed for 5 minutes",
-        "the log tells the class of the error and the line; error_type tells the class here",
-    ),
-    Alarm(
-        "PenstockDeadLetters", f"sum {BY} (increase({DEAD}[15m])) > 0", 0, "warning",
-        "records were given up and written as dead letters",
-        "read the letters, mend the cause, and put them back: penstock dead-letters",
-    ),
-    Alarm(
-        "PenstockLeasesWithoutOwner", f"max {BY} ({FREE}) > 0", 300, "critical",
-        "leases have had no owner for 5 minutes: no worker reads their shards",
-        "look whether workers are missing, or leases_max holds them back",
-    ),
-    Alarm(
-        "PenstockReadsRefused", f"sum {BY} (rate({READS_REFUSED}[5m])) > 0.1", 900, "warning",
-        "shards have refused reads for 15 minutes: others read them too",
-        "use enhanced fan-out, or read with fewer applications",
-    ),
-    Alarm(
-        "PenstockPutsRefused", f"sum by ({STREAM}) (rate({PUTS_REFUSED}[5m])) > 1", 900, "warning",
-        "shards have refused records for 15 minutes",
-        "add shards, or look for a hot partition key",
-    ),
-    Alarm(
-        "PenstockRecordsLost", f"sum {BY} (increase({GAPS}[15m])) > 0", 0, "critical",
-        "a checkpoint was older than the retention: records may be lost",
-        "read CheckpointTrimmed in the log: it says where reading goes on",
-    ),
-)  # fmt: skip
 
 
-def prometheus_rules() -> str:
+def counted(name: str, seconds: int) -> str:
+    """How much was counted lately, also by a process whose first numbers have it already: the time before it is no
+    part of `increase`.
+    """
+    return f"(sum {BY} (increase({name}[{seconds}s])) > 0 or sum {BY} ({name} unless {name} offset {seconds}s) > 0)"
+
+
+def alarms(times: Times = AS_SHIPPED) -> tuple[Alarm, ...]:
+    """All of them."""
+    rate, silent, remembered = f"[{times.rate}s]", times.silent, f"[{times.remembered}s]"
+    gone = f"max {BY} (last_over_time({AGE}{remembered})) unless max {BY} ({AGE})"
+    here = f"max by (job, instance) (last_over_time({AGE}{remembered}))"
+    return (
+        Alarm(
+            "PenstockLagUsesRetention", f"max {BY} ({USED}) > 0.25", 2, "warning",
+            "a quarter of the stream's retention is used by records that are not settled",
+            "look which shard is behind, and whether its handler fails, hangs or is too slow",
+        ),
+        Alarm(
+            "PenstockLagUsesHalfOfRetention", f"max {BY} ({USED}) > 0.5", 1, "critical",
+            "half of the stream's retention is used by records that are not settled",
+            "make the handlers work again or raise the retention: at 1 records are lost",
+        ),
+        Alarm(
+            "PenstockLossForeseen",
+            f"max {BY} ({USED}) > 0.05 and max {BY} (predict_linear({USED}[{times.trend}s], 86400)) > 1", 10,
+            "critical", "as lag grows now, records are lost within a day",
+            "make the handlers faster, add workers or shards, or raise the retention",
+        ),
+        Alarm(
+            "PenstockNoNumbers", f"max {BY} ({AGE}) > {silent} or ({gone}) or absent({AGE})", 1, "critical",
+            "no process tells numbers of this consumer or producer: they are gone, or their loops do not turn",
+            "look whether the processes run, and what their logs say last",
+        ),
+        Alarm(
+            "PenstockProcessGone", f"up == 0 and on (job, instance) {here}", 1, "warning",
+            "a process that told numbers does not answer",
+            "look whether it runs, and what its log says last; others take its shards after the failover time",
+        ),
+        Alarm(
+            "PenstockNothingSettled",
+            f"sum {BY} (rate({SETTLED}{rate})) == 0 and max {BY} ({LAG}) > {times.stuck}", 1, "critical",
+            "nothing was settled for 5 minutes, though records wait",
+            "look for handlers that hang: records_out of the shards, and the log",
+        ),
+        Alarm(
+            "PenstockReadsFail",
+            f"sum {BY} (rate({READS_FAILED}{rate})) > 0 and max {BY} ({SINCE_READ}) > {silent}", 1, "critical",
+            "reads of a shard fail, and none has succeeded for a minute",
+            "error_type tells why: credentials that have expired, a permission, or a service that is away",
+        ),
+        Alarm(
+            "PenstockLeaseTableFails", f"sum {BY} (rate({TABLES_FAILED}{rate})) > 0", 5, "critical",
+            "calls to the lease table have failed for 5 minutes: shards are let go, and nothing else shows it",
+            "error_type tells why: credentials that have expired, a permission, or a table that is away",
+        ),
+        Alarm(
+            "PenstockHandlersFail", f"sum {BY} (rate({FAILURES}{rate})) > 0", 5, "warning",
+            "handlers have failed for 5 minutes",
+            "the log tells the class of the error and the line; error_type tells the class here",
+        ),
+        Alarm(
+            "PenstockDeadLetters", counted(DEAD, times.rare), 0, "warning",
+            "records were given up and written as dead letters",
+            "read the letters, mend the cause, and put them back: penstock dead-letters",
+        ),
+        Alarm(
+            "PenstockLeasesWithoutOwner", f"max {BY} ({FREE}) > 0", 5, "critical",
+            "leases have had no worker that lives for 5 minutes: nothing reads their shards",
+            "look whether workers are missing, or leases_max holds them back",
+        ),
+        Alarm(
+            "PenstockReadsRefused", f"sum {BY} (rate({READS_REFUSED}{rate})) > 0.1", 15, "warning",
+            "shards have refused reads for 15 minutes: others read them too",
+            "use enhanced fan-out, or read with fewer applications",
+        ),
+        Alarm(
+            "PenstockPutsRefused", f"sum by ({STREAM}) (rate({PUTS_REFUSED}{rate})) > 1", 15, "warning",
+            "shards have refused records for 15 minutes",
+            "add shards, or look for a hot partition key",
+        ),
+        Alarm(
+            "PenstockRecordsLost", counted(GAPS, times.rare), 0, "critical",
+            "a checkpoint was older than the retention: records may be lost",
+            "read CheckpointTrimmed in the log: it says where reading goes on",
+        ),
+    )  # fmt: skip
+
+
+ALARMS = alarms()
+
+
+def prometheus_rules(times: Times = AS_SHIPPED) -> str:
     """Rules for Prometheus. YAML, of which JSON's strings are a part."""
     lines = ["# Made by scripts/monitoring.py.", "groups:", "  - name: penstock", "    rules:"]
-    for alarm in ALARMS:
+    for alarm in alarms(times):
         lines += [
             f"      - alert: {alarm.name}",
             f"        expr: {json.dumps(alarm.expression)}",
-            f"        for: {alarm.for_s}s",
+            f"        for: {alarm.for_min * times.minute}s",
             "        labels:",
             f"          severity: {alarm.severity}",
             "        annotations:",

@@ -146,6 +146,8 @@ class ProducerMetrics(Event, frozen=True):
 
     stream: str
     snapshot: ProducerSnapshot
+    last: bool = False
+    """True once the producer is closed: nothing more is told."""
 
 
 ProducerEvent: TypeAlias = (

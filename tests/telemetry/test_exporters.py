@@ -54,9 +54,9 @@ def until(condition: Any) -> None:
         wait.wait(0.01)
 
 
-def left_event() -> events.ConsumerMetrics:
-    snapshot = ConsumerMeter(1005.0).interval(1010.0, "worker-1", WorkerLevels(at_s=1010.0, left=True))
-    return events.ConsumerMetrics("orders", "billing", "worker-1", snapshot)
+def left_event(worker: str = "worker-1", *, failed: bool = False) -> events.ConsumerMetrics:
+    levels = WorkerLevels(at_s=1010.0, left=True, failed=failed)
+    return events.ConsumerMetrics("orders", "billing", worker, ConsumerMeter(1005.0).interval(1010.0, worker, levels))
 
 
 # --- the endpoint ---------------------------------------------------------------------------------
@@ -117,6 +117,37 @@ def test_health_by_what_is_told() -> None:
     event.snapshot.workers = {name: WorkerLevels(at_s=2.0, left=True) for name in ("w", "worker-1")}
     health.heard(event, 166.0)
     assert health.live(1000.0).good, "what has ended is not missed"
+
+
+def test_a_consumer_that_an_error_has_ended_is_missed_until_another_is_in_its_place(
+    endpoint: PrometheusExporter,
+) -> None:
+    def age_s() -> float:
+        page = get(endpoint.port)[1]
+        return next(float(one.split()[-1]) for one in page.splitlines() if one.startswith("penstock_telemetry_age_"))
+
+    endpoint(consumer_event())
+    endpoint(left_event(failed=True))
+    status, why = get(endpoint.port, "/health/live")
+    assert (status, json.loads(why)["problems"]) == (503, ["orders: an error has ended the consumer"])
+    until(lambda: age_s() > 0)
+    event = consumer_event()
+    event.snapshot.workers["worker-2"] = event.snapshot.workers.pop("worker-1")
+    endpoint(event)
+    assert get(endpoint.port, "/health/live")[0] == 200
+    endpoint(left_event())
+    endpoint(left_event("worker-2"))
+    assert age_s() == 0, "what was closed is not missed"
+    assert get(endpoint.port, "/health/live")[0] == 200
+
+
+def test_a_producer_that_was_closed_is_not_missed(endpoint: PrometheusExporter) -> None:
+    endpoint(producer_event())
+    endpoint(events.ProducerMetrics("orders", producer_event().snapshot, last=True))
+    assert (
+        'penstock_telemetry_age_seconds{messaging_system="aws.kinesis",messaging_destination_name="orders"} 0'
+        in (get(endpoint.port)[1])
+    )
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_every_number_of_a_snapshot_has_a_name() -> None:
         assert set(snapshot.__struct_fields__) - NOT_NUMBERS == named
     told = {metric.level for metric in TABLE}
     assert set(ShardLevels.__struct_fields__) - {"stream", "shard_id", "is_full"} <= told
-    assert set(WorkerLevels.__struct_fields__) - {"at_s", "shards", "renewed_ago_s", "left"} <= told
+    assert set(WorkerLevels.__struct_fields__) - {"at_s", "shards", "renewed_ago_s", "left", "failed"} <= told
 
 
 @pytest.mark.parametrize("metric", TABLE, ids=lambda metric: f"{metric.name}-{metric.field}-{metric.level}")

@@ -123,13 +123,15 @@ class WorkerLevels(msgspec.Struct, kw_only=True, frozen=True):
     leases: int = 0
     """Leases of its streams' shards that are not read to their end, with and without an owner, as it last read them."""
     leases_free: int = 0
-    """How many of them no worker has."""
+    """How many of them no worker has that lives, though their shards could be read."""
     workers: int = 0
     """How many workers have leases."""
     renewed_ago_s: float | None = None
     """Seconds since a write of its leases was confirmed last; None: it has none."""
     left: bool = False
     """True once it has ended: it holds nothing, and what it saw counts no more."""
+    failed: bool = False
+    """True where an error has ended it, and not its program."""
 
 
 class ConsumerSnapshot(Snapshot, kw_only=True):

@@ -38,25 +38,65 @@ CLOSE_S = 5.0
 """How long `Exporter.close` waits for what is still to be sent."""
 
 
+class _Part:
+    """What the consumers of one stream and application, or the producers of one stream, have told."""
+
+    __slots__ = ("_failed", "_told_s", "since_s", "whole")
+
+    def __init__(self, whole: Told, since_s: float) -> None:
+        self.whole = whole
+        self.since_s = since_s
+        self._told_s: dict[str, float] = {}
+        self._failed: set[str] = set()
+
+    def told(self, event: Told, now_s: float) -> None:
+        """Each that is here is waited for; of what was closed nothing more is to come. One that an error has ended is
+        missed until another one is in its place.
+        """
+        if isinstance(event, ProducerMetrics):
+            self._hear("", now_s, left=event.last)
+            return
+        for worker, levels in event.snapshot.workers.items():
+            if worker not in self._told_s:
+                for one in self._failed:
+                    del self._told_s[one]
+                self._failed.clear()
+            self._hear(worker, now_s, left=levels.left and not levels.failed)
+            if levels.failed:
+                self._failed.add(worker)
+
+    def _hear(self, worker: str, now_s: float, *, left: bool) -> None:
+        if left:
+            self._told_s.pop(worker, None)
+            self._failed.discard(worker)
+        else:
+            self._told_s[worker] = now_s
+
+    def age_s(self, now_s: float) -> float:
+        """The time since that one told its numbers that is silent the longest; 0.0 where none is here."""
+        return max(0.0, now_s - min(self._told_s.values(), default=now_s))
+
+
 class Totals:
     """The sum of all events, for each stream and application. Not for several threads at once."""
 
     def __init__(self, shards_max: int = 0) -> None:
         """``shards_max``: the levels of so many shards one by one, too; the rest is one."""
         self._shards_max = shards_max
-        self._parts: dict[tuple[type, str, str], tuple[Told, float, float]] = {}
+        self._parts: dict[tuple[type, str, str], _Part] = {}
 
     def add(self, event: Told, now_s: float) -> bool:
         """Add an event. False: there is no room for one more stream or application."""
         key = (type(event), event.stream, getattr(event, "application", ""))
         known = self._parts.get(key)
-        if known is None:
-            if len(self._parts) >= PARTS_MAX:
-                return False
-            self._parts[key] = (_without_those_that_left(event), now_s - event.snapshot.period_s, now_s)
-            return True
-        before, since_s, _ = known
-        self._parts[key] = (_summed(before, event), since_s, now_s)
+        if known is not None:
+            known.whole = _summed(known.whole, event)
+        elif len(self._parts) < PARTS_MAX:
+            whole = _without_those_that_left(event)
+            known = self._parts[key] = _Part(whole, now_s - event.snapshot.period_s)
+        else:
+            return False
+        known.told(event, now_s)
         return True
 
     def __bool__(self) -> bool:
@@ -65,10 +105,10 @@ class Totals:
 
     def points(self, now_s: float) -> Iterator[tuple[Point, float]]:
         """All numbers, each with the time since when it counts."""
-        for event, since_s, told_s in self._parts.values():
-            for point in points(event, by_shard=self._shards_max > 0, shards_max=self._shards_max):
-                yield point, since_s
-            yield Point(AGE, common_to(event), max(0.0, now_s - told_s)), since_s
+        for part in self._parts.values():
+            for point in points(part.whole, by_shard=self._shards_max > 0, shards_max=self._shards_max):
+                yield point, part.since_s
+            yield Point(AGE, common_to(part.whole), part.age_s(now_s)), part.since_s
 
 
 def _summed(before: Told, event: Told) -> Told:

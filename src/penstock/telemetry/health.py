@@ -36,6 +36,7 @@ class Health:
     def __init__(self, unready_after_s: float) -> None:
         self._unready_after_s = unready_after_s
         self._workers: dict[str, _Known] = {}
+        self._failed: dict[tuple[str, str], str] = {}
         self._has_heard = False
 
     def heard(self, event: ConsumerMetrics | None, now_s: float) -> None:
@@ -43,16 +44,24 @@ class Health:
         self._has_heard = True
         if event is None:
             return
+        part = event.stream, event.application
         for worker, levels in event.snapshot.workers.items():
             if levels.left:
                 self._workers.pop(worker, None)
-            elif worker in self._workers or len(self._workers) < WORKERS_MAX:
+                if levels.failed and len(self._failed) < WORKERS_MAX:
+                    self._failed[part] = stream_label(event.stream)
+                continue
+            self._failed.pop(part, None)  # another one is in its place
+            if worker in self._workers or len(self._workers) < WORKERS_MAX:
                 self._workers[worker] = _Known(stream_label(event.stream), levels, now_s, event.snapshot.period_s)
 
     def live(self, now_s: float) -> Verdict:
-        """The loops turn: each consumer tells its numbers. Also true before the first one has started."""
+        """The loops turn: each consumer tells its numbers, and none was ended by an error. Also true before the first
+        one has started.
+        """
         return _verdict(
-            [
+            [f"{stream}: an error has ended the consumer" for stream in self._failed.values()]
+            + [
                 f"{one.stream}: nothing was told for {now_s - one.told_s:.0f} s: the consumer's loop does not turn"
                 for one in self._workers.values()
                 if now_s - one.told_s > max(SILENCE_MIN_S, 3 * one.interval_s)

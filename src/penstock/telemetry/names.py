@@ -271,7 +271,8 @@ _CONSUMER = (
         ),
     ),
     _gauge(
-        "penstock.leases.free", "workers", "{lease}", "Leases that no worker has", level="leases_free",
+        "penstock.leases.free", "workers", "{lease}",
+        "Leases that no living worker has, though their shards could be read", level="leases_free",
     ),
     _gauge(
         "aws.kinesis.client.workers", "workers", "1", "Workers that have leases", level="workers",
@@ -449,7 +450,7 @@ AGE = Metric(
     name="penstock.telemetry.age",
     kind=Kind.GAUGE,
     unit="s",
-    help="The time since a consumer or producer told its numbers last: they are as old as that",
+    help="The time since a consumer or producer told its numbers last: they are as old as that; 0 once it is closed",
     of=Of.CONSUMER,
     field="",
 )

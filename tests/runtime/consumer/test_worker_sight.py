@@ -112,3 +112,17 @@ async def test_a_lease_of_a_former_process_of_the_name_is_the_workers_once_it_is
     assert mine == [False, True]
     assert not eyes.sight.is_mine(replace(row, counter=8))  # it has moved since
     assert not eyes.sight.is_mine(replace(row, owner="theirs"))
+
+
+async def test_a_lease_has_no_owner_once_its_worker_is_silent_and_not_while_the_table_is_away() -> None:
+    eyes = Eyes()
+    position = Checkpoint.TRIM_HORIZON
+    for key, owner, parents in (("a", "dead", ()), ("b", "ours", ()), ("c", None, ()), ("child", None, ("a",))):
+        await eyes.table.create(LeaseRow(key=key, checkpoint=position, owner=owner, parents=frozenset(parents)))
+    await eyes.table.put_worker(WorkerRow(worker_id="dead", counter=1, failover_s=F))
+    await eyes.sight.look(closely=True)
+    assert eyes.sight.without_owner() == 1, "c has none; the child of a shard that is read waits for it"
+    eyes.now_s += 1.1 * F
+    assert eyes.sight.without_owner() == 1, "no look has shown since that the worker is silent"
+    await eyes.sight.look(closely=True)
+    assert eyes.sight.without_owner() == 2

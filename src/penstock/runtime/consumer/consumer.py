@@ -372,7 +372,7 @@ class Consumer(Generic[T]):
             self._tell(StopWaits(self.application, len(readers), out, since_s, max(0.0, most_s - since_s)))
 
     async def _end_all(self) -> None:
-        worker, running = self._worker, self._running
+        worker, running, failed = self._worker, self._running, self._has_failed
         if self._watching is not None and self._watching is not asyncio.current_task():
             self._watching.cancel()
         try:
@@ -389,7 +389,7 @@ class Consumer(Generic[T]):
             self._running = None
             if self._telling is not None:
                 self._telling.cancel()
-                self._tell(self._metering.interval(self._statistics(), self._streams, self._confirmed_s, last=True))
+                self._tell_interval(last=True, failed=failed)
             await self._lifecycle.close(min(self.settings.drain_deadline_s, self.settings.close_grace_s))
             for stream in self._streams.values():
                 await stream.close()
@@ -729,23 +729,35 @@ class Consumer(Generic[T]):
         return None if self._counted is None else self._counted.confirmed_s
 
     async def _tell_numbers(self) -> None:
-        while True:
+        failed = False
+        while not failed:
             await asyncio.sleep(self._metering.interval_s)
-            self._tell(self._metering.interval(self._statistics(), self._streams, self._confirmed_s))
+            failed = self._has_failed
+            self._tell_interval(last=failed, failed=failed)
+
+    def _tell_interval(self, *, last: bool, failed: bool) -> None:
+        found = self._statistics()
+        self._tell(self._metering.interval(found, self._streams, self._confirmed_s, last=last, failed=failed))
+
+    @property
+    def _has_failed(self) -> bool:
+        """An error has ended the worker; the program may have seen it, or not."""
+        return self._running is not None and self._running.done() and failure_of(self._running) is not None
 
     def _statistics(self) -> ConsumerStatistics:
         now_s = self._now_s
         readers = list(self._ready.held)
-        held, free = leases_by_worker([] if self._worker is None else list(self._worker.leases()))
+        worker = self._worker
+        leases, held = leases_by_worker([] if worker is None else list(worker.leases()))
         return ConsumerStatistics(
             application=self.application,
             worker_id=self.worker_id,
             shards=tuple(self._streams[reader.stream].statistics(reader, now_s) for reader in readers),
             records_delivered=self._ready.records_before + sum(reader.records_delivered for reader in readers),
             batches_delivered=self._ready.batches_before + sum(reader.batches_delivered for reader in readers),
-            leases=sum(held.values()) + free,
+            leases=leases,
             leases_by_worker=held,
-            leases_free=free,
+            leases_free=0 if worker is None else worker.leases_without_owner(),
             source_calls=dict(self._source_calls),
             table_calls=dict(self._table_calls),
             events=dict(self._events),

@@ -96,13 +96,21 @@ class Metering(ShardListener):
         return self.meter.snapshot(now_s, found.worker_id, _levels(found, now_s, loop_now_s, confirmed_s))
 
     def interval(
-        self, found: ConsumerStatistics, streams: Iterable[str], confirmed_s: float | None, *, last: bool = False
+        self,
+        found: ConsumerStatistics,
+        streams: Iterable[str],
+        confirmed_s: float | None,
+        *,
+        last: bool = False,
+        failed: bool = False,
     ) -> ConsumerMetrics:
-        """What is new since the last interval. ``last``: the consumer is closed."""
+        """What is new since the last interval. ``last``: the consumer has ended. ``failed``: by an error."""
         self._collect(list(self._settled))
         loop_now_s = asyncio.get_running_loop().time()
         now_s = self._epoch_s + loop_now_s
-        levels = WorkerLevels(at_s=now_s, left=True) if last else _levels(found, now_s, loop_now_s, confirmed_s)
+        levels = _levels(found, now_s, loop_now_s, confirmed_s)
+        if last:
+            levels = WorkerLevels(at_s=now_s, left=True, failed=failed)
         snapshot = self.meter.interval(now_s, found.worker_id, levels)
         return ConsumerMetrics(", ".join(streams), found.application, found.worker_id, snapshot)
 

@@ -89,9 +89,11 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
     leases: int
     """Leases of its streams' shards that are not read to their end, with and without an owner, as last read."""
     leases_by_worker: dict[str, int]
-    """How many of them each worker has."""
+    """How many of them each worker has; one that died has its leases until another worker takes them."""
     leases_free: int
-    """How many of them no worker has."""
+    """How many of them no worker has that lives, though their shards could be read: those of a dead worker count, and
+    the children of a shard that is still read do not.
+    """
     source_calls: dict[str, int]
     """Calls to the streams, by what `penstock.ports.RecordSource` names them; ``read`` is GetRecords."""
     table_calls: dict[str, int]
@@ -173,18 +175,15 @@ def shard_statistics(
     )
 
 
-def leases_by_worker(rows: Iterable[LeaseRow]) -> tuple[dict[str, int], int]:
-    """How many leases each worker has, and how many are free; without those that have ended."""
-    held: dict[str, int] = {}
-    free = 0
+def leases_by_worker(rows: Iterable[LeaseRow]) -> tuple[int, dict[str, int]]:
+    """How many leases there are, and how many each worker has; without those that have ended."""
+    count, held = 0, dict[str, int]()
     for row in rows:
-        if row.ended:
-            continue
-        if row.actual_owner is None:
-            free += 1
-        else:
-            held[row.actual_owner] = held.get(row.actual_owner, 0) + 1
-    return held, free
+        if not row.ended:
+            count += 1
+            if row.actual_owner is not None:
+                held[row.actual_owner] = held.get(row.actual_owner, 0) + 1
+    return count, held
 
 
 def _position(checkpoint: Checkpoint) -> Position | None:

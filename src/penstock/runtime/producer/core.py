@@ -339,7 +339,7 @@ class ProducerCore(Generic[H]):
         self._hear()
         if not is_through:
             return True
-        self._emit_metrics(time.monotonic())
+        self._emit_metrics(time.monotonic(), last=True)
         self._finished = True
         return False
 
@@ -717,11 +717,11 @@ class ProducerCore(Generic[H]):
                 told[shard_id] = share
                 self.emit(PaceChanged(self.stream, shard_id, share))
 
-    def _emit_metrics(self, now_s: float) -> None:
+    def _emit_metrics(self, now_s: float, *, last: bool = False) -> None:
         self._next_metrics_s = now_s + self._options.metrics_interval_s
         if self._on_event is not None:
             self._note_level()
-            self.emit(ProducerMetrics(self.stream, self._meter.interval(now_s)))
+            self.emit(ProducerMetrics(self.stream, self._meter.interval(now_s), last))
 
     def _note_level(self) -> None:
         self._meter.buffer_bytes = self.intake.room.bytes_max - self.intake.room.free

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core.assignment.fleet import Fleet
-from penstock.core.assignment.views import lease_view, worker_view
+from penstock.core.assignment.views import is_free, lease_view, startable, worker_view
 from penstock.core.leases.membership import Members, Observed
 from penstock.core.leases.row import NotALeaseError
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, side_by_side
@@ -67,6 +67,7 @@ class Sight:
         self._held = mine
         self._kcl = kcl
         self._glanced_s = float("-inf")
+        self._looked_s = float("-inf")
         self._failover_s = mine.terms.failover_s
         self._scan_interval_s = scan_interval_s
         self._table = table
@@ -93,7 +94,8 @@ class Sight:
         case.
         """
         rows = await self._table.workers(consistent=closely)
-        self.members.look(rows, self._clock())
+        self._looked_s = self._clock()
+        self.members.look(rows, self._looked_s)
         # A row's beat is no news; what it holds, wants and gives is.
         pictures = {row.worker_id: _picture(row) for row in rows}
         quiet = self.members.quiet(self._clock())
@@ -233,13 +235,25 @@ class Sight:
         """A lease as decisions look at it. What another process of this worker's name has is a stranger's: only silence
         makes it free.
         """
-        view = lease_view(row, self._observed.unmoved_s(row.key, self._clock()))
+        return self._view_at(row, self._clock())
+
+    def _view_at(self, row: LeaseRow, now_s: float) -> LeaseView:
+        view = lease_view(row, self._observed.unmoved_s(row.key, now_s))
         twin = row.twin_of(self.id, self.process)
         return view if twin is None else replace(view, owner=twin)
 
     def views(self) -> dict[str, LeaseView]:
         """All leases."""
         return {key: self.view(row) for key, row in self.leases.items()}
+
+    def without_owner(self) -> int:
+        """How many shards could be read and have no worker that lives, by the last look at each table: while a table
+        cannot be read, nothing is known of the others, so none of them is taken for dead.
+        """
+        known_s = min(self._looked_s, self.scanned_s)
+        views = startable(self._view_at(row, known_s) for row in self.leases.values())
+        workers = self.workers(self.members.quiet(known_s))
+        return sum(view.owner != self.id and is_free(view, workers, self._failover_s) for view in views)
 
     def workers(self, silent: Collection[str]) -> dict[str, WorkerView]:
         """All workers but this one."""

@@ -237,6 +237,10 @@ class Worker:
         """The leases of all shards of its streams, as they were read last."""
         return self._sight.leases.values()
 
+    def leases_without_owner(self) -> int:
+        """How many of them could be read, and have no worker that lives."""
+        return self._sight.without_owner()
+
     def give_up(self, key: str, cool_down_s: float) -> None:
         """Let another worker have a lease, or free it, and do not take it again for a while."""
         self._hear(GaveUp(key, cool_down_s))
