@@ -320,24 +320,24 @@ def test_doctor_collects_a_snapshot_and_examines_it_elsewhere(
     assert "secret" not in collected.stdout
     path = tmp_path / "snapshot.json"
     path.write_text(collected.stdout)
-    here = run("doctor", "run", *words)
+    here = run("doctor", *words)
     assert here.status == 1
     assert "PST-D003 critical: shards that no worker reads" in here.stdout
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nothing is asked any more
-    there = run("doctor", "run", "--from", str(path), "-o", "json")
+    there = run("doctor", "--from", str(path), "-o", "json")
     found = {one["id"]: one for one in json.loads(there.stdout)["findings"]}
     assert found["PST-D003"]["evidence"] == [
         f"{SHARDS[0]}: no worker has the lease",
         f"{SHARDS[1]}: there is no lease for this open shard",
     ]
     path.write_text("{}")
-    assert "it is no snapshot" in run("doctor", "run", "--from", str(path)).stderr
+    assert "it is no snapshot" in run("doctor", "--from", str(path)).stderr
 
 
 def test_doctor_finds_nothing_where_nothing_is_wrong(run: Run, kinesis: Any, dynamodb: Any) -> None:
     stream_of(kinesis, "well", 1)
     make_table(dynamodb, "well-app", lease(SHARDS[0], put(kinesis, "well", 0)))
-    done = run("doctor", "run", "--app", "well-app", "--stream", "well", "--window", "0s", "-o", "json")
+    done = run("doctor", "--app", "well-app", "--stream", "well", "--window", "0s", "-o", "json")
     clock = {"PST-D021"}  # the tests before have moved the service's clock
     assert {one["id"] for one in json.loads(done.stdout)["findings"]} <= clock
-    assert "name what to look at" in run("doctor", "run").stderr
+    assert "name what to look at" in run("doctor").stderr

@@ -55,7 +55,13 @@ def actions(statement: dict[str, Any]) -> set[str]:
     return {action} if isinstance(action, str) else set(action)
 
 
-WITHOUT_RESOURCES = {"dynamodb:ListTables", "kinesis:ListStreams"}
+WITHOUT_RESOURCES = {
+    "cloudwatch:GetMetricData",
+    "cloudwatch:ListMetrics",
+    "dynamodb:ListTables",
+    "kinesis:DescribeLimits",
+    "kinesis:ListStreams",
+}
 """AWS checks these against no resource, so their statement has to name all."""
 
 

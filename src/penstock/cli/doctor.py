@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from penstock.cli.application import StoreText, Table
-from penstock.cli.looking import looking
+from penstock.cli.application import History, StoreText, Table
+from penstock.cli.looking import looking, snapshot_since
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, tell_missing
 from penstock.errors import OptionError
@@ -18,10 +18,11 @@ from penstock.inspect.moments import span_s
 from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
-    from penstock.inspect import DoctorReport, Finding, Snapshot
+    from penstock.inspect import DoctorReport, Finding, Inspector, Snapshot
 
 app = typer.Typer(
-    no_args_is_help=True, help="Known symptoms of an application and its stream: what shows them, and what to do."
+    invoke_without_command=True,
+    help="Known symptoms of an application and its stream: what shows them, and what to do.",
 )
 
 SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
@@ -31,11 +32,13 @@ OfStream = Annotated[str | None, typer.Option("--stream", help="Stream to look a
 Window = Annotated[str, typer.Option(help="How long to look: one look shows no trend.", metavar="SPAN")]
 
 
-@app.command("run")
-def run_command(
+@app.callback()
+def command(
+    context: typer.Context,
     application: Application = None,
     stream: OfStream = None,
     window: Window = "25s",
+    history: History = None,
     file: Annotated[
         Path | None, typer.Option("--from", help="Examine this snapshot in place of AWS.", metavar="FILE")
     ] = None,
@@ -47,14 +50,24 @@ def run_command(
     profile: Profile = None,
     output: Output = Shape.table,
 ) -> None:
-    """Look for all known symptoms. Status 1 when there is one that is critical or a warning."""
+    """Look for all known symptoms. Status 1 when there is one that is critical or a warning.
+
+    Name an application, a stream, or both; or a snapshot that penstock doctor collect has written.
+    """
     from penstock.inspect import examine
 
+    if context.invoked_subcommand is not None:
+        sources = [context.get_parameter_source(one) for one in context.params]
+        if any(one is not None and one.name == "COMMANDLINE" for one in sources):
+            raise OptionError(f"options go behind {context.invoked_subcommand}: penstock doctor collect --app ...")
+        return
     if file is not None:
+        if application is not None or stream is not None:
+            raise OptionError("--from examines a snapshot as it is: leave --app and --stream out")
         snapshot = _read(file)
     else:
         connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-        snapshot = _collect(application, stream, window, (store, table), connection, rate)
+        snapshot = _collect(application, stream, window, (store, table), connection, rate, history)
     report = examine(snapshot)
     show_report(report, report.findings, _told(report), output)
     tell_missing(report.missing)
@@ -67,6 +80,7 @@ def collect_command(
     application: Application = None,
     stream: OfStream = None,
     window: Window = "25s",
+    history: History = None,
     store: StoreText = "dynamodb",
     table: Table = None,
     rate: Rate = 2.0,
@@ -74,9 +88,9 @@ def collect_command(
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
 ) -> None:
-    """Write a snapshot to standard output, for doctor run --from. It holds no payload and no partition key."""
+    """Write a snapshot to standard output, for penstock doctor --from. It holds no payload and no partition key."""
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    snapshot = _collect(application, stream, window, (store, table), connection, rate)
+    snapshot = _collect(application, stream, window, (store, table), connection, rate, history)
     show_report(snapshot, [], "", Shape.json)
     tell_missing(snapshot.missing)
 
@@ -88,17 +102,18 @@ def _collect(
     where: tuple[str, str | None],
     connection: ConnectionOptions,
     rate: float,
+    history: Path | None,
 ) -> Snapshot:
     from penstock.inspect import LagTimes, Store
 
     if application is None and stream is None:
         raise OptionError("name what to look at: --app APPLICATION, --stream STREAM, or both")
     store, times = Store.parse(*where), LagTimes(window_s=span_s(window))
-    return asyncio.run(
-        looking(
-            connection, lambda inspector: inspector.snapshot(application, stream, store, times=times), calls_per_s=rate
-        )
-    )
+
+    async def look(inspector: Inspector) -> Snapshot:
+        return await snapshot_since(inspector, application, stream, store, times, history)
+
+    return asyncio.run(looking(connection, look, calls_per_s=rate))
 
 
 def _read(path: Path) -> Snapshot:

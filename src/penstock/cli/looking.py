@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from typing import TypeVar
 
-    from penstock.inspect import Inspector, LagReport, LagTimes, Look, Store
+    from penstock.inspect import Inspector, LagReport, LagTimes, Look, Snapshot, Store
     from penstock.wiring import ConnectionOptions
 
     T = TypeVar("T")
@@ -45,6 +45,23 @@ async def lag_since(
     if history is not None:
         _keep_looks(history, {**known, application: looks})
     return report
+
+
+async def snapshot_since(
+    inspector: Inspector,
+    application: str | None,
+    stream: str | None,
+    store: Store,
+    times: LagTimes,
+    history: Path | None,
+) -> Snapshot:
+    """What the doctor looks at, compared in the same way with earlier runs. Raises OptionError."""
+    known = {} if history is None else _looks_of(history)
+    earlier = known.get(application) if application is not None else None
+    taken = await inspector.snapshot(application, stream, store, times=times, history=earlier)
+    if history is not None and application is not None:
+        _keep_looks(history, {**known, application: taken.looks})
+    return taken
 
 
 def _looks_of(path: Path) -> dict[str, Mapping[str, Sequence[Look]]]:

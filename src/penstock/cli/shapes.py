@@ -56,9 +56,9 @@ def show_report(report: msgspec.Struct, rows: Sequence[Any], table: str, shape: 
 
 
 def tell_missing(missing: Iterable[Missing]) -> None:
-    """Say which permissions lack for what."""
+    """Say what is not shown, and which permission it lacks."""
     for one in missing:
-        warn(f"not shown: {one.what}. The credentials lack {one.action}: {one.message}")
+        warn(f"not shown: {one.what}. {one.told[0].upper()}{one.told[1:]}")
 
 
 def table_of(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -32,14 +32,16 @@ if TYPE_CHECKING:
         unknown,
     )
     from penstock.inspect.decoding import Decoded, Step, decode
-    from penstock.inspect.doctor import Confidence, DoctorReport, Finding, Severity, Snapshot, examine
+    from penstock.inspect.doctor import Confidence, DoctorReport, Finding, Severity, examine
     from penstock.inspect.heat import HeatReport, HotKey, ShardHeat
     from penstock.inspect.inspector import Inspector
     from penstock.inspect.positions import PositionsReport, PositionsSource, PositionView
     from penstock.inspect.records import CountReport, Reading, RecordLine, SeenRecord, ShardCount
+    from penstock.inspect.snapshots import AccountLimits, MetricsView, MetricView, Snapshot
     from penstock.inspect.tables import Store
     from penstock.inspect.values import (
         ConsumerView,
+        CredentialsView,
         Missing,
         ShardLimits,
         ShardView,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from penstock.inspect.verdicts import Judged, LagReport, LagTimes, Look, ShardLag, State, judge
 
 __all__ = [
+    "AccountLimits",
     "ApplicationFound",
     "ApplicationReport",
     "ApplicationView",
@@ -59,6 +62,7 @@ __all__ = [
     "Confidence",
     "ConsumerView",
     "CountReport",
+    "CredentialsView",
     "Decoded",
     "DoctorReport",
     "Figure",
@@ -72,6 +76,8 @@ __all__ = [
     "LagTimes",
     "LeaseView",
     "Look",
+    "MetricView",
+    "MetricsView",
     "Missing",
     "PositionView",
     "PositionsReport",
@@ -106,6 +112,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AccountLimits": "penstock.inspect.snapshots",
+    "CredentialsView": "penstock.inspect.values",
+    "MetricView": "penstock.inspect.snapshots",
+    "MetricsView": "penstock.inspect.snapshots",
     "ApplicationFound": "penstock.inspect.applications",
     "ApplicationReport": "penstock.inspect.applications",
     "ApplicationView": "penstock.inspect.applications",
@@ -140,7 +150,7 @@ _HOMES = {
     "ShardLag": "penstock.inspect.verdicts",
     "ShardLimits": "penstock.inspect.values",
     "ShardView": "penstock.inspect.values",
-    "Snapshot": "penstock.inspect.doctor",
+    "Snapshot": "penstock.inspect.snapshots",
     "State": "penstock.inspect.verdicts",
     "Status": "penstock.inspect.checks",
     "Step": "penstock.inspect.decoding",

@@ -14,6 +14,7 @@ import msgspec
 from penstock.core.assignment.fleet import METRICS_ENTITY, coordination
 from penstock.core.leases.row import ENTITY, LEASE_ENTITY, LeaseKey, LeaseRow
 from penstock.core.sequence import second_of
+from penstock.errors import OptionError
 from penstock.inspect.moments import utc
 from penstock.inspect.values import Missing
 
@@ -100,6 +101,8 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
     last_hash_key: str | None
     read_until: dt.datetime | None
     """All that had arrived by then is settled (Penstock alone writes this)."""
+    process: str | None = None
+    """Which process of the owner's name has it (Penstock alone writes this)."""
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +143,10 @@ class ApplicationView(msgspec.Struct, frozen=True, kw_only=True):
     """The mode that a KCL 3.x fleet has written down."""
     table_migration: str | None
     tables: list[TableView]
+    listed: bool = True
+    """False: the credentials do not show the rows, so that no leases here means nothing."""
+    beside: tuple[str, ...] = ()
+    """Ends of the names of tables that were found beside the leases: ``-CoordinatorState``."""
 
 
 class ApplicationReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +167,10 @@ class ApplicationRows(NamedTuple):
     metrics: Rows | None = None
     """Rows of the KCL 3.0 to 3.4 by their keys; None: there is no such table, or it is not shown."""
     tables: Sequence[TableView] = ()
+    listed: bool = True
+    """False: the rows are not shown."""
+    beside: Sequence[str] = ()
+    """Ends of the names of tables that are there beside the leases."""
 
 
 def application_view(name: str, store: str, rows: ApplicationRows) -> ApplicationView:
@@ -183,6 +194,20 @@ def application_view(name: str, store: str, rows: ApplicationRows) -> Applicatio
         client_version=known.client_version,
         table_migration=known.table_migration,
         tables=list(rows.tables),
+        listed=rows.listed,
+        beside=tuple(rows.beside),
+    )
+
+
+def only_stream(application: ApplicationView) -> str:
+    """The stream that an application's rows name. Raises OptionError."""
+    if len(application.streams) == 1:
+        return application.streams[0]
+    found = ", ".join(application.streams)
+    raise OptionError(
+        f"{application.name} reads several streams ({found}): choose one with --stream"
+        if found
+        else f"the leases of {application.name} do not name their stream: name it with --stream"
     )
 
 
@@ -212,6 +237,7 @@ def lease_view(row: LeaseRow) -> LeaseView:
         first_hash_key=None if row.first_hash_key is None else str(row.first_hash_key),
         last_hash_key=None if row.last_hash_key is None else str(row.last_hash_key),
         read_until=_time(None if row.read_until_ms is None else row.read_until_ms / 1000),
+        process=row.named_process,
     )
 
 

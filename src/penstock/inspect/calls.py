@@ -12,10 +12,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.calls import RetryPolicy, SignedCalls
+from penstock.aws.sdk import environment_credentials
 from penstock.aws.wire import Wire
 from penstock.core.pacing import TokenBucket
-from penstock.errors import OptionError, ThrottledError
-from penstock.inspect.values import READ_BYTES_PER_S, READ_CALLS_PER_S
+from penstock.errors import CredentialsError, OptionError, ThrottledError
+from penstock.inspect.moments import utc
+from penstock.inspect.values import READ_BYTES_PER_S, READ_CALLS_PER_S, CredentialsView
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,22 +30,30 @@ if TYPE_CHECKING:
 SHARE = 0.4
 """Of each limit. The other 60 % stay with the programs that read for their living."""
 
+INSPECT_POLICY = "docs/iam/inspect.json"
+"""The policy that allows all that an inspector calls, and nothing else."""
+STATEMENTS: dict[str, str] = {
+    "cloudwatch:GetMetricData": "ReadMetrics",
+    "cloudwatch:ListMetrics": "ReadMetrics",
+    "dynamodb:DescribeTable": "ReadTheTablesOfTheApplication",
+    "dynamodb:ListTables": "ListStreamsAndTables",
+    "dynamodb:Scan": "ReadTheTablesOfTheApplication",
+    "kinesis:DescribeLimits": "ListStreamsAndTables",
+    "kinesis:DescribeStreamSummary": "ReadTheStream",
+    "kinesis:GetRecords": "ReadTheStream",
+    "kinesis:GetShardIterator": "ReadTheStream",
+    "kinesis:ListShards": "ReadTheStream",
+    "kinesis:ListStreamConsumers": "ReadTheStream",
+    "kinesis:ListStreams": "ListStreamsAndTables",
+}
+"""All that an inspector calls, and the statement of its policy that allows it. What is not in here is refused before it
+is sent.
+"""
 READS: frozenset[tuple[str, str]] = frozenset(
-    {
-        ("kinesis", "DescribeStreamSummary"),
-        ("kinesis", "GetRecords"),
-        ("kinesis", "GetShardIterator"),
-        ("kinesis", "ListShards"),
-        ("kinesis", "ListStreamConsumers"),
-        ("kinesis", "ListStreams"),
-        ("dynamodb", "DescribeTable"),
-        ("dynamodb", "ListTables"),
-        ("dynamodb", "Scan"),
-    }
+    (service, operation) for service, _, operation in (action.partition(":") for action in STATEMENTS)
 )
-"""All that an inspector calls. What is not in here is refused before it is sent."""
 
-ACCOUNT_CALLS_PER_S = {"DescribeStreamSummary": 20, "ListStreams": 5, "ListStreamConsumers": 5}
+ACCOUNT_CALLS_PER_S = {"DescribeLimits": 1, "DescribeStreamSummary": 20, "ListStreams": 5, "ListStreamConsumers": 5}
 """Limits that all programs of an account, or of a stream, share (Kinesis API reference)."""
 
 RETRY = RetryPolicy(attempts_max=6, base_s=0.2, cap_s=3.0)
@@ -74,6 +84,7 @@ class PacedCalls(SignedCalls):
             return await super()._attempt(request, credentials, retry)
         except ThrottledError:
             self._wire.throttled += 1
+            self._wire.refusals[request.operation] += 1
             raise
 
 
@@ -92,6 +103,8 @@ class ReadingWire(Wire):
         """Attempts by operation."""
         self.throttled = 0
         """Attempts that the service refused for their rate."""
+        self.refusals: Counter[str] = Counter()
+        """The same, by operation."""
 
     async def call(
         self,
@@ -112,6 +125,21 @@ class ReadingWire(Wire):
 
     def _make_calls(self, transport: HttpTransport) -> SignedCalls:
         return PacedCalls(self, transport, rng=self._rng, now=self._now, sleep=self._sleep)
+
+    async def credentials_view(self) -> CredentialsView | None:
+        """How long the credentials are good; None: there are none."""
+        settings = self.settings
+        given = settings.credentials or environment_credentials(settings.profile)
+        try:
+            current = await self._opened().credentials.current()
+        except CredentialsError:
+            return None
+        expires_at_s = current.expires_at_s
+        return CredentialsView(
+            temporary=current.session_token is not None,
+            renewed=settings.role_arn is not None or given is None,
+            expires_at=None if expires_at_s is None else utc(expires_at_s),
+        )
 
 
 class ShardPaces:

@@ -7,6 +7,7 @@ may be too high. The hash keys for the split are a uniform sample.
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +19,6 @@ from penstock.core.hashkeys import hash_key
 from penstock.inspect.values import WRITE_BYTES_PER_S, WRITE_RECORDS_PER_S, Missing
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Iterable, Sequence
 
     from penstock.core.feeding.pages import RawRecord
@@ -73,6 +73,8 @@ class ShardHeat(msgspec.Struct, frozen=True, kw_only=True):
     split_share: float | None
     """The part of the load that would stay in the lower half."""
     advice: str | None
+    outside: int = 0
+    """User records of aggregates whose hash key belongs to another shard: readers leave them out."""
 
 
 class HeatReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +161,7 @@ class HeatOfShard:
 
     def __init__(self, shard_id: str, first_hash_key: int, last_hash_key: int, *, seed: int = 0) -> None:
         self.shard_id = shard_id
-        self.records = self.user_records = self.payload_bytes = 0
+        self.records = self.user_records = self.payload_bytes = self.outside = 0
         self.keys = KeyCounts()
         self._range = (first_hash_key, last_hash_key)
         self._sample: list[tuple[int, int]] = []
@@ -173,21 +175,22 @@ class HeatOfShard:
             if aggregate is None:
                 self._count(record.partition_key or "", len(record.data), None)
                 continue
+            first, last = self._range
             columns = zip(aggregate.partition_keys(), aggregate.explicit_hash_keys(), aggregate.datas, strict=True)
             for key, explicit, data in columns:
-                self._count(key, len(data), explicit)
+                self.outside += not first <= self._count(key, len(data), explicit) <= last
 
-    def _count(self, key: str, payload_bytes: int, explicit: int | None) -> None:
+    def _count(self, key: str, payload_bytes: int, explicit: int | None) -> int:
+        """Count a user record, and return its hash key."""
         self.user_records += 1
         self.payload_bytes += payload_bytes
         self.keys.add(key, payload_bytes)
-        place = len(self._sample)
+        place, hashed = len(self._sample), hash_key(key) if explicit is None else explicit
         if place >= SAMPLE_RECORDS_MAX:
             place = self._rng.randrange(self.user_records)
-            if place >= SAMPLE_RECORDS_MAX:
-                return
-        weighed = (hash_key(key) if explicit is None else explicit, payload_bytes)
-        self._sample[place : place + 1] = [weighed]
+        if place < SAMPLE_RECORDS_MAX:
+            self._sample[place : place + 1] = [(hashed, payload_bytes)]
+        return hashed
 
     def split(self) -> Split | None:
         """See `best_split`."""
@@ -229,6 +232,7 @@ def heat_of(
         split_at=None if split is None or one_key else str(split.at),
         split_share=None if split is None or one_key else split.share,
         advice=_advice(hot, one_key, split),
+        outside=counted.outside,
     )
 
 

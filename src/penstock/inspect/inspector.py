@@ -9,19 +9,27 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.aws.kinesis import KinesisClient
 from penstock.core.feeding.log_cursor import Does, LogCursor, Policy
-from penstock.errors import AccessDeniedError, ExpiredIteratorError, OptionError, TransportError
-from penstock.inspect.applications import ApplicationReport, ApplicationsReport, application_view
+from penstock.errors import (
+    AccessDeniedError,
+    ExpiredIteratorError,
+    InUseError,
+    OptionError,
+    ThrottledError,
+    TransportError,
+)
+from penstock.inspect.applications import ApplicationReport, ApplicationsReport, application_view, only_stream
 from penstock.inspect.calls import ReadingWire, ShardPaces
-from penstock.inspect.doctor import Snapshot
 from penstock.inspect.heat import HeatOfShard, HeatReport, heat_of
 from penstock.inspect.lagging import Lags
 from penstock.inspect.moments import utc
+from penstock.inspect.snapshots import snapshot_of
 from penstock.inspect.streams import consumer_views, listed_streams, shard_views, stream_view
 from penstock.inspect.tables import Store, applications_in, rows_of
 from penstock.inspect.values import ConsumerView, Missing, StreamFound, StreamReport, StreamsReport, StreamView
@@ -37,7 +45,8 @@ if TYPE_CHECKING:
 
     from penstock.aws.kinesis import GetRecordsPage
     from penstock.aws.settings import ConnectionOptions
-    from penstock.inspect.applications import ApplicationView
+    from penstock.errors import ServiceError
+    from penstock.inspect.snapshots import Snapshot
     from penstock.inspect.verdicts import LagReport, Look
     from penstock.model import Shard, StreamName
 
@@ -154,13 +163,22 @@ class Inspector:
         raise TransportError(f"ListStreamConsumers has no end after {PAGES_MAX} pages")
 
     async def shown(self, what: str, service: str, looking: Awaitable[T]) -> T | None:
-        """What was looked at; None, and noted in `missing`, where a permission lacks."""
+        """What was looked at; None, and noted in `missing`, where a permission lacks, where the service refuses all
+        attempts for their rate, or where what is looked at is just being made.
+        """
         try:
             return await looking
-        except AccessDeniedError as fault:
-            action = f"{service}:{fault.operation}"
-            self.missing.append(Missing(what=what, action=action, message=fault.service_message))
+        except (AccessDeniedError, InUseError, ThrottledError) as fault:
+            self.lacks(what, service, fault)
             return None
+
+    def lacks(self, what: str, service: str, fault: ServiceError) -> None:
+        """Note once what could not be looked at."""
+        found = Missing(
+            what=what, action=f"{service}:{fault.operation}", message=fault.service_message, code=fault.code
+        )
+        if all((one.what, one.action, one.code) != (found.what, found.action, found.code) for one in self.missing):
+            self.missing.append(found)
 
     # --- shards -----------------------------------------------------------------------------------
 
@@ -233,17 +251,21 @@ class Inspector:
         store, times = store or Store(), times or LagTimes()
         rows = await rows_of(application, store, self)
         if not rows.listing.rows:
-            raise OptionError(f"{application} shows no leases: its workers have not started, or see what is not shown")
-        name = stream_name(stream or _only_stream(application_view(application, store.kind, rows)))
-        view = await self.describe(name)
-        lags = Lags(self, application, name, retention_s=view.retention_hours * 3600.0)
+            why = "; ".join(one.told for one in self.missing) or "its workers have not started"
+            raise OptionError(f"{application} shows no leases: {why}")
+        name = stream_name(stream or only_stream(application_view(application, store.kind, rows)))
+        view = await self.shown(f"the retention of {name}", "kinesis", self.describe(name))
+        lags = Lags(self, application, name, retention_s=math.inf if view is None else view.retention_hours * 3600.0)
         lags.remember(history or {})
-        await lags.look(rows, await self.shards(name))
+        await lags.look(rows, await self._shards_shown(name))
         end_s = self.wire.now() + times.window_s
         while (left_s := end_s - self.wire.now()) > 0:
             await asyncio.sleep(min(times.interval_s, left_s))
-            await lags.look(await rows_of(application, store, self), await self.shards(name))
+            await lags.look(await rows_of(application, store, self), await self._shards_shown(name))
         return lags.report(times), lags.looks
+
+    async def _shards_shown(self, stream: StreamName) -> list[Shard] | None:
+        return await self.shown(f"the shards of {stream}", "kinesis", self.shards(stream))
 
     async def snapshot(
         self,
@@ -252,28 +274,14 @@ class Inspector:
         store: Store | None = None,
         *,
         times: LagTimes | None = None,
+        history: Mapping[str, Sequence[Look]] | None = None,
     ) -> Snapshot:
         """All that the symptoms of `penstock.inspect.examine` look at, without payloads and partition keys.
 
-        Give an application, a stream, or both. Raises OptionError where an application's rows do not name its stream.
+        Give an application, a stream, or both; ``history`` is the `looks` of an earlier snapshot. Raises OptionError
+        where an application's rows do not name its stream.
         """
-        view = lag = found = None
-        if application is not None:
-            view = (await self.application(application, store)).application
-            if stream is None:
-                stream = _only_stream(view)
-        if stream is not None:
-            found = await self.stream(stream)
-        if application is not None and view is not None and view.leases:
-            lag, _ = await self.lag(application, stream, store, times=times)
-        return Snapshot(
-            taken_at=utc(self.now_s),
-            clock_off_s=self.wire.clock.offset_s,
-            stream=found,
-            application=view,
-            lag=lag,
-            missing=list(dict.fromkeys(self.missing)),
-        )
+        return await snapshot_of(self, application, stream, store, times=times, history=history)
 
     # --- heat -------------------------------------------------------------------------------------
 
@@ -334,14 +342,3 @@ class Inspector:
         finally:
             await pages.aclose()
         return counted, max((until_s if complete else last_s) - begin_s, 1.0), complete
-
-
-def _only_stream(application: ApplicationView) -> str:
-    if len(application.streams) == 1:
-        return application.streams[0]
-    found = ", ".join(application.streams)
-    raise OptionError(
-        f"{application.name} reads several streams ({found}): choose one with --stream"
-        if found
-        else f"the leases of {application.name} do not name their stream: name it with --stream"
-    )

@@ -6,11 +6,18 @@ A look takes a GetShardIterator and mostly one GetRecords call of each shard wit
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.leases.row import LeaseKey
 from penstock.core.sequence import second_of
-from penstock.errors import InvalidArgumentError, NotFoundError, OptionError
+from penstock.errors import (
+    AccessDeniedError,
+    InvalidArgumentError,
+    NotFoundError,
+    OptionError,
+    ThrottledError,
+)
 from penstock.inspect.moments import utc
 from penstock.inspect.verdicts import FAILOVER_S, HISTORY_S, LOOKS_MAX, LagReport, Look, ShardLag, State, judge, worst
 from penstock.model import IteratorAt
@@ -50,6 +57,7 @@ class Lags:
         self._application = application
         self._stream = stream
         self._retention_s = retention_s
+        """Infinite where it is not shown."""
         self._rows: dict[str, LeaseRow] = {}
         self._ahead: dict[str, Ahead] = {}
         self._failover_s: dict[str, float] = {}
@@ -62,21 +70,25 @@ class Lags:
             kept = [one for one in found if one.at_s >= since_s]
             self.looks[key] = sorted([*kept, *self.looks.get(key, [])], key=lambda one: one.at_s)[-LOOKS_MAX:]
 
-    async def look(self, rows: ApplicationRows, shards: Sequence[Shard]) -> None:
-        """Look once at all leases of the stream. Raises OptionError where there are none."""
+    async def look(self, rows: ApplicationRows, shards: Sequence[Shard] | None) -> None:
+        """Look once at all leases of the stream, whose shards may not be shown. Raises OptionError where there are
+        none.
+        """
         self._rows = {row.key: row for row in rows.listing.rows if of_stream(row, self._stream)}
         if not self._rows and rows.listing.rows:
             raise OptionError(f"{self._application} has leases, but none of the stream {self._stream}")
         self._failover_s = {row.worker_id: row.failover_s for row in rows.workers}
-        there = {shard.shard_id for shard in shards}
+        there = None if shards is None else {shard.shard_id for shard in shards}
         leased = {LeaseKey.parse(key).shard_id for key in self._rows}
-        self._without = sorted(shard.shard_id for shard in shards if not shard.closed and shard.shard_id not in leased)
+        self._without = sorted(
+            shard.shard_id for shard in shards or () if not shard.closed and shard.shard_id not in leased
+        )
         self._ahead = {}
 
         async def ahead(row: LeaseRow) -> None:
             shard_id = LeaseKey.parse(row.key).shard_id
-            found = await self._find(shard_id, row.checkpoint) if shard_id in there else Ahead(None, gone=True)
-            self._ahead[row.key] = found
+            gone = there is not None and shard_id not in there
+            self._ahead[row.key] = Ahead(None, gone=True) if gone else await self._find(shard_id, row.checkpoint)
 
         await side_by_side(ahead, [row for row in self._rows.values() if not row.ended], AT_ONCE_MAX)
         now_s = self._inspector.now_s
@@ -89,6 +101,8 @@ class Lags:
                 sequence_number=number,
                 sub_sequence_number=row.checkpoint.sub_sequence_number,
                 ended=row.ended,
+                next_owner=row.handoff_to,
+                pending=None if row.pending is None else row.pending.text,
                 behind_s=self._ahead[key].behind_s if key in self._ahead else None,
             )
             self.looks[key] = [*self.looks.get(key, []), seen][-LOOKS_MAX:]
@@ -112,6 +126,8 @@ class Lags:
                         return found
         except (InvalidArgumentError, NotFoundError):
             return Ahead(None, gone=True)
+        except (AccessDeniedError, ThrottledError) as fault:
+            inspector.lacks(f"the records of {self._stream}", "kinesis", fault)
         return found
 
     def report(self, times: LagTimes) -> LagReport:
@@ -142,7 +158,9 @@ class Lags:
         state, why = judged.state, judged.why
         if ahead.gone:
             state, why = State.GONE, "the stream has no such shard or position: it is trimmed, or of another stream"
-        waits = ahead.behind_s is not None and ahead.behind_s > 0
+        loses_in_s = None
+        if ahead.behind_s is not None and ahead.behind_s > 0 and math.isfinite(self._retention_s):
+            loses_in_s = max(0.0, self._retention_s - ahead.behind_s)
         return ShardLag(
             lease=row.key,
             shard_id=LeaseKey.parse(row.key).shard_id,
@@ -155,7 +173,7 @@ class Lags:
             exact=ahead.exact,
             slope=judged.slope,
             left_s=judged.left_s,
-            loses_in_s=max(0.0, self._retention_s - ahead.behind_s) if waits and ahead.behind_s is not None else None,
+            loses_in_s=loses_in_s,
             may_have_lost=self._may_have_lost(row),
         )
 

@@ -161,12 +161,15 @@ async def _dynamodb_rows(table: str, inspector: Inspector) -> ApplicationRows:
     client = DynamoClient(inspector.wire)
     scanned = await inspector.shown(f"the leases in {table}", "dynamodb", client.scan(table, consistent=False))
 
+    found: list[str] = []
+
     async def beside(suffix: str) -> list[dict[str, Any]] | None:
         with contextlib.suppress(NotFoundError):
-            found = await inspector.shown(
+            rows = await inspector.shown(
                 f"the table {table}{suffix}", "dynamodb", client.scan(table + suffix, consistent=False)
             )
-            return None if found is None else list(found)
+            found.append(suffix)
+            return None if rows is None else list(rows)
         return None
 
     workers, states, metrics = await asyncio.gather(*map(beside, (WORKERS_SUFFIX, COORDINATOR_SUFFIX, METRICS_SUFFIX)))
@@ -176,6 +179,8 @@ async def _dynamodb_rows(table: str, inspector: Inspector) -> ApplicationRows:
         states=None if states is None else {str(one.get(COORDINATOR_KEY)): one for one in states},
         metrics=None if metrics is None else {str(one.get(METRICS_KEY)): one for one in metrics},
         tables=[] if described is None else [_table_view(described)],
+        listed=scanned is not None,
+        beside=sorted(found),
     )
 
 

@@ -17,8 +17,12 @@ READ_CALLS_PER_S = 5
 """What a shard takes and gives each second (Amazon Kinesis Data Streams, Quotas and limits)."""
 
 
+PERMISSION_CODES = frozenset({"AccessDenied", "AccessDeniedException", "NotAuthorized", "OptInRequired"})
+"""What a service answers to credentials that are good and lack a permission."""
+
+
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that could not be looked at, because a permission is missing."""
+    """Something that could not be looked at: mostly because a permission is missing."""
 
     what: str
     """What the report lacks for it."""
@@ -26,6 +30,31 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
     """The IAM action that shows it: ``kinesis:ListShards``."""
     message: str
     """What the service said."""
+    code: str = "AccessDeniedException"
+    """The service's code for it. Others tell that a key was refused, that credentials have expired, or a rate."""
+
+    @property
+    def lacks_permission(self) -> bool:
+        """False: it failed for another reason."""
+        return self.code in PERMISSION_CODES
+
+    @property
+    def told(self) -> str:
+        """Why it is not there, for people."""
+        if self.lacks_permission:
+            return f"the credentials lack {self.action}: {self.message}"
+        return f"{self.action} was refused ({self.code}): {self.message}"
+
+
+class CredentialsView(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the credentials that sign the calls are good. Never the credentials."""
+
+    temporary: bool
+    """They have a session token, and end."""
+    renewed: bool
+    """There is a source that gives new ones. False: they were given, or are in the environment."""
+    expires_at: dt.datetime | None = None
+    """None: they do not tell, as those of the environment."""
 
 
 class ShardLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,6 +73,10 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Of the checkpoint; None for one of the KCL's words."""
     sub_sequence_number: int = 0
     ended: bool = False
+    next_owner: str | None = None
+    """The worker that the lease is being handed to."""
+    pending: str | None = None
+    """A checkpoint that was prepared, and is not settled."""
     behind_s: float | None = None
     """Age of the oldest record that is not settled; 0 at the tip. None: it was not found out."""
 

@@ -1,0 +1,40 @@
+"""The table of the page of symptoms, made from `penstock.inspect.doctor`.
+
+``python -m scripts.reference_doctor docs/reference/symptoms.md`` writes it anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scripts.reference import renewed_with, table
+
+from penstock.inspect.doctor import SYMPTOMS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def symptoms_table() -> str:
+    """Each symptom with what is said of it."""
+    rows = [
+        (f"`{one.id}`", one.title, f"{one.severity.value}, {one.confidence.value}", one.seen_by, one.do, one.verify)
+        for one in SYMPTOMS.values()
+    ]
+    return table(("id", "symptom", "severity, confidence", "seen by", "what to do", "how to verify"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {"symptoms": symptoms_table}
+
+
+def renewed(page: str) -> str:
+    """The text of the page with its table as the code has it now."""
+    return renewed_with(page, TABLES)
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        path = Path(argument)
+        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
