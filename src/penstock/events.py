@@ -206,6 +206,8 @@ class BatchFailed(Event, frozen=True, gc=False):
     """The error's own, where `LedgerSettings.log_errors` asks for it: it may hold what a record holds."""
     trace: str | None = None
     """The traceback, where that asks for it."""
+    payload_bytes: int = 0
+    """Their data."""
 
 
 class RecordDeadLettered(Event, frozen=True, gc=False):
@@ -221,6 +223,8 @@ class RecordDeadLettered(Event, frozen=True, gc=False):
     error_type: str
     failures: int = 0
     """How often it failed by itself: what `Retry.tries_max` counts."""
+    payload_bytes: int = 0
+    """Its data."""
 
 
 class DeadLetterFailed(Event, frozen=True, gc=False):
@@ -245,6 +249,8 @@ class RecordsSkipped(Event, frozen=True, gc=False):
     records: int
     """From the first to the last, both included; others in between may be settled."""
     reason: str
+    payload_bytes: int = 0
+    """Their data."""
 
 
 class RecordsUnsettled(Event, frozen=True):
@@ -357,6 +363,8 @@ class DuplicatesLeftOut(Event, frozen=True, gc=False):
     shard_id: str
     records: int
     first: Position
+    payload_bytes: int = 0
+    """Their data."""
 
 
 class DedupeKeyFailed(Event, frozen=True, gc=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -14,6 +15,7 @@ from penstock import events
 from penstock.errors import FlushTimeoutError, RecordExpiredError, RecordRefusedError
 from penstock.events import PaceChanged, ProducerMetrics, PutRecordsDone, RecordsRefused
 from penstock.model import HASH_KEY_MAX, OutRecord
+from penstock.runtime.producer.metrics import ProducerSnapshot
 from penstock.runtime.producer.producer import Producer
 from penstock.testing import Fault
 from tests.runtime.producing import STREAM, Heard, numbered, quick, read_all, split, until, wire_of
@@ -47,6 +49,37 @@ async def test_intervals_add_up_to_the_whole(local: LocalKinesis, aggregation: b
     told.period_end_s = whole.period_end_s
     assert whole.to_dict() == told.to_dict()
     assert (whole.user_records_put, whole.user_records_failed, whole.user_records_pending) == (1_000, 1, 0)
+
+
+async def test_any_thread_may_ask_for_the_numbers(local: LocalKinesis) -> None:
+    stop = threading.Event()
+    options = quick(metrics_interval_s=0.001, metrics_per_shard=True)
+    heard = Heard()
+    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options, on_event=heard.append) as made:
+
+        def ask() -> int:
+            count, before = 0, made.metrics()
+            while not stop.is_set():
+                found = made.metrics()
+                assert ProducerSnapshot.from_dict(found.to_dict()) == found, "no histogram is half counted"
+                assert found.user_records_pending >= 0
+                for name in ("user_records_accepted", "user_records_put", "records_put", "requests", "user_bytes_put"):
+                    assert getattr(found, name) >= getattr(before, name), "no count goes back"
+                assert made.oldest_pending_s() >= 0
+                before = found
+                count += 1
+            return count
+
+        asking = [asyncio.ensure_future(asyncio.to_thread(ask)) for _ in range(2)]
+        for start in range(0, 2_000, 20):
+            for record in numbered(range(start, start + 20)):
+                made.put_nowait(record)
+            await asyncio.sleep(0)
+        await made.flush()
+        stop.set()
+        assert all([await one > 0 for one in asking])
+    told = await asyncio.to_thread(made.metrics)
+    assert (told.user_records_put, told.user_records_pending) == (2_000, 0)
 
 
 @BOTH

@@ -56,6 +56,20 @@ def test_results_say_where_the_records_are(local: LocalKinesis, aggregation: boo
     }
 
 
+def test_a_subscriber_may_ask_for_the_numbers(local: LocalKinesis) -> None:
+    found: list[int] = []
+
+    def on_event(event: Any) -> None:  # on the producer's own thread
+        if isinstance(event, PutRecordsDone):
+            found.append(producer.metrics().user_records_put)
+            assert producer.oldest_pending_s() >= 0
+
+    with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=quick(), on_event=on_event) as producer:
+        producer.put(RECORD)
+    assert found == [1]
+    assert producer.metrics().user_records_put == 1
+
+
 @BOTH
 @pytest.mark.parametrize("ordered", [False, True], ids=["", "ordered"])
 def test_many_threads_put_at_once(local: LocalKinesis, aggregation: bool, ordered: bool) -> None:

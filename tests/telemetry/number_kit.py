@@ -24,7 +24,7 @@ def consumer_event(*, shards: int = 2, stream: str = "orders", application: str 
                 records_out=1,
             )
         )  # fmt: skip
-    meter.settled(17)
+    meter.settled(17, 1700)
     meter.wrote(0.004, stores=False, confirmed=True)
     meter.wrote(0.004, stores=True, confirmed=False)
     if shards:

@@ -28,7 +28,7 @@ calls = st.lists(
         st.tuples(
             st.just("delivered"), st.just("s"), st.sampled_from(["a", "b"]), st.integers(1, 9), st.integers(0, 99)
         ),
-        st.tuples(st.just("settled"), st.integers(0, 9)),
+        st.tuples(st.just("settled"), st.integers(0, 9), st.integers(0, 99)),
         st.tuples(st.just("handled"), st.just("s"), st.sampled_from(["a", "b"]), st.floats(0, 100)),
         st.tuples(st.just("read"), st.just("s"), st.sampled_from(["a", "b"]), st.floats(0, 100)),
         st.tuples(
@@ -164,7 +164,7 @@ def test_a_dict_that_is_no_snapshot_is_refused(given: dict[str, Any]) -> None:
 
 def test_the_summary_is_short_and_fits_json() -> None:
     meter = ConsumerMeter(100.0)
-    meter.settled(50)
+    meter.settled(50, 0)
     shown = json.loads(json.dumps(meter.snapshot(110.0, "w", levels(110.0)).summary(), allow_nan=False))
     assert shown["records_per_s"] == 5.0
     assert shown["lag_s"] == 110.0

@@ -7,17 +7,15 @@ those of consecutive intervals give exactly the one since the start, those of se
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
 from penstock import events
 from penstock.core.histogram import Histogram
 from penstock.telemetry.snapshots import Snapshot, sum_of_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SHARDS_MAX = 10_000
 """More shards than this are not told apart in ``per_shard`` (shards that were left stay in it)."""
@@ -156,18 +154,28 @@ class ConsumerSnapshot(Snapshot, kw_only=True):
     """Batches delivered."""
     records_settled: int = 0
     """Done, in whichever way: also those that were skipped, dead-lettered or left out as duplicates."""
+    bytes_settled: int = 0
+    """Their data, without keys."""
     records_failed: int = 0
     """In batches for which a handler raised, each time anew."""
+    bytes_failed: int = 0
+    """Their data, without keys."""
     batches_failed: dict[str, int] = msgspec.field(default_factory=dict)
     """The error's class -> how often a handler raised it."""
     records_skipped: int = 0
     """Settled without having been processed."""
+    bytes_skipped: int = 0
+    """Their data, without keys."""
     records_dead_lettered: int = 0
     """Given up, and written where dead letters go."""
+    bytes_dead_lettered: int = 0
+    """Their data, without keys."""
     dead_letters_failed: int = 0
     """How often a dead letter could not be written."""
     records_duplicate: int = 0
     """Left out since their key came shortly before."""
+    bytes_duplicate: int = 0
+    """Their data, without keys."""
     records_stalled: int = 0
     """Reported as not settled within ``settle_deadline_s``, each time anew."""
     gaps: int = 0
@@ -255,15 +263,16 @@ class ConsumerSnapshot(Snapshot, kw_only=True):
 
 
 class ConsumerMeter:
-    """What the parts of a consumer call: a call for each page, batch or write, of a microsecond or two. The callers see
-    to it that no two of them call at the same time. Times are seconds of any clock that does not go back.
+    """What the parts of a consumer call: a call for each page, batch or write, of a microsecond or two. Any thread may
+    call. Times are seconds of any clock that does not go back.
     """
 
-    __slots__ = ("_before", "_codes", "_now", "_shards", "per_shard")
+    __slots__ = ("_before", "_codes", "_lock", "_now", "_shards", "per_shard")
 
     def __init__(self, now_s: float, *, per_shard: bool = False) -> None:
         self.per_shard = per_shard
         """True: count by shard, too."""
+        self._lock = threading.RLock()  # a signal handler may ask for the numbers in the middle of a call
         self._before = ConsumerSnapshot(period_start_s=now_s, period_end_s=now_s)  # all intervals that ended
         self._now = ConsumerSnapshot(period_start_s=now_s, period_end_s=now_s)
         self._shards: set[str] = set()
@@ -271,92 +280,105 @@ class ConsumerMeter:
 
     def begins(self, now_s: float) -> None:
         """The period begins now. What was counted before belongs to it."""
-        for one in (self._before, self._now):
-            one.period_start_s = one.period_end_s = now_s
+        with self._lock:
+            for one in (self._before, self._now):
+                one.period_start_s = one.period_end_s = now_s
 
     # --- records ----------------------------------------------------------------------------------
 
     def fetched(self, records: int, data_bytes: int) -> None:
         """A page came."""
-        now = self._now
-        now.fetches += 1
-        now.records_fetched += records
-        now.bytes_fetched += data_bytes
+        with self._lock:
+            now = self._now
+            now.fetches += 1
+            now.records_fetched += records
+            now.bytes_fetched += data_bytes
 
     def delivered(self, stream: str, shard_id: str, records: int, data_bytes: int) -> None:
         """A batch is delivered."""
-        now = self._now
-        now.batches_delivered += 1
-        now.records_delivered += records
-        now.bytes_delivered += data_bytes
-        now.batch_bytes.add(data_bytes)
-        if self.per_shard:
-            shard = self._shard(stream, shard_id)
-            shard.records_delivered += records
-            shard.bytes_delivered += data_bytes
+        with self._lock:
+            now = self._now
+            now.batches_delivered += 1
+            now.records_delivered += records
+            now.bytes_delivered += data_bytes
+            now.batch_bytes.add(data_bytes)
+            if self.per_shard:
+                shard = self._shard(stream, shard_id)
+                shard.records_delivered += records
+                shard.bytes_delivered += data_bytes
 
-    def settled(self, records: int) -> None:
+    def settled(self, records: int, data_bytes: int) -> None:
         """So many more are settled."""
-        self._now.records_settled += records
+        with self._lock:
+            self._now.records_settled += records
+            self._now.bytes_settled += data_bytes
 
     def handled(self, stream: str, shard_id: str, duration_s: float) -> None:
         """The program is done with a batch, well or not."""
-        duration_s = max(0.0, duration_s)
-        self._now.handler_s.add(duration_s)
-        if self.per_shard:
-            self._shard(stream, shard_id).handler_s.add(duration_s)
+        with self._lock:
+            duration_s = max(0.0, duration_s)
+            self._now.handler_s.add(duration_s)
+            if self.per_shard:
+                self._shard(stream, shard_id).handler_s.add(duration_s)
 
     # --- calls ------------------------------------------------------------------------------------
 
     def read(self, stream: str, shard_id: str, duration_s: float) -> None:
         """A call of GetRecords was answered."""
-        self._now.fetch_s.add(duration_s)
-        if self.per_shard:
-            self._shard(stream, shard_id).fetch_s.add(duration_s)
+        with self._lock:
+            self._now.fetch_s.add(duration_s)
+            if self.per_shard:
+                self._shard(stream, shard_id).fetch_s.add(duration_s)
 
     def iterator_expired(self) -> None:
         """A read has met an expired iterator."""
-        self._now.iterators_expired += 1
+        with self._lock:
+            self._now.iterators_expired += 1
 
     def wrote(self, duration_s: float, *, stores: bool, confirmed: bool) -> None:
         """A write of a lease by its owner ended; ``stores``: with a checkpoint."""
-        now = self._now
-        if not confirmed:
-            if stores:
-                now.checkpoints_failed += 1
+        with self._lock:
+            now = self._now
+            if not confirmed:
+                if stores:
+                    now.checkpoints_failed += 1
+                else:
+                    now.renewals_failed += 1
             else:
-                now.renewals_failed += 1
-        else:
-            (now.checkpoint_ms if stores else now.renewal_ms).add(duration_s * 1000)
+                (now.checkpoint_ms if stores else now.renewal_ms).add(duration_s * 1000)
 
     def stored(self, after_s: float) -> None:
         """A checkpoint is known to be stored, so long after the first record that it covers was settled."""
-        self._now.store_s.add(max(0.0, after_s))
+        with self._lock:
+            self._now.store_s.add(max(0.0, after_s))
 
     def lost(self) -> None:
         """A lease was lost."""
-        self._now.leases_lost += 1
+        with self._lock:
+            self._now.leases_lost += 1
 
     # --- what is told -----------------------------------------------------------------------------
 
     def told(self, event: events.Event) -> None:
         """Count by an event, if it is of a kind that counts."""
-        kind = type(event)
-        if (adds := _ADDS.get(kind)) is not None:
-            field, amount = adds
-            more = 1 if amount is None else getattr(event, amount)
-            setattr(self._now, field, getattr(self._now, field) + more)
-        elif (adds_by := _ADDS_BY.get(kind)) is not None:
-            self._count(adds_by[0], getattr(event, adds_by[1]))
-        elif isinstance(event, events.BatchFailed):
-            self._failed(event)
-        elif isinstance(event, events.ReadRefused | events.ReadFailed):
-            self._not_read(event)
-        elif isinstance(event, events.CheckpointTrimmed) and not event.surely_nothing_lost:
-            self._now.gaps += 1
+        with self._lock:
+            kind = type(event)
+            if (adds := _ADDS.get(kind)) is not None:
+                for field, amount in adds:
+                    more = 1 if amount is None else getattr(event, amount)
+                    setattr(self._now, field, getattr(self._now, field) + more)
+            elif (adds_by := _ADDS_BY.get(kind)) is not None:
+                self._count(adds_by[0], getattr(event, adds_by[1]))
+            elif isinstance(event, events.BatchFailed):
+                self._failed(event)
+            elif isinstance(event, events.ReadRefused | events.ReadFailed):
+                self._not_read(event)
+            elif isinstance(event, events.CheckpointTrimmed) and not event.surely_nothing_lost:
+                self._now.gaps += 1
 
     def _failed(self, event: events.BatchFailed) -> None:
         self._now.records_failed += event.records
+        self._now.bytes_failed += event.payload_bytes
         self._count("batches_failed", event.error_type)
         if self.per_shard:
             self._shard(event.stream, event.shard_id).batches_failed += 1
@@ -383,19 +405,21 @@ class ConsumerMeter:
 
     def snapshot(self, now_s: float, worker_id: str, levels: WorkerLevels) -> ConsumerSnapshot:
         """Everything since the start."""
-        whole = self._before + self._now
-        whole.period_end_s = max(whole.period_end_s, now_s)
-        whole.workers = {worker_id: levels}
-        return whole
+        with self._lock:
+            whole = self._before + self._now
+            whole.period_end_s = max(whole.period_end_s, now_s)
+            whole.workers = {worker_id: levels}
+            return whole
 
     def interval(self, now_s: float, worker_id: str, levels: WorkerLevels) -> ConsumerSnapshot:
         """What is new since the last interval, or since the start. All intervals add up to the snapshot."""
-        done = self._now
-        end_s = done.period_end_s = max(now_s, math.nextafter(done.period_start_s, math.inf))
-        self._now = ConsumerSnapshot(period_start_s=end_s, period_end_s=end_s)
-        self._before += done
-        done.workers = {worker_id: levels}
-        return done
+        with self._lock:
+            done = self._now
+            end_s = done.period_end_s = max(now_s, math.nextafter(done.period_start_s, math.inf))
+            self._now = ConsumerSnapshot(period_start_s=end_s, period_end_s=end_s)
+            self._before += done
+            done.workers = {worker_id: levels}
+            return done
 
     def _shard(self, stream: str, shard_id: str) -> ConsumerShardSnapshot:
         name = f"{stream}/{shard_id}"
@@ -422,13 +446,13 @@ class ShardCounts:
         self._shard_id = shard_id
         self._unstored: deque[tuple[Any, float]] = deque()
 
-    def fetched(self, records: Sequence[Any]) -> None:
-        """A page of these came."""
-        self._meter.fetched(len(records), _data_bytes(records))
+    def fetched(self, records: int, data_bytes: int) -> None:
+        """A page came."""
+        self._meter.fetched(records, data_bytes)
 
-    def delivered(self, records: Sequence[Any]) -> None:
-        """These are delivered."""
-        self._meter.delivered(self._stream, self._shard_id, len(records), _data_bytes(records))
+    def delivered(self, records: int, data_bytes: int) -> None:
+        """A batch is delivered."""
+        self._meter.delivered(self._stream, self._shard_id, records, data_bytes)
 
     def handled(self, duration_s: float) -> None:
         """The program is done with a batch."""
@@ -449,28 +473,17 @@ class ShardCounts:
                 waiting.popleft()
 
 
-def _data_bytes(records: Sequence[Any]) -> int:
-    """Data of records, as they came or as the program splits them."""
-    known: int | None = getattr(records, "payload_bytes", None)
-    return sum(map(_payload_bytes, records)) if known is None else known
-
-
-def _payload_bytes(record: Any) -> int:
-    size: int | None = getattr(record, "payload_bytes", None)
-    return len(getattr(record, "data", b"")) if size is None else size
-
-
-_ADDS: dict[type, tuple[str, str | None]] = {
-    events.RecordsSkipped: ("records_skipped", "records"),
-    events.RecordDeadLettered: ("records_dead_lettered", None),
-    events.DeadLetterFailed: ("dead_letters_failed", None),
-    events.DuplicatesLeftOut: ("records_duplicate", "records"),
-    events.RecordsStalled: ("records_stalled", "records"),
-    events.ShardLeft: ("shards_left", None),
-    events.ShardGivenUp: ("shards_given_up", None),
-    events.TaskFailed: ("tasks_failed", None),
+_ADDS: dict[type, tuple[tuple[str, str | None], ...]] = {
+    events.RecordsSkipped: (("records_skipped", "records"), ("bytes_skipped", "payload_bytes")),
+    events.RecordDeadLettered: (("records_dead_lettered", None), ("bytes_dead_lettered", "payload_bytes")),
+    events.DeadLetterFailed: (("dead_letters_failed", None),),
+    events.DuplicatesLeftOut: (("records_duplicate", "records"), ("bytes_duplicate", "payload_bytes")),
+    events.RecordsStalled: (("records_stalled", "records"),),
+    events.ShardLeft: (("shards_left", None),),
+    events.ShardGivenUp: (("shards_given_up", None),),
+    events.TaskFailed: (("tasks_failed", None),),
 }
-"""To which count an event adds, and how much: 1, or what that field of it says."""
+"""To which counts an event adds, and how much: 1, or what that field of it says."""
 _ADDS_BY: dict[type, tuple[str, str]] = {
     events.LeaseTableFailed: ("tables_failed", "error_code"),
     events.ShardBegun: ("shards_begun", "origin"),

@@ -200,24 +200,37 @@ _CONSUMER = (
         cloudwatch=(_kcl("DataBytesProcessed", "ProcessTask", _SUMMARY, unit="Bytes", by_shard=True),),
     ),
     _counter("penstock.consumer.settled", "records_settled", "{record}", "Records that are done, in whichever way"),
+    _counter("penstock.consumer.settled.size", "bytes_settled", "By", "Data of the records that are done"),
     _counter(
         "penstock.consumer.failed", "records_failed", "{record}",
         "Records of batches for which a handler raised, each time anew",
         cloudwatch=(_kcl("RecordsFailedProcessing", "ProcessTask", _SUMMARY),),
     ),
     _counter(
+        "penstock.consumer.failed.size", "bytes_failed", "By",
+        "Data of the records of batches for which a handler raised, each time anew",
+    ),
+    _counter(
         "penstock.consumer.failures", "batches_failed", "{batch}", "How often a handler raised", by=ERROR_TYPE,
         of_shard="batches_failed",
     ),
     _counter("penstock.consumer.skipped", "records_skipped", "{record}", "Records settled without being processed"),
+    _counter("penstock.consumer.skipped.size", "bytes_skipped", "By", "Data of the records settled without processing"),
     _counter(
         "penstock.consumer.dead_lettered", "records_dead_lettered", "{record}", "Records written as dead letters"
+    ),
+    _counter(
+        "penstock.consumer.dead_lettered.size", "bytes_dead_lettered", "By",
+        "Data of the records written as dead letters",
     ),
     _counter(
         "penstock.consumer.dead_letters_failed", "dead_letters_failed", "{attempt}",
         "How often a dead letter could not be written",
     ),
     _counter("penstock.consumer.duplicates", "records_duplicate", "{record}", "Records left out as duplicates"),
+    _counter(
+        "penstock.consumer.duplicates.size", "bytes_duplicate", "By", "Data of the records left out as duplicates"
+    ),
     _counter(
         "penstock.consumer.stalled", "records_stalled", "{record}", "Records reported as not settled in time"
     ),

@@ -88,7 +88,7 @@ def test_a_poison_record_is_found_by_halves_and_becomes_a_dead_letter() -> None:
         (Position(6), 1, 7, "DeadLetters"),
     ]
     assert {event.error_type for event in kept.of(BatchFailed)} == {"PoisonError"}
-    dead = RecordDeadLettered("orders", "shardId-000000000000", Position(6), None, 7, "PoisonError", 3)
+    dead = RecordDeadLettered("orders", "shardId-000000000000", Position(6), None, 7, "PoisonError", 3, 8)
     assert kept.of(RecordDeadLettered) == [dead]
 
 

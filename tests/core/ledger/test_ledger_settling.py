@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.book import behind
 from penstock.core.ledger.ledger import HandsOut
-from penstock.core.ledger.settings import ByKey, LedgerSettings
+from penstock.core.ledger.settings import ByKey, LedgerSettings, Retry, Skip
 from penstock.errors import OptionError
-from penstock.events import FetchingHeld, LateSettlement, RecordsSkipped, RecordsUnsettled
+from penstock.events import BatchFailed, FetchingHeld, LateSettlement, RecordsSkipped, RecordsUnsettled
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
 from tests.momentary import now
@@ -412,6 +412,45 @@ def test_an_iteration_that_was_left_offers_its_records_again() -> None:
     for delivery in again:
         kept.ledger.ack(delivery.ticket)
     assert kept.ledger.safe == at(6)
+
+
+def sized(first: int, count: int) -> list[Rec]:
+    return [Rec(number, data=bytes(number % 7)) for number in range(first, first + count)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 11), st.integers(1, 12)), max_size=20))
+def test_the_bytes_of_what_is_settled_are_known_whatever_is_settled_first(
+    played: list[tuple[int, int, int]],
+) -> None:
+    kept = Kept()
+    settled: set[tuple[int, int]] = set()
+    deliveries = []
+    for number in range(3):
+        kept.admit(sized(100 * number + 1, 12))
+        deliveries.append(kept.deliver(12))
+    for page, start, count in played:
+        places = [place for place in range(start, min(start + count, 12)) if (page, place) not in settled]
+        if places:
+            kept.ledger.ack(deliveries[page].ticket, places)
+            settled |= {(page, place) for place in places}
+        assert kept.ledger.done_records == len(settled)
+        assert kept.ledger.done_bytes == sum((100 * page + 1 + place) % 7 for page, place in settled)
+
+
+def test_the_bytes_of_what_is_skipped_failed_and_left_out_are_told() -> None:
+    kept = Kept(retry=Retry(tries_max=1, then=Skip()))
+    kept.admit(sized(1, 6), settled=[5])
+    assert kept.ledger.done_bytes == 6
+    delivery = kept.deliver(3)
+    kept.ledger.fail(delivery.ticket, KeyError(), kept.now_s)
+    failed = kept.of(BatchFailed)[0]
+    assert (failed.records, failed.payload_bytes) == (3, 1 + 2 + 3)
+    kept.told.clear()
+    while kept.ledger.done_records < 6:
+        kept.later(1000)
+        kept.ledger.fail(kept.deliver().ticket, KeyError(), kept.now_s)
+    assert sum(event.payload_bytes for event in kept.of(RecordsSkipped)) == 1 + 2 + 3 + 4 + 5
+    assert kept.ledger.done_bytes == sum(range(7))
 
 
 # --- where a new owner goes on --------------------------------------------------------------------

@@ -72,7 +72,7 @@ def test_duplicates_are_left_out_and_told() -> None:
     driven.page(1, "ab-a-")
     driven.page(6, "bc")
     assert driven.admitted == [[1, 2, 3, 5], [7]]
-    left_out = [DuplicatesLeftOut(*WHERE, 1, Position(4)), DuplicatesLeftOut(*WHERE, 1, Position(6))]
+    left_out = [DuplicatesLeftOut(*WHERE, 1, Position(4), 8), DuplicatesLeftOut(*WHERE, 1, Position(6), 8)]
     assert driven.events == left_out
     assert driven.taken() == [1, 2, 3, 5]
 
@@ -97,7 +97,7 @@ def test_with_wait_pages_are_kept_back_until_the_window_is_known() -> None:
     assert driven.admitted == [[1], [3, 4]]
     assert not shard.keeps_pages
     assert shard.ledger.held.held_bytes == 120
-    assert driven.events[1:] == [DuplicatesLeftOut(*WHERE, 1, Position(2))]
+    assert driven.events[1:] == [DuplicatesLeftOut(*WHERE, 1, Position(2), 8)]
 
 
 def test_of_a_silence_only_its_end_is_kept() -> None:

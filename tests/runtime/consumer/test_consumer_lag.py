@@ -11,10 +11,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from penstock import LedgerSettings, OptionError, Retry
+from penstock import DeadLetters, LedgerSettings, OptionError, Retry
+from penstock.dead_letters import DeadLettersTo
 from penstock.events import BatchFailed, ConsumerMetrics, StopBegun, StopWaits
 from penstock.leases import MemoryLeaseTable
-from penstock.statistics import MetricsOptions
+from penstock.statistics import ConsumerSnapshot, MetricsOptions
 from penstock.telemetry import PrometheusExporter, together
 from penstock.testing import Fault
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
@@ -120,13 +121,19 @@ async def test_lag_grows_while_reads_fail_and_while_a_handler_hangs_and_an_event
 
 async def test_any_thread_may_ask_for_the_numbers(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, range(200))
-    async with consumer_of(local, MemoryLeaseTable()) as consumer:
+    every = MetricsOptions(interval_s=0.001)
+    async with consumer_of(local, MemoryLeaseTable(), metrics=every) as consumer:
         stop = threading.Event()
 
         def ask() -> int:
-            count = 0
+            count, before = 0, consumer.metrics()
             while not stop.is_set():
-                consumer.metrics()
+                found = consumer.metrics()
+                assert ConsumerSnapshot.from_dict(found.to_dict()) == found, "no histogram is half counted"
+                assert found.records_settled <= found.records_fetched
+                for name in ("fetches", "records_fetched", "records_delivered", "records_settled", "bytes_settled"):
+                    assert getattr(found, name) >= getattr(before, name), "no count goes back"
+                before = found
                 consumer.statistics()
                 count += 1
             return count
@@ -156,7 +163,28 @@ async def test_a_handler_that_is_run_is_timed_and_its_failures_are_counted(local
         await until(lambda: consumer.metrics().records_settled == 4)
         found = consumer.metrics()
         assert found.batches_failed == {"KeyError": 1}
+        assert (found.records_failed, found.bytes_failed) == (1, found.bytes_fetched // 4)
+        assert found.bytes_settled == found.bytes_fetched > 0
         assert found.handler_s.count == found.batches_delivered >= 2
+        await consumer.close()
+        await running
+
+
+async def test_the_bytes_of_what_is_given_up_are_counted(local: LocalKinesis, kinesis: Any) -> None:
+    put(kinesis, range(3))
+    letters: list[Any] = []
+
+    async def handler(record: Any) -> None:
+        raise KeyError("secret")
+
+    ledger = LedgerSettings(retry=Retry(tries_max=1, base_s=0.001, cap_s=0.001, then=DeadLetters()))
+    chosen = {"ledger": ledger, "dead_letters": DeadLettersTo(letters.append)}
+    async with consumer_of(local, MemoryLeaseTable(), **chosen) as consumer:
+        running = asyncio.create_task(consumer.run_records(handler))
+        await until(lambda: consumer.metrics().records_settled == 3)
+        found = consumer.metrics()
+        assert (found.records_dead_lettered, found.bytes_dead_lettered) == (3, found.bytes_fetched)
+        assert found.bytes_settled == found.bytes_fetched
         await consumer.close()
         await running
 

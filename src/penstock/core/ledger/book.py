@@ -15,11 +15,12 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from enum import Enum
-from itertools import count
+from itertools import compress, count
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.core.feeding.pages import UserRecords
 from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.ledger.settings import payload_bytes_of, payload_bytes_of_all
 from penstock.model import Position
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ R = TypeVar("R", bound=Placed)
 class Held:
     """What the pages of a ledger hold together."""
 
-    __slots__ = ("_share", "held_bytes", "records", "size_of")
+    __slots__ = ("_share", "held_bytes", "records", "settled_bytes", "size_of")
 
     def __init__(self, size_of: Callable[[Any], int], share: Share | None = None) -> None:
         """``size_of``: what a record takes. ``share``: the shard's share of its consumer's buffer, which hears of each
@@ -64,6 +65,8 @@ class Held:
         """How many records are not settled yet, handed out or not."""
         self.held_bytes = 0
         """The bytes of all records that are still kept. Settled ones are among them until their page lets them go."""
+        self.settled_bytes = 0
+        """Data of the records that were settled and let go."""
 
     @property
     def waits(self) -> bool:
@@ -90,6 +93,7 @@ class Page(Generic[R]):
         "before",
         "befores",
         "count",
+        "data_bytes",
         "ends_at",
         "fed",
         "first",
@@ -142,6 +146,8 @@ class Page(Generic[R]):
         """The ticket of each record that is not with the one that it was handed out with first."""
         self.held_bytes = held_bytes
         self.held = held
+        self.data_bytes = payload_bytes_of_all(records)
+        """Data of the records that are kept."""
         self.previous: Page[R] | None = None
         self.next: Page[R] | None = None
         held.records += self.left
@@ -229,7 +235,8 @@ class Page(Generic[R]):
         """Settle all that is left, and let it go."""
         self.held.records -= self.left
         self.held.change(-self.held_bytes)
-        self.left = self.held_bytes = 0
+        self.held.settled_bytes += self.data_bytes
+        self.left = self.held_bytes = self.data_bytes = 0
         self.records, self.places = (), range(0)
         self.flags = self.befores = None
         self.moved.clear()
@@ -252,6 +259,16 @@ class Page(Generic[R]):
         if type(places) is range:
             return self.unsettled(places.start, places.stop)
         return [place for place in places if not self.is_settled(place)]
+
+    @property
+    def marked_bytes(self) -> int:
+        """Data of the records that are settled and still kept."""
+        flags, records = self.flags, self.records
+        if flags is None:
+            return 0
+        if isinstance(records, UserRecords):
+            return sum(map(len, compress(records.datas, flags)))
+        return sum(map(payload_bytes_of, compress(records, flags)))
 
     # --- records and positions ---
 
@@ -319,6 +336,9 @@ class Page(Generic[R]):
         still = min(self.held_bytes, sum(map(self.held.size_of, self.records)))
         self.held.change(still - self.held_bytes)
         self.held_bytes = still
+        data_bytes = payload_bytes_of_all(self.records)
+        self.held.settled_bytes += self.data_bytes - data_bytes
+        self.data_bytes = data_bytes
 
     def _rest(self, flags: bytearray) -> tuple[list[int], list[Position | None]]:
         """The indices that are not settled, and the position before each."""
@@ -522,6 +542,12 @@ class Chain(Generic[R]):
         """The first record that is not settled."""
         head = self._head
         return None if head is None else head.record(head.places[head.first_left()])
+
+    def __iter__(self) -> Iterator[Page[R]]:
+        page = self._head
+        while page is not None:
+            yield page
+            page = page.next
 
     def add(self, page: Page[R]) -> None:
         """It comes after all others."""

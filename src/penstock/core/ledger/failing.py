@@ -12,7 +12,17 @@ from itertools import count
 from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from penstock.core.ledger.book import DeadLetter, R, Where
-from penstock.core.ledger.settings import DeadLetters, GiveUp, LastResort, LedgerSettings, Redeliver, Retry, Skip, Warn
+from penstock.core.ledger.settings import (
+    DeadLetters,
+    GiveUp,
+    LastResort,
+    LedgerSettings,
+    Redeliver,
+    Retry,
+    Skip,
+    Warn,
+    payload_bytes_of_all,
+)
 from penstock.core.pacing import full_jitter_s
 
 if TYPE_CHECKING:
@@ -205,8 +215,9 @@ class Faults(Generic[R]):
         if places:
             page = ticket.page
             first, last = page.position(places[0]), page.position(places[-1])
+            size = payload_bytes_of_all(page.chosen(places))
             self._book.settle_some(ticket, places)
-            self._tell.skipped(first, last, len(places), reason)
+            self._tell.skipped(first, last, len(places), reason, size)
 
     def bury(
         self,

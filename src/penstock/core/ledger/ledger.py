@@ -21,7 +21,7 @@ from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.ledger.book import Book, DeadLetter, Delivery, R, Where
 from penstock.core.ledger.failing import Ending, Faults
 from penstock.core.ledger.queues import DueQueue, KeyQueue, PositionQueue
-from penstock.core.ledger.settings import AnyOrder, ByKey, LedgerSettings, payload_bytes_of
+from penstock.core.ledger.settings import AnyOrder, ByKey, LedgerSettings, payload_bytes_of, payload_bytes_of_all
 from penstock.errors import PutError, ServiceError
 
 if TYPE_CHECKING:
@@ -87,22 +87,25 @@ class Teller:
         position, kind = ticket.page.position(places[0]), type(error).__name__
         name, delay_s = step.told
         what = position, len(places), ticket.attempt, kind, name, delay_s, raised_at(error)
-        more = _in_full(error) if self._with_message else ()
-        self.told.append(events.BatchFailed(self._stream, self._shard_id, *what, *more))
+        message, trace = _in_full(error) if self._with_message else (None, None)
+        size = payload_bytes_of_all(ticket.page.chosen(places))
+        self.told.append(events.BatchFailed(self._stream, self._shard_id, *what, message, trace, size))
 
     def buried(self, letter: DeadLetter[Any]) -> None:
         """A dead letter is written."""
         what = letter.position, letter.part, letter.attempts, letter.error_type, letter.failures
-        self.told.append(events.RecordDeadLettered(self._stream, self._shard_id, *what))
+        size = payload_bytes_of(letter.record)
+        self.told.append(events.RecordDeadLettered(self._stream, self._shard_id, *what, payload_bytes=size))
 
     def not_buried(self, letter: DeadLetter[Any], error: BaseException, delay_s: float) -> None:
         """A dead letter could not be written."""
         what = letter.position, named(error), letter.tries, delay_s
         self.told.append(events.DeadLetterFailed(self._stream, self._shard_id, *what))
 
-    def skipped(self, first: Position, last: Position, records: int, reason: str) -> None:
+    def skipped(self, first: Position, last: Position, records: int, reason: str, payload_bytes: int) -> None:
         """Records count as settled without having been processed."""
-        self.told.append(events.RecordsSkipped(self._stream, self._shard_id, first, last, records, reason))
+        what = first, last, records, reason, payload_bytes
+        self.told.append(events.RecordsSkipped(self._stream, self._shard_id, *what))
 
     def unsettled(self, positions: Sequence[Position], reason: str) -> None:
         """Records were handed out, and the program did not settle them."""
@@ -461,6 +464,13 @@ class Ledger(Generic[R]):
     def done_records(self) -> int:
         """How many records of this ledger are settled, wherever they lie."""
         return self._book.chain.records - self._book.held.records
+
+    @property
+    def done_bytes(self) -> int:
+        """Data of these records. It is added up here, where a page is settled in part: the numbers ask for it, which
+        is seldom.
+        """
+        return self._book.held.settled_bytes + sum([page.marked_bytes for page in self._book.chain])
 
     @property
     def oldest(self) -> Position | None:

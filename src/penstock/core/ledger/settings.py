@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.given import not_numbers, not_of
 from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MIB = 1024 * 1024
 
@@ -223,6 +226,12 @@ def payload_bytes_of(record: Any) -> int:
     """The data of a record, or of a part of one, in bytes."""
     size: int | None = getattr(record, "payload_bytes", None)
     return len(getattr(record, "data", b"")) if size is None else size
+
+
+def payload_bytes_of_all(records: Sequence[Any]) -> int:
+    """The same of several; those of a page know it."""
+    known: int | None = getattr(records, "payload_bytes", None)
+    return sum(map(payload_bytes_of, records)) if known is None else known
 
 
 def _check(values: dict[str, float], *, above_zero: bool = True) -> None:

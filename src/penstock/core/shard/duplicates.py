@@ -28,6 +28,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import events
+from penstock.core.ledger.settings import payload_bytes_of
 from penstock.errors import OptionError
 from penstock.events import DedupeWindowRebuilding, DuplicatesLeftOut
 from penstock.model import Position
@@ -327,7 +328,8 @@ class Duplicates:
         if twins:
             first = records[twins[0]]
             position = Position(first.sequence_number, first.sub_sequence_number)
-            self._told.append(DuplicatesLeftOut(self._stream, self._shard_id, len(twins), position))
+            size = sum([payload_bytes_of(records[place]) for place in twins])
+            self._told.append(DuplicatesLeftOut(self._stream, self._shard_id, len(twins), position, size))
         if not len(records) and page.ends_at is None:
             return []
         return [Admit(records, page.ends_at, page.held_bytes, twins)]

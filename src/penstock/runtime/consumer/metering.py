@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,8 @@ class Metering(ShardListener):
             on_event if self._at_once is None else getattr(on_event, "on_loop", None)
         )
         """What is called on the program's loop."""
-        self._settled: dict[ShardReader, int] = {}
+        self._settled: dict[ShardReader, tuple[int, int]] = {}  # records, and their data
+        self._collecting = threading.RLock()
         self._epoch_s = 0.0
         self._begun = False
 
@@ -79,13 +81,14 @@ class Metering(ShardListener):
     def hold(self, reader: ShardReader) -> None:
         """Count what is read of this shard from now on."""
         reader.counts = ShardCounts(self.meter, reader.stream, reader.shard_id)
-        self._settled[reader] = 0
+        self._settled[reader] = 0, 0
         reader.listen(self)
 
     def over(self, reader: ShardReader) -> None:
         """See `ShardListener`."""
-        self._collect((reader,))
-        self._settled.pop(reader, None)
+        with self._collecting:
+            self._collect((reader,))
+            self._settled.pop(reader, None)
         if reader.lost is not None:
             self.meter.lost()
 
@@ -116,11 +119,15 @@ class Metering(ShardListener):
 
     def _collect(self, readers: Iterable[ShardReader]) -> None:
         """Count what was settled. That is not counted as it happens: it happens with each record."""
-        for reader in readers:
-            settled = reader.records_settled
-            self.meter.settled(settled - self._settled.get(reader, settled))
-            if reader in self._settled:
-                self._settled[reader] = settled
+        with self._collecting:
+            for reader in readers:
+                before = self._settled.get(reader)
+                if before is not None:
+                    # Asked from another thread while the reader goes on, its figures may be a moment apart: none goes
+                    # back, and the next look has the rest.
+                    records, size = max(before[0], reader.records_settled), max(before[1], reader.bytes_settled)
+                    self.meter.settled(records - before[0], size - before[1])
+                    self._settled[reader] = records, size
 
 
 def _levels(found: ConsumerStatistics, now_s: float, loop_now_s: float, confirmed_s: float | None) -> WorkerLevels:

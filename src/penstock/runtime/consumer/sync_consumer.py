@@ -333,6 +333,8 @@ class SyncConsumer(Generic[T]):
 
     def statistics(self) -> ConsumerStatistics:
         """As `Consumer.statistics`; once it is closed, as it was then."""
+        if self._thread.is_current():  # a subscriber asks
+            return self._consumer.statistics()
         with self._closing:
             return self._last or self._thread.run(self._statistics())
 

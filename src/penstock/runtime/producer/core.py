@@ -238,6 +238,7 @@ class ProducerCore(Generic[H]):
             return  # it was not used yet
         self.is_forked = self._closed = self._ended = self._finished = True
         self.intake.start_over()
+        self._meter.start_over()
 
     def warn_of_loss(self) -> None:
         """The process ends, or the producer is let go of: say what is lost by that."""
@@ -357,15 +358,29 @@ class ProducerCore(Generic[H]):
 
     def metrics(self) -> ProducerSnapshot:
         """See Producer.metrics."""
-        self._take_in()
+        if self._is_here:
+            self._take_in()
         self._note_level()
         return self._meter.snapshot(time.monotonic())
 
     def oldest_pending_s(self) -> float:
         """See Producer.oldest_pending_s."""
-        self._take_in()
-        oldest = next(iter(self.batcher.settling.live.values()), None)
-        return 0.0 if oldest is None else time.monotonic() - oldest.put_at_s
+        if self._is_here:
+            self._take_in()
+        while True:
+            try:
+                oldest = next(iter(self.batcher.settling.live.values()), None)
+            except RuntimeError:  # on another thread than the loop's: it has changed between two steps
+                continue
+            return 0.0 if oldest is None else time.monotonic() - oldest.put_at_s
+
+    @property
+    def _is_here(self) -> bool:
+        """True on the loop's own thread, which alone takes in what was put."""
+        try:
+            return self._loop in (None, asyncio.get_running_loop())
+        except RuntimeError:
+            return False
 
     def withdraw(self, chunk: Chunk, index: int) -> bool:
         """Take back a record if it was never sent."""

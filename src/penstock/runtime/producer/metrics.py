@@ -31,6 +31,7 @@ UnhealthyDaemon                        none: there is no second process
 from __future__ import annotations
 
 import math
+import threading
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -188,31 +189,39 @@ class ProducerSnapshot(Snapshot, kw_only=True):
 
 
 class ProducerMeter:
-    """What a producer calls: each method counts a batch in a microsecond or two. For one thread.
+    """What a producer calls: each method counts a batch in a microsecond or two. Any thread may ask for what came of
+    it; the producer calls what has a lock for that.
 
     The clock is the caller's: ``now_s`` of any clock that does not go back.
     """
 
-    __slots__ = ("_before", "_now", "_shards", "buffer_bytes", "per_shard")
+    __slots__ = ("_before", "_lock", "_now", "_shards", "buffer_bytes", "per_shard")
 
     def __init__(self, now_s: float, *, per_shard: bool = False) -> None:
         self.buffer_bytes = 0
         """The level now: the producer keeps it up to date."""
         self.per_shard = per_shard
         """True: count by shard, too."""
+        self._lock = threading.RLock()  # a signal handler may ask for the numbers in the middle of a call
         self._before = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)  # the sum of all intervals that ended
         self._now = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)
         self._shards: set[str] = set()
+
+    def start_over(self) -> None:
+        """In a process that was forked off: a thread that is not here may hold the lock."""
+        self._lock = threading.RLock()
 
     # --- user records -----------------------------------------------------------------------------
 
     def accepted(self, count: int = 1) -> None:
         """User records were taken into the buffer."""
-        self._now.user_records_accepted += count
+        with self._lock:
+            self._now.user_records_accepted += count
 
     def sent_first(self, buffering_s: float, count: int = 1) -> None:
         """User records are sent for the first time; they waited this long."""
-        self._now.buffering_s.add(buffering_s, count)
+        with self._lock:
+            self._now.buffering_s.add(buffering_s, count)
 
     def settled(
         self,
@@ -308,47 +317,49 @@ class ProducerMeter:
         self, records: int, user_records: int, request_bytes: int, duration_s: float, error_code: str | None = None
     ) -> None:
         """A PutRecords request ended; ``error_code`` when it failed as a whole."""
-        now = self._now
-        now.requests += 1
-        now.request_s.add(duration_s)
-        now.request_records.add(records)
-        now.request_user_records.add(user_records)
-        now.request_bytes.add(request_bytes)
-        if error_code is not None:
-            now.requests_failed[error_code] = now.requests_failed.get(error_code, 0) + 1
+        with self._lock:
+            now = self._now
+            now.requests += 1
+            now.request_s.add(duration_s)
+            now.request_records.add(records)
+            now.request_user_records.add(user_records)
+            now.request_bytes.add(request_bytes)
+            if error_code is not None:
+                now.requests_failed[error_code] = now.requests_failed.get(error_code, 0) + 1
 
     def note(self, fact: Fact) -> None:
         """Count what a batcher tells."""
-        match fact:
-            case facts.Written():
-                self.settled(
-                    fact.user_records,
-                    0,
-                    fact.latency_s,
-                    fact.attempts,
-                    shard_id=fact.shard_id,
-                    duplicates_possible=fact.doubtful,
-                )
-            case facts.Landed():
-                self.data_put(fact.data_bytes, shard_id=fact.shard_id)
-                self.record_put(
-                    fact.record_bytes,
-                    fact.user_records,
-                    records=fact.records,
-                    aggregate=fact.user_records > fact.records,
-                    shard_id=fact.shard_id,
-                )
-            case facts.Refused():
-                is_refused = fact.error_code == THROTTLED
-                self.records_not_put(fact.records, fact.error_code, refused=is_refused, shard_id=fact.shard_id)
-            case facts.Expired():
-                self.expired(fact.user_records, fact.latency_s, fact.attempts)
-            case facts.Failed():
-                self.failed(fact.user_records, fact.latency_s, fact.attempts)
-            case facts.Withdrawn():
-                self.withdrawn(fact.user_records)
-            case facts.Repeated():
-                self.aggregates_repeated(fact.aggregates)
+        with self._lock:
+            match fact:
+                case facts.Written():
+                    self.settled(
+                        fact.user_records,
+                        0,
+                        fact.latency_s,
+                        fact.attempts,
+                        shard_id=fact.shard_id,
+                        duplicates_possible=fact.doubtful,
+                    )
+                case facts.Landed():
+                    self.data_put(fact.data_bytes, shard_id=fact.shard_id)
+                    self.record_put(
+                        fact.record_bytes,
+                        fact.user_records,
+                        records=fact.records,
+                        aggregate=fact.user_records > fact.records,
+                        shard_id=fact.shard_id,
+                    )
+                case facts.Refused():
+                    is_refused = fact.error_code == THROTTLED
+                    self.records_not_put(fact.records, fact.error_code, refused=is_refused, shard_id=fact.shard_id)
+                case facts.Expired():
+                    self.expired(fact.user_records, fact.latency_s, fact.attempts)
+                case facts.Failed():
+                    self.failed(fact.user_records, fact.latency_s, fact.attempts)
+                case facts.Withdrawn():
+                    self.withdrawn(fact.user_records)
+                case facts.Repeated():
+                    self.aggregates_repeated(fact.aggregates)
 
     # --- what came of it --------------------------------------------------------------------------
 
@@ -366,19 +377,21 @@ class ProducerMeter:
 
     def snapshot(self, now_s: float) -> ProducerSnapshot:
         """Everything since the start."""
-        self._close(now_s)
-        whole = self._before + self._now
-        whole.period_end_s = max(now_s, self._before.period_end_s)
-        return whole
+        with self._lock:
+            self._close(now_s)
+            whole = self._before + self._now
+            whole.period_end_s = max(now_s, self._before.period_end_s)
+            return whole
 
     def interval(self, now_s: float) -> ProducerSnapshot:
         """What is new since the last interval, or since the start. All intervals add up to the snapshot."""
-        self._close(now_s)
-        done = self._now
-        self._before += done
-        end_s = done.period_end_s
-        self._now = ProducerSnapshot(period_start_s=end_s, period_end_s=end_s)
-        return done
+        with self._lock:
+            self._close(now_s)
+            done = self._now
+            self._before += done
+            end_s = done.period_end_s
+            self._now = ProducerSnapshot(period_start_s=end_s, period_end_s=end_s)
+            return done
 
     def _close(self, now_s: float) -> None:
         # Never twice the same end: of two snapshots of one producer, one has to be the later.

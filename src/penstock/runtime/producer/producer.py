@@ -149,11 +149,13 @@ class Producer(Generic[T]):
         await self._core.flush(deadline_s)
 
     def metrics(self) -> ProducerSnapshot:
-        """What the producer did since its start."""
+        """What the producer did since its start. Any thread may ask; on another than the loop's, what was put in the
+        last moment may not be in it yet.
+        """
         return self._core.metrics()
 
     def oldest_pending_s(self) -> float:
-        """How long ago the oldest record was put that has no outcome yet; 0.0 if there is none."""
+        """How long ago the oldest record was put that has no outcome yet; 0.0 if there is none. Any thread may ask."""
         return self._core.oldest_pending_s()
 
     async def start(self) -> None:

@@ -146,20 +146,12 @@ class SyncProducer(Generic[T]):
         self._errands.run(lambda: self._core.flush(deadline_s), _nothing)
 
     def metrics(self) -> ProducerSnapshot:
-        """What the producer did since its start."""
-
-        async def ask() -> ProducerSnapshot:
-            return self._core.metrics()
-
-        return self._errands.run(ask, self._core.metrics)
+        """What the producer did since its start. Any thread may ask, also ``on_event``."""
+        return self._errands.look(self._core.metrics, self._core.metrics)
 
     def oldest_pending_s(self) -> float:
         """How long ago the oldest record was put that has no outcome yet; 0.0 if there is none."""
-
-        async def ask() -> float:
-            return self._core.oldest_pending_s()
-
-        return self._errands.run(ask, lambda: 0.0)
+        return self._errands.look(self._core.oldest_pending_s, lambda: 0.0)
 
     def start(self) -> None:
         """List the stream's shards; ``with`` does it. Raises as `Producer.start`."""
@@ -249,6 +241,14 @@ class Errands:
                 raise
             self._thread.join()
         return ended()
+
+    def look(self, work: Callable[[], R], ended: Callable[[], R]) -> R:
+        """The same of what takes no time, and that ``on_event`` may call, which is on that thread."""
+
+        async def ask() -> R:
+            return work()
+
+        return work() if self._thread.is_current() else self.run(ask, ended)
 
     def withdraw(self, chunk: Chunk, index: int) -> bool:
         """See PutHandle.withdraw."""

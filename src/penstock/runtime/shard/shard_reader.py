@@ -16,7 +16,7 @@ from penstock.core.feeding.pages import PLAIN_BYTES, RECORD_BYTES
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.tenure import Ended, HandoffAsked, Lost, Prepared, Settled, Stored
 from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.settings import LedgerSettings, Skip, payload_bytes_of
+from penstock.core.ledger.settings import LedgerSettings, Skip, payload_bytes_of, payload_bytes_of_all
 from penstock.core.shard import checkpoints, machine
 from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetBound
 from penstock.core.shard.duplicates import Admit
@@ -79,6 +79,7 @@ class ShardReader:
     counts: ShardCounts | None = None
     """Counts what is fetched, handed out and stored; None: nothing does."""
     _settled_before = 0  # in former ledgers
+    _settled_bytes_before = 0
 
     def __init__(
         self,
@@ -237,6 +238,11 @@ class ShardReader:
         return self._settled_before + self.ledger.done_records
 
     @property
+    def bytes_settled(self) -> int:
+        """Their data."""
+        return self._settled_bytes_before + self.ledger.done_bytes
+
+    @property
     def row(self) -> LeaseRow:
         """The lease as it was last confirmed."""
         return self._keeper.row
@@ -263,7 +269,7 @@ class ShardReader:
             self.records_delivered += len(delivery.records)
             self.batches_delivered += 1
             if self.counts is not None:
-                self.counts.delivered(delivery.records)
+                self.counts.delivered(len(delivery.records), payload_bytes_of_all(delivery.records))
         return Batch(
             ledger,
             delivery,
@@ -391,9 +397,9 @@ class ShardReader:
         """
         if self.is_over:
             return
-        ledger, settled = self._new_ledger(after, order), self.records_settled
+        ledger, settled = self._new_ledger(after, order), (self.records_settled, self.bytes_settled)
         self._tell(machine.Seek(ledger))
-        self._settled_before = settled
+        self._settled_before, self._settled_bytes_before = settled
         self._settings = ledger.settings
         if self._window is not None:
             self._window.forget()
@@ -571,7 +577,7 @@ class ShardReader:
     def _page_came(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> None:
         self.millis_behind_latest, self.read_at_s = taken.millis_behind_latest, self._loop.time()
         if self.counts is not None:
-            self.counts.fetched(taken.records)
+            self.counts.fetched(len(taken.records), payload_bytes_of_all(taken.records))
         self._tell(self._pages.admission.read(taken, records, ends_at))
 
     @contextlib.asynccontextmanager
