@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from examples.cluster.standalone import Cluster, Node
 
-    from penstock.local.spawned import SpawnedKinesis
+    from penstock.local.embedded import SpawnedKinesis
 
 KILLS = 3
 SHARDS = 4

@@ -19,8 +19,8 @@ from bench._form import say
 from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.settings import ConnectionOptions
 from penstock.core.leases import LeaseRow, Unknown
-from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.membership import WorkerRow
+from penstock.core.leases.row import Checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

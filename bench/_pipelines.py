@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from penstock.local.spawned import SpawnedKinesis
+    from penstock.local.embedded import SpawnedKinesis
 
 SCHEMA = "order_id STRING NOT NULL, customer STRING NOT NULL, quantity INT NOT NULL, amount DECIMAL(10,2) NOT NULL"
 WITHIN = "10 minutes"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from penstock.aws.kinesis import WireRecord
-    from penstock.local.spawned import SpawnedKinesis
+    from penstock.local.embedded import SpawnedKinesis
     from penstock.model import Shard
 
 

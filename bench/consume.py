@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from bench._form import Result
-    from penstock.local.spawned import SpawnedKinesis
+    from penstock.local.embedded import SpawnedKinesis
 
 MIB = 1024 * 1024
 STREAM = "bench"

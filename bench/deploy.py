@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow, Outcome, Write
     from penstock.core.leases.membership import WorkerRow
     from penstock.core.leases.row import Listing
-    from penstock.local.spawned import SpawnedKinesis
+    from penstock.local.embedded import SpawnedKinesis
 
 STREAM = "bench"
 SHARDS, WORKERS = 8, 4

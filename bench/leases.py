@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from bench._form import Result
-    from penstock.local.spawned import SpawnedKinesis
+    from penstock.local.embedded import SpawnedKinesis
     from penstock.local.stats import Stats
     from penstock.runtime.consumer.consumer import Consumer
 

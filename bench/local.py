@@ -24,7 +24,7 @@ from penstock.local import LocalKinesis
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.local.spawned import SpawnedKinesis
+    from penstock.local.embedded import SpawnedKinesis
 
 ROUNDS = 5
 SECONDS = 2.0

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from bench._form import Result
-    from penstock.local.spawned import SpawnedKinesis
+    from penstock.local.embedded import SpawnedKinesis
 
 STREAM = "orders-of-the-day"
 SHARDS = 4

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.feeding import log_cursor
-from penstock.core.handoff.owner import OWNER, OwnerState
-from penstock.core.handoff.receiver import RECEIVER, ReceiverState
+from penstock.core.handoff import OWNER, RECEIVER, OwnerState, ReceiverState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

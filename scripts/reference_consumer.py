@@ -39,7 +39,7 @@ from penstock.core.shard.duplicates import Deduplicate
 from penstock.runtime.consumer.driving import OneByOne, Unordered
 from penstock.runtime.consumer.lifecycle import AssignedShard, ShardChange
 from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
-from penstock.runtime.feeds.fan_out import FanOutOptions
+from penstock.runtime.feeds import FanOutOptions
 from penstock.runtime.shard.listener import Origin
 from penstock.runtime.shard.pages import HandOut
 from penstock.runtime.worker.settings import WorkerSettings
@@ -49,26 +49,23 @@ if TYPE_CHECKING:
 
 CONSTANTS = {
     "penstock.runtime.consumer.consumer": "consumer",
-    "penstock.core.worker.round": "consumer",
-    "penstock.core.worker.mine": "consumer",
+    "penstock.core.worker": "consumer",
     "penstock.runtime.worker.presence": "membership",
     "penstock.runtime.worker.sight": "leases",
     "penstock.runtime.worker.shard_leases": "leases",
     "penstock.runtime.shard.shard_reader": "shards",
     "penstock.runtime.consumer.ready": "consumer",
-    "penstock.runtime.dead_letters.burying": "dead letters",
+    "penstock.runtime.dead_letters": "dead letters",
     "penstock.runtime.shard.window_reading": "deduplication",
     "penstock.runtime.worker.kcl_watch": "beside the KCL",
     "penstock.runtime.consumer.sync_consumer": "threads",
-    "penstock.runtime.feeds.polling": "polling",
-    "penstock.runtime.feeds.fan_out": "fan-out",
+    "penstock.runtime.feeds": "polling and fan-out",
     "penstock.core.feeding.allowance": "polling",
     "penstock.core.feeding.pages": "polling",
     "penstock.core.feeding.log_cursor": "polling",
     "penstock.core.leases.membership": "membership",
     "penstock.core.assignment.views": "leases",
     "penstock.core.assignment.kcl": "beside the KCL",
-    "penstock.core.assignment.fleet": "beside the KCL",
     "penstock.core.shard.machine": "shards",
     "penstock.core.shard.checkpoints": "checkpoints",
     "penstock.core.ledger.ledger": "events",

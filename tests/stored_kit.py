@@ -423,15 +423,13 @@ BATCHES = [Batch(), Batch("by-hand", 0, None)]
 
 
 async def _delta(later: bool) -> bytes:
-    from penstock.pipeline.delta_sink import DeltaSink
-    from penstock.pipeline.table_sink import Commit
+    from penstock.pipeline.tables import Commit, DeltaSink
 
     return _lines(_appended(DeltaSink("/tables/orders"), Commit(*one)) for one in BATCHES)
 
 
 async def _iceberg(later: bool) -> bytes:
-    from penstock.pipeline.iceberg_sink import IcebergSink
-    from penstock.pipeline.table_sink import Commit
+    from penstock.pipeline.tables import Commit, IcebergSink
 
     return _lines(_appended(IcebergSink("local.orders"), Commit(*one)) for one in BATCHES)
 

@@ -14,8 +14,8 @@ from penstock.core.leases import Checkpoint, lease_row
 from penstock.core.leases.membership import worker_row
 from penstock.core.ledger.letter import Letter
 from penstock.local.journal import Journal
-from penstock.pipeline import delta_sink, exact_repeats, iceberg_sink
-from penstock.pipeline.table_sink import Commit
+from penstock.pipeline import exact_repeats, tables
+from penstock.pipeline.tables import Commit
 from penstock.spark.leases import checkpoint_of, noted
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.stamps import open_sealed
@@ -125,7 +125,7 @@ COMMITS = [Commit(*one) for one in BATCHES]
 @each_version
 def test_what_a_commit_in_a_delta_table_says_of_itself(version: str) -> None:
     options = lines_of(version, "delta_commits.jsonl")
-    assert [delta_sink._told(one["userMetadata"]) for one in options] == COMMITS
+    assert [tables._told(one["userMetadata"]) for one in options] == COMMITS
     assert [(one["txnAppId"], int(one["txnVersion"])) for one in options] == [
         (one.writer, one.batch_id) for one in BATCHES
     ]
@@ -136,7 +136,7 @@ def test_what_a_snapshot_of_an_iceberg_table_says_of_itself(version: str) -> Non
     for options, batch in zip(lines_of(version, "iceberg_commits.jsonl"), BATCHES, strict=True):
         summary = {name.removeprefix("snapshot-property."): value for name, value in options.items()}
         snapshots = {7: {"parent_id": None, "at_ms": 1_000, "ours": summary}}
-        assert iceberg_sink._descent(snapshots, 7, batch.writer).commits == {batch.batch_id: Commit(*batch)}
+        assert tables._descent(snapshots, 7, batch.writer).commits == {batch.batch_id: Commit(*batch)}
 
 
 def test_the_state_of_an_exact_deduplication() -> None:

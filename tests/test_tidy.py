@@ -284,7 +284,7 @@ MAY_TAKE_ANY_ARGUMENTS = {
     "penstock.pipeline.job.packages": "the same",
     "penstock.local.model.state": "each kind of change has arguments of its own, as the journal keeps them",
     "penstock.local.moto_process": "WSGI's function, which this only hands on",
-    "penstock.runtime.dead_letters.replaying": "repeats any call of a source",
+    "penstock.runtime.dead_letters": "repeats any call of a source",
     "penstock.runtime.producer.core": "a loop's `call_soon_threadsafe`",
     "penstock.runtime.shard.batch": "any way to settle, with what it is given",
     "penstock.testing.pytest_plugin": "a fixture that makes consumers of any options",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.lifecycle import AssignedShard
     from penstock.runtime.consumer.shard import Shard
     from penstock.runtime.consumer.sync_consumer import SyncConsumer, SyncShard
-    from penstock.runtime.feeds.fan_out import FanOutOptions
+    from penstock.runtime.feeds import FanOutOptions
     from penstock.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts, Unwritten
     from penstock.runtime.producer.producer import Producer
     from penstock.runtime.producer.sync_producer import SyncProducer
@@ -135,7 +135,7 @@ _HOMES = {
     "DeadLetters": "penstock.core.ledger.settings",
     "Deduplicate": "penstock.core.shard.duplicates",
     "Delivered": "penstock.runtime.shard.batch",
-    "FanOutOptions": "penstock.runtime.feeds.fan_out",
+    "FanOutOptions": "penstock.runtime.feeds",
     "GiveUp": "penstock.core.ledger.settings",
     "HandOut": "penstock.runtime.shard.pages",
     "InOrder": "penstock.core.ledger.settings",

@@ -8,7 +8,7 @@ from penstock.public import loaded_from
 
 if TYPE_CHECKING:
     from penstock.core.shard.checkpoints import Every, PendingChoice, Prompt, Riding
-    from penstock.runtime.shard.two_phase import FoundPending, PendingCheckpoint
+    from penstock.runtime.shard.batch import FoundPending, PendingCheckpoint
 
 __all__ = [
     "Every",
@@ -21,8 +21,8 @@ __all__ = [
 
 _HOMES = {
     "Every": "penstock.core.shard.checkpoints",
-    "FoundPending": "penstock.runtime.shard.two_phase",
-    "PendingCheckpoint": "penstock.runtime.shard.two_phase",
+    "FoundPending": "penstock.runtime.shard.batch",
+    "PendingCheckpoint": "penstock.runtime.shard.batch",
     "PendingChoice": "penstock.core.shard.checkpoints",
     "Prompt": "penstock.core.shard.checkpoints",
     "Riding": "penstock.core.shard.checkpoints",

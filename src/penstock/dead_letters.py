@@ -8,7 +8,7 @@ from penstock.public import loaded_from
 
 if TYPE_CHECKING:
     from penstock.core.ledger.letter import Letter
-    from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
+    from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
 
 __all__ = [
     "DeadLettersTo",
@@ -18,9 +18,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DeadLettersTo": "penstock.runtime.dead_letters.destinations",
-    "DeadLettersToFile": "penstock.runtime.dead_letters.destinations",
-    "DeadLettersToStream": "penstock.runtime.dead_letters.destinations",
+    "DeadLettersTo": "penstock.runtime.dead_letters",
+    "DeadLettersToFile": "penstock.runtime.dead_letters",
+    "DeadLettersToStream": "penstock.runtime.dead_letters",
     "Letter": "penstock.core.ledger.letter",
 }
 """The module of each name: that one is loaded for it, and no other."""

@@ -8,7 +8,7 @@ from penstock.public import loaded_from
 
 if TYPE_CHECKING:
     from penstock.core.assignment.strategies import ByThroughput, EqualCounts, Fixed
-    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.leases.row import Checkpoint
     from penstock.runtime.shard.listener import Origin
     from penstock.stores.memory import MemoryLeaseTable
     from penstock.stores.postgres import PostgresLeaseTable
@@ -29,7 +29,7 @@ __all__ = [
 
 _HOMES = {
     "ByThroughput": "penstock.core.assignment.strategies",
-    "Checkpoint": "penstock.core.leases.checkpoint",
+    "Checkpoint": "penstock.core.leases.row",
     "EqualCounts": "penstock.core.assignment.strategies",
     "Fixed": "penstock.core.assignment.strategies",
     "LeaseTableOptions": "penstock.wiring",

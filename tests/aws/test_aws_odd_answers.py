@@ -23,11 +23,11 @@ from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.wire import Wire
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.feeding.pages import FeedCursor, ShardView
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.errors import OptionError, PenstockError, TransportError
 from penstock.events import ReadFailed
 from penstock.model import HASH_KEY_MAX, IteratorAt, StreamName
-from penstock.runtime.feeds.polling import PollingFeed
+from penstock.runtime.feeds import PollingFeed
 from tests.aws.aws_servers import Received, Reply, ScriptedServer, ok
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.model import Position
-from penstock.runtime.dead_letters import replaying
+from penstock.runtime import dead_letters
 from penstock.testing import Fault
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def test_letters_of_a_stream_are_listed_and_replayed(run: Run, kinesis: Any) -> 
 def test_letters_are_listed_once_each_when_an_iterator_expires_between_them(
     run: Run, kinesis: Any, local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replaying, "RECORDS_MAX", 2)
+    monkeypatch.setattr(dead_letters, "RECORDS_MAX", 2)
     kinesis.create_stream(StreamName="graves", ShardCount=1)
     letters = [letter_of(put(kinesis, b"%d" % number)) for number in range(5)]
     for number, letter in enumerate(letters):
@@ -343,7 +343,7 @@ def test_a_letter_that_names_no_stream_keeps_no_other_from_its_replay(run: Run, 
 def test_streams_are_not_kept_open_without_bound(
     run: Run, kinesis: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replaying, "SOURCES_MAX", 2)
+    monkeypatch.setattr(dead_letters, "SOURCES_MAX", 2)
     kinesis.create_stream(StreamName="again", ShardCount=1)
     good = letter_of(put(kinesis, b"good"))
     others = [letter_of({"ShardId": "s", "SequenceNumber": "1"}, stream=f"other-{n}", data=b"x") for n in range(5)]

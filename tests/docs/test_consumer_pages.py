@@ -33,7 +33,7 @@ from penstock import (
 )
 from penstock.aws.dynamodb import DynamoClient
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.core.assignment.fleet import Place
+from penstock.core.assignment.kcl import Place
 from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.leases import LeaseTableOptions

@@ -60,7 +60,7 @@ def test_penstock_takes_it(words: list[str]) -> None:
 
 
 def test_the_module_takes_what_the_pages_give_it() -> None:
-    source = (ROOT / "src/penstock/pipeline/job/main.py").read_text(encoding="utf-8")
+    source = (ROOT / "src/penstock/pipeline/job/running.py").read_text(encoding="utf-8")
     taken = set(re.findall(r'add_argument\("(--\w+)"', source))
     assert taken == {"--check", "--json"}
     given = [

@@ -14,10 +14,9 @@ import msgspec
 import pytest
 
 from penstock.local.control import Control
-from penstock.local.embedded import LocalKinesis
+from penstock.local.embedded import ControlError, LocalKinesis, SpawnedKinesis
 from penstock.local.faults import Fault
 from penstock.local.http import Request
-from penstock.local.spawned import ControlError, SpawnedKinesis
 from tests.local.botoclient import client_of
 from tests.local.rawhttp import Wire, call_bytes, request_bytes
 

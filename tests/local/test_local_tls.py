@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.local.embedded import LocalKinesis
-from penstock.local.spawned import SpawnedKinesis
+from penstock.local.embedded import LocalKinesis, SpawnedKinesis
 from penstock.local.tls import make_certificate
 from tests.local.botoclient import client_of
 

@@ -8,10 +8,8 @@ import pytest
 
 from penstock.errors import OptionError
 from penstock.pipeline import DeltaSink, IcebergSink
-from penstock.pipeline.batch_run import batch_run
-from penstock.pipeline.delta_sink import _told
-from penstock.pipeline.iceberg_sink import _descent
-from penstock.pipeline.table_sink import Commit, History, TableSink
+from penstock.pipeline.batches import batch_run
+from penstock.pipeline.tables import Commit, History, TableSink, _descent, _told
 from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:

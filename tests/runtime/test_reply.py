@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from penstock.runtime.reply import Reply
+from penstock.runtime.waiting import Reply
 
 
 def test_what_is_told_first_counts() -> None:

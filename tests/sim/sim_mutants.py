@@ -8,13 +8,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.core import worker as rounds
 from penstock.core.assignment import views
 from penstock.core.assignment.upkeep import Birth, births_at_end
 from penstock.core.feeding.pages import FeedCursor
 from penstock.core.leases import Done, Unknown, lease_row, writes
 from penstock.core.leases import tenure as machine
-from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.membership import Members
+from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Answered, State, Tenure
 from penstock.core.ledger import book
 from penstock.core.ledger.book import Chain
@@ -24,18 +25,17 @@ from penstock.core.ledger.settings import Retry
 from penstock.core.shard.checkpoints import PendingChoice
 from penstock.core.shard.duplicates import Duplicates
 from penstock.core.shard.machine import LetterWritten
-from penstock.core.worker import round as rounds
-from penstock.core.worker.mine import Mine
+from penstock.core.worker import Mine
 from penstock.model import Position
 from penstock.runtime.feeds import PollingFeed
-from penstock.runtime.shard import pages, two_phase
+from penstock.runtime.shard import batch, pages
 from penstock.runtime.shard.batch import Batch
 from penstock.runtime.shard.listener import Asking
 from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.runtime.shard.window_reading import WindowRead
 from penstock.runtime.worker import shard_leases, worker
-from penstock.runtime.worker.stream_part import StreamPart
+from penstock.runtime.worker.shard_leases import StreamPart
 from penstock.testing.sim import simulator
 from penstock.testing.sim.plan import Crash, Cut, Join, Leave, Merge, Noise, Outage, Pause, Service, Split
 from penstock.testing.sim.table import TableConnection
@@ -225,7 +225,7 @@ def what_was_prepared_and_done_is_abandoned(patch: pytest.MonkeyPatch) -> None:
         return PendingChoice.ABANDON
 
     abandon.ABANDON, abandon.KEEP = PendingChoice.ABANDON, PendingChoice.KEEP  # type: ignore[attr-defined]
-    patch.setattr(two_phase, "PendingChoice", abandon)
+    patch.setattr(batch, "PendingChoice", abandon)
 
 
 def a_worker_that_gives_up_takes_it_again(patch: pytest.MonkeyPatch) -> None:

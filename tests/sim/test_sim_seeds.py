@@ -13,7 +13,7 @@ from penstock import tasks
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.duplicates import Deduplicate
 from penstock.model import StartingPosition
-from penstock.runtime.dead_letters.destinations import DeadLettersTo
+from penstock.runtime.dead_letters import DeadLettersTo
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import FaultPlan, Simulator
 from penstock.testing.sim.__main__ import main, replay_line

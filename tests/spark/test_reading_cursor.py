@@ -12,7 +12,7 @@ from penstock.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
 from penstock.aws.settings import ConnectionOptions
 from penstock.core.feeding.log_cursor import BARREN_PAGES_MAX
 from penstock.errors import DataLossError, StalledError, TransportError
-from penstock.spark.cursor import EMPTY_PAUSE_S, RangeCursor
+from penstock.spark.fetching import EMPTY_PAUSE_S, RangeCursor
 from penstock.spark.ranges import EndKind, ReadSettings, ShardRange
 
 BASE = 49590338271490256608559692538361571095921575989136588898

@@ -14,7 +14,7 @@ from penstock.core.hashkeys import hash_key
 from penstock.errors import DataLossError, StalledError
 from penstock.local.faults import Fault
 from penstock.model import StartingPosition
-from penstock.spark import cut, probing
+from penstock.spark import cut, lookahead
 from penstock.spark import planner as planning_module
 from penstock.spark.cut import STANDING_LOOKS_MIN, STANDING_S, WAIT_MAX_S, CutWait
 from penstock.spark.lookahead import Lookahead, Seen
@@ -32,7 +32,7 @@ PAGES = 20
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     """No limit holds here, so the driver need not keep to one; looks are short, so that silence takes several."""
-    monkeypatch.setattr(probing, "CALLS_PER_S", 1e6)
+    monkeypatch.setattr(lookahead, "CALLS_PER_S", 1e6)
     world.local.set_limits(page_span_s=MINUTE_S)
 
 
@@ -362,12 +362,12 @@ async def test_a_shard_that_stands_still_is_left_out_of_a_live_cut_and_is_an_err
     world.local.clock.advance(10 * HOUR_S)
     (silent_id,) = set(await world.open_shards()) - {await shard_of(world, busy)}
 
-    async def nothing(probe: probing.ShardProbe, *_: Any, **__: Any) -> object:
+    async def nothing(probe: lookahead.ShardProbe, *_: Any, **__: Any) -> object:
         look = await original(probe, *_, **__)
         return Lookahead(stands=True) if probe.shard_id == silent_id else look
 
-    original = probing.ShardProbe._open_at
-    monkeypatch.setattr(probing.ShardProbe, "_open_at", nothing)
+    original = lookahead.ShardProbe._open_at
+    monkeypatch.setattr(lookahead.ShardProbe, "_open_at", nothing)
     await world.put(3, key=busy)
     late = await begun(world, planner.offset)
     with caplog.at_level(logging.WARNING, "penstock.spark"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.core.assignment.fleet import Place, metrics_row
+from penstock.core.assignment.kcl import Place, metrics_row
 from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.core.leases.writes import resolve

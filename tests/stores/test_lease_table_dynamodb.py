@@ -15,7 +15,7 @@ import pytest
 from penstock.aws.dynamodb import plain, plain_item, typed, typed_item
 from penstock.aws.lease_table import OWNER_INDEX, DynamoLeaseTable
 from penstock.aws.settings import ConnectionOptions, LeaseTableOptions
-from penstock.core.assignment.fleet import Coordination, Place, metrics_row
+from penstock.core.assignment.kcl import Coordination, Place, metrics_row
 from penstock.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.core.leases.tenure import (

@@ -20,7 +20,7 @@ from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.errors import AccessDeniedError, UnavailableError
 from penstock.local.model import Limits
-from penstock.runtime.dead_letters.destinations import DeadLettersTo
+from penstock.runtime.dead_letters import DeadLettersTo
 from tests.telemetry.watched_kit import HOUR_S, SCRAPE_S, Watched
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from penstock.core.aggregation import encode_aggregate
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.events import RecordDeadLettered
 from penstock.model import OutRecord, Position, StartingPosition
-from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile
+from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToFile
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import TestConsumer, UnsettledError, VirtualLoop, records_of_file
 from penstock.testing import consumer as consumers

@@ -12,7 +12,7 @@ import pytest
 from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Retry, Stop
 from penstock.errors import ShardStoppedError
 from penstock.runtime.consumer.driving import by_key, unordered
-from penstock.runtime.dead_letters.destinations import DeadLettersTo
+from penstock.runtime.dead_letters import DeadLettersTo
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import SyncTestConsumer, TestConsumer, UnsettledError
 

@@ -13,7 +13,7 @@ from penstock.aws.calls import NEVER
 from penstock.aws.dynamodb import DynamoClient
 from penstock.aws.settings import LeaseTableOptions
 from penstock.aws.wire import Wire
-from penstock.core.assignment.fleet import COORDINATOR_KEY, METRICS_KEY, Place, coordination
+from penstock.core.assignment.kcl import COORDINATOR_KEY, METRICS_KEY, Place, coordination
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from penstock.core.leases import row as names
 from penstock.core.leases.membership import WORKER_ID, WorkerRow, worker_rows
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
     from penstock.aws.settings import ConnectionOptions
-    from penstock.core.assignment.fleet import Coordination
+    from penstock.core.assignment.kcl import Coordination
 
 OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
 """The KCL 3.x's index: leases by owner."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from penstock.core.ledger.letter import Letter
-    from penstock.runtime.dead_letters.replaying import BadLetter, Replayed, Target
+    from penstock.runtime.dead_letters import BadLetter, Replayed, Target
 
 SHOWN_MAX = 10
 """Of each kind of complaint."""
@@ -128,7 +128,7 @@ async def _replay(
     left: Path | None,
     connection: ConnectionOptions,
 ) -> Replayed:
-    from penstock.runtime.dead_letters.replaying import ToCallable, ToStream, replay
+    from penstock.runtime.dead_letters import ToCallable, ToStream, replay
     from penstock.runtime.producer.producer import Producer
 
     async with contextlib.AsyncExitStack() as stack:
@@ -152,7 +152,7 @@ async def _replay(
 async def _letters(
     file: Path | None, stream: str | None, connection: ConnectionOptions
 ) -> AsyncIterator[AsyncIterator[Letter | BadLetter]]:
-    from penstock.runtime.dead_letters.replaying import letters_of_file, letters_of_stream
+    from penstock.runtime.dead_letters import letters_of_file, letters_of_stream
 
     if (file is None) == (stream is None):
         raise typer.BadParameter("name a file of dead letters, or a stream with --from")

@@ -67,7 +67,7 @@ def command(
     4 the stream, 5 the transform, 6 a sink, 7 stopped twice, in the middle of a batch.
     """
     with needing_spark("running a job"):
-        from penstock.pipeline.job.main import run_file, schema_json
+        from penstock.pipeline.job.running import run_file, schema_json
     if schema:
         typer.echo(schema_json(), nl=False)
         return

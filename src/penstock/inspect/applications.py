@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.core.assignment.fleet import METRICS_ENTITY, coordination
+from penstock.core.assignment.kcl import METRICS_ENTITY, coordination
 from penstock.core.leases.row import ENTITY, LEASE_ENTITY, LeaseKey, LeaseRow
 from penstock.core.sequence import second_of
 from penstock.errors import OptionError
@@ -21,7 +21,7 @@ from penstock.inspect.values import Missing
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.core.assignment.fleet import Coordination
+    from penstock.core.assignment.kcl import Coordination
     from penstock.core.leases.membership import WorkerRow
     from penstock.core.leases.row import Listing
 

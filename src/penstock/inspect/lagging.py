@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.core.leases import LeaseRow
-    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.leases.row import Checkpoint
     from penstock.inspect.applications import ApplicationRows
     from penstock.inspect.inspector import Inspector
     from penstock.inspect.verdicts import LagTimes

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.aws.answers import reading
 from penstock.aws.dynamodb import DynamoClient
-from penstock.core.assignment.fleet import COORDINATOR_KEY, METRICS_KEY
+from penstock.core.assignment.kcl import COORDINATOR_KEY, METRICS_KEY
 from penstock.core.leases.membership import worker_rows
 from penstock.core.leases.row import KEY, listing_of
 from penstock.errors import NotFoundError, OptionError

@@ -17,7 +17,7 @@ from penstock.errors import OptionError
 from penstock.kclpy.daemon import DaemonSettings
 from penstock.kclpy.session import OnError, SessionSettings
 from penstock.model import StartingPosition
-from penstock.runtime.feeds.fan_out import FanOutOptions
+from penstock.runtime.feeds import FanOutOptions
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.telemetry.cloudwatch import DIMENSIONS, LEVELS, CloudWatchChoice
 from penstock.wiring import ConnectionOptions, LeaseTableOptions

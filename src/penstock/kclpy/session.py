@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Loss
 from penstock.kclpy.processor_process import ProcessorGoneError, ProcessorRaisedError
 from penstock.model import Position

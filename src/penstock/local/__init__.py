@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from penstock.public import loaded_from
 
 if TYPE_CHECKING:
-    from penstock.local.embedded import LocalKinesis
+    from penstock.local.embedded import LocalKinesis, SpawnedKinesis
     from penstock.local.faults import Fault
     from penstock.local.settings import LocalSettings
-    from penstock.local.spawned import SpawnedKinesis
 
 __all__ = ["Fault", "LocalKinesis", "LocalSettings", "SpawnedKinesis"]
 
@@ -18,7 +17,7 @@ _HOMES = {
     "Fault": "penstock.local.faults",
     "LocalKinesis": "penstock.local.embedded",
     "LocalSettings": "penstock.local.settings",
-    "SpawnedKinesis": "penstock.local.spawned",
+    "SpawnedKinesis": "penstock.local.embedded",
 }
 """The module of each name: that one is loaded for it, and no other."""
 

@@ -24,8 +24,7 @@ from penstock.aws.http.http1 import Pool
 from penstock.aws.settings import url_fault
 from penstock.aws.transport import FAULTS, tls_context
 from penstock.errors import OptionError
-from penstock.local.faults import Facts, Fault
-from penstock.local.faulty import DONE_FIRST, spoilt
+from penstock.local.faults import DONE_FIRST, Facts, Fault, spoilt
 from penstock.local.http import Answer, Request
 from penstock.local.moto_process import SERVICE_HEADER
 from penstock.local.stats import tag_of

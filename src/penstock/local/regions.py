@@ -9,7 +9,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from penstock.errors import OptionError
-from penstock.local.faulty import FaultyKinesis
+from penstock.local.faults import FaultyKinesis
 from penstock.local.gate import Verifier
 from penstock.local.kinesis import KinesisFace, Subscriptions
 from penstock.local.model import KinesisModel

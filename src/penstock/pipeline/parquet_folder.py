@@ -29,8 +29,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
-from penstock.pipeline.batch_run import BatchRun, one_write, query_run
-from penstock.pipeline.batches import POSITION, sort_by_key
+from penstock.pipeline.batches import POSITION, BatchRun, one_write, query_run, sort_by_key
 from penstock.pipeline.hadoop_files import HadoopFiles, files_for, identity_in
 from penstock.pipeline.spark_calls import check_classic, java_column, java_seq
 

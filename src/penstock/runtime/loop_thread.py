@@ -12,7 +12,7 @@ import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.runtime.reply import Reply
+from penstock.runtime.waiting import Reply
 from penstock.tasks import awaited, thread
 
 if TYPE_CHECKING:

@@ -1,4 +1,5 @@
-"""Time on an event loop: a clock that does not stand still, waiting for a while at most, timers, pauses for others.
+"""Time on an event loop: a clock that does not stand still, waiting for a while at most, timers, pauses for others; and
+what one thread waits for and another one tells.
 
 Linux's CLOCK_MONOTONIC, by which event loops go, stands still while a machine is suspended; others' clocks do not. An
 owner that wakes must know at once that its fence has fallen, so `SteadyClock` adds the time that was slept through:
@@ -10,17 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.errors import TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
-    from typing import TypeVar
 
-    T = TypeVar("T")
-
+T = TypeVar("T")
 
 NAP_S = 0.005
 """Differences below are the time between the reading of two clocks."""
@@ -189,3 +189,53 @@ class Alarm:
     def _ring(self) -> None:
         self._timer = None
         self._call()
+
+
+# --- between threads ------------------------------------------------------------------------------
+# Python's own futures, events and conditions take their lock in functions of Python's: a signal handler that raises
+# just then leaves it taken, and the thread that tells the outcome would wait for that lock for ever, with the loop on
+# it.
+
+
+class Reply(Generic[T]):
+    """A result, or an error, that comes from another thread. One thread waits for it, and the first that is told
+    counts.
+    """
+
+    __slots__ = ("_came", "_error", "_is_done", "_result")
+
+    def __init__(self) -> None:
+        self._came = threading.Lock()  # taken until it is told; nothing is done while it is held
+        self._came.acquire()
+        self._is_done = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        """True once it is told."""
+        return self._is_done
+
+    def set_result(self, result: T) -> None:
+        """Tell the result."""
+        if not self._is_done:
+            self._result = result
+            self._tell()
+
+    def set_exception(self, error: BaseException) -> None:
+        """Tell that there is none, and why."""
+        if not self._is_done:
+            self._error = error
+            self._tell()
+
+    def result(self, timeout_s: float | None = None) -> T:
+        """Wait for it. Raises what was told, or TimeoutError."""
+        if not self._is_done and not self._came.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+            raise TimeoutError("there is no answer yet")
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+    def _tell(self) -> None:
+        self._is_done = True
+        with contextlib.suppress(RuntimeError):  # two threads may tell it at the same time
+            self._came.release()

@@ -25,10 +25,10 @@ from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.waiting import SteadyClock, SteadyEpoch
 from penstock.spark.cut import BUSY_INTERVAL_S, Pace
 from penstock.spark.leases import LeaseMirror
+from penstock.spark.lookahead import latest_ms, patience
 from penstock.spark.offsets import StreamOffset, is_initial
 from penstock.spark.options import LeaseOptions, ReadOptions
 from penstock.spark.planner import Planner, PlanSettings
-from penstock.spark.probing import latest_ms, patience
 from penstock.spark.ranges import ReadSettings, ShardPartition, chains_of, pack_tasks
 from penstock.spark.shards import describe
 

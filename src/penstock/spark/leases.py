@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from penstock.core.assignment.upkeep import births
 from penstock.core.leases import Done, Outcome, Unknown
-from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.mirror import NOTE, Create, Mark, MirroredRows, Read, Step, release
-from penstock.core.leases.row import StreamMark, told
+from penstock.core.leases.row import Checkpoint, StreamMark, told
 from penstock.core.pacing import Backoff
 from penstock.core.sequence import just_before, shard_id_number
-from penstock.errors import NotFoundError, OptionError, PenstockError
+from penstock.errors import InvalidArgumentError, NotFoundError, OptionError, PenstockError
 from penstock.model import Position
+from penstock.spark.lookahead import Loss, ShardProbe, together
 from penstock.spark.offsets import Kind, ShardPosition
 from penstock.tasks import give_up, spawn
 
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from penstock.core.lineage import Lineage
     from penstock.model import StartingPosition
     from penstock.ports import LeaseTable
+    from penstock.spark.lookahead import LossPolicy, Probes
     from penstock.spark.offsets import StreamOffset
+
 
 # --- a position as a lease says it ----------------------------------------------------------------
 # A query's position in a shard as a lease says it, and back: pure, and the note makes it exact.
@@ -467,3 +469,89 @@ def _key(step: Step) -> str:
 def _some(names: Iterable[str]) -> str:
     listed = list(names)
     return ", ".join(listed[:NAMED_MAX]) + (", …" if len(listed) > NAMED_MAX else "")
+
+
+# --- where a query begins -------------------------------------------------------------------------
+
+
+class LeaseStarts:
+    """Finds the position of each shard from the leases, and from the stream where they do not tell enough."""
+
+    def __init__(
+        self,
+        probes: Probes,
+        rows: Mapping[str, LeaseRow],
+        start: StartingPosition,
+        losses: LossPolicy,
+        *,
+        stream: StreamMark,
+        horizon_ms: int,
+    ) -> None:
+        """``stream``: the one that is read. ``horizon_ms``: the oldest arrival time that its retention covers."""
+        self._probes = probes
+        self._rows = rows
+        self._start = start
+        self._losses = losses
+        self._stream = stream
+        self._horizon_ms = horizon_ms
+
+    async def positions(self, lineage: Lineage) -> dict[str, ShardPosition]:
+        """For every shard that is listed, and for those that have an unfinished lease and are gone.
+
+        Raises OptionError for leases of another stream.
+        """
+        if foreign := [row for row in self._rows.values() if self._stream.disowns(row)]:
+            raise OptionError(
+                f"{told(foreign, self._stream)}: the query can't go on where they say. Give the query an "
+                "applicationName of its own, or set continueFromLeases to false: then they are begun anew"
+            )
+        now_ms = self._probes.service_ms()
+        held = {key: row.ended for key, row in self._rows.items()}
+        listed = [row for key, row in self._rows.items() if key in lineage]
+        positions = await together(self._position(row, now_ms) for row in listed)
+        found = dict(zip([row.key for row in listed], positions, strict=True))
+        gone = {
+            key: ShardPosition(Kind.BEGINNING, 0)
+            for key, row in self._rows.items()
+            if key not in lineage and not row.ended
+        }
+        return gone | found | without_lease(lineage, held, self._start, now_ms)
+
+    async def _position(self, row: LeaseRow, now_ms: int) -> ShardPosition:
+        try:
+            position = noted(row, self._stream.created_s)
+            if position is not None:
+                return position
+            if row.ended:
+                return ShardPosition(Kind.ENDED, 0)
+            if row.checkpoint.is_position:
+                return await self._found(row)
+            word = row.checkpoint.text
+            if word == "TRIM_HORIZON":
+                return ShardPosition(Kind.BEGINNING, 0)
+            return since(word, self._start, now_ms, row.read_until_ms)
+        except (ValueError, InvalidArgumentError) as error:
+            raise OptionError(
+                f"stream {self._probes.stream}, shard {row.key}: the query can't go on where its lease says: {error}. "
+                "Give the query an applicationName of its own, or set continueFromLeases to false"
+            ) from error
+
+    async def _found(self, row: LeaseRow) -> ShardPosition:
+        """Behind the record that the checkpoint names. It is looked at: its time tells what may be lost."""
+        done = row.checkpoint.position
+        asked = ShardPosition(Kind.NEXT, 0, done.sequence_number)
+        look = await ShardProbe(self._probes, row.key).open(asked, by_time=False, records_max=1)
+        first = look.first
+        if first is not None and first.sequence_number == done.sequence_number:
+            whole = done.sub_sequence_number >= first.rows - 1
+            return ShardPosition(Kind.AFTER if whole else Kind.NEXT, first.arrival_ms, first.sequence_number)
+        if first is not None and just_before(first.sequence_number) == done.sequence_number:
+            return ShardPosition(Kind.NEXT, first.arrival_ms, first.sequence_number)
+        until_ms = row.read_until_ms
+        if until_ms is not None and until_ms >= self._horizon_ms:
+            return ShardPosition(Kind.SINCE, until_ms, done.sequence_number)  # it was only silent
+        what = f"all up to {done.sequence_number} is read, which is trimmed, and what followed it may be too"
+        self._losses.report(Loss(row.key, False, what))
+        if first is None:
+            return ShardPosition(Kind.BEGINNING, 0)
+        return ShardPosition(Kind.NEXT, first.arrival_ms, first.sequence_number)

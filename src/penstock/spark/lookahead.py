@@ -1,20 +1,35 @@
-"""What the driver knows of the unread part of one shard's log, where a batch may end in it, and what was lost.
+"""What the driver sees of the unread part of one shard's log: where a batch may end in it, and what was lost.
 
 Any record that was seen is a good bound, whatever its arrival time says: all that lies before it in the log belongs
 to the range. So nothing here assumes that arrival times grow along the log.
+
+The driver looks at the next records, at the first one after a time, and at the last one before silence. It shares the
+shard's five GetShardIterator and five GetRecords calls per second with the tasks and with strangers: it keeps a budget
+of its own and asks for few records. Nothing of a payload is kept.
 """
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import logging
+import math
+import time
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from penstock.errors import DataLossError
+from penstock.aws.calls import RetryPolicy
+from penstock.aws.kinesis import GetRecordsPage, IteratorAt, KinesisClient
+from penstock.core.aggregation import is_aggregate, open_aggregate
+from penstock.core.feeding.log_cursor import LogCursor, Policy, Sign
+from penstock.core.pacing import TokenBucket
+from penstock.core.service_clock import ServiceClock
+from penstock.errors import DataLossError, ExpiredIteratorError
 from penstock.model import StreamName
-from penstock.spark.offsets import Kind, ShardPosition
+from penstock.spark.offsets import SILENCE_MARGIN_MS, Kind, ShardPosition
 from penstock.spark.ranges import EndKind
+from penstock.tasks import awaited, give_up
 
 
 class Seen(NamedTuple):
@@ -195,3 +210,335 @@ def loss_at(shard_id: str, position: ShardPosition, look: Lookahead, horizon_ms:
         what = f"the shard was last looked at {hours:.1f} h before the oldest time that the retention covers"
         return Loss(shard_id, False, what)
     return None
+
+
+# --- looking --------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+CALLS_PER_S = 5.0
+"""GetShardIterator and GetRecords calls that AWS takes per shard and second, each (Kinesis quotas)."""
+CROSSING_PAGES_MAX = 100
+"""Empty pages that one look follows over a silence, some 20 s at 5 calls a second; the next look goes on there."""
+PROBE_PAGES_MAX = 10
+"""The same for a look that only searches for a place."""
+LOOK = Policy(expects=True, doubts_end=False)
+"""A look follows an iterator until it brings something, or leads nowhere. Where to look instead is the planner's."""
+TAIL_WINDOW_MS = 1000
+"""The tail of a silent shard is searched by time down to this window; the rest is read."""
+TAIL_BYTES_MAX = 2 * 2**20
+"""Bytes of a tail that are read in one look (a shard takes 1 MiB/s; one page may exceed it)."""
+TAIL_PAGE_BYTES = 512 * 1024
+OPENINGS_MAX = 8
+"""How often an iterator is asked for that expires before it is used: the clock jumped (a laptop that slept), or the
+service is short of capacity (AWS API reference, GetShardIterator)."""
+OUTAGE_S = 120.0
+"""For how long a call is repeated while the service cannot be reached, refuses or fails, unless said otherwise."""
+ATTEMPTS_MAX = 100_000
+"""More than there is time for: how long a call is repeated is decided by the time alone."""
+
+
+def patience(outage_s: float = OUTAGE_S) -> RetryPolicy:
+    """How the driver repeats its calls: for so long, and at most every 3 s."""
+    return RetryPolicy(attempts_max=ATTEMPTS_MAX, base_s=0.1, cap_s=3.0, deadline_s=outage_s)
+
+
+def earliest_ms(clock: ServiceClock, now_s: float) -> int:
+    """The service's time, at least; epoch milliseconds. This machine's, if no answer ever had a Date."""
+    return int((clock.lower(now_s) if clock.known else now_s) * 1000)
+
+
+def latest_ms(clock: ServiceClock, now_s: float) -> int:
+    """The service's time, at most; epoch milliseconds. This machine's, if no answer ever had a Date."""
+    return int((clock.upper(now_s) if clock.known else now_s) * 1000) + 1
+
+
+class Probes:
+    """The driver's calls on a stream, for the probes of all its shards: so many at once, each repeated for a while."""
+
+    __slots__ = ("_concurrency", "client", "crossing_pages_max", "monotonic", "retry", "sample_bytes_max", "stream")
+
+    def __init__(
+        self,
+        client: KinesisClient,
+        stream: StreamName,
+        concurrency: asyncio.Semaphore,
+        *,
+        crossing_pages_max: int = CROSSING_PAGES_MAX,
+        monotonic: Callable[[], float] = time.monotonic,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self.client = client
+        self.stream = stream
+        self.crossing_pages_max = crossing_pages_max
+        self.monotonic = monotonic
+        self.retry = patience() if retry is None else retry
+        self.sample_bytes_max = 64 * 1024
+        """How much one look should bring at most, once the size of the shard's records is known."""
+        self._concurrency = concurrency
+
+    async def iterator(self, shard_id: str, at: IteratorAt) -> str:
+        """An iterator of a shard."""
+        async with self._concurrency:
+            return await self.client.get_shard_iterator(self.stream, shard_id, at, retry=self.retry)
+
+    async def page(self, iterator: str, limit: int) -> tuple[GetRecordsPage, int]:
+        """A page, and the service's time (at least; epoch milliseconds) when it was asked for."""
+        async with self._concurrency:
+            asked_s = self.client.wire.now()
+            page = await self.client.get_records(iterator, limit=limit, stream=self.stream, retry=self.retry)
+        # By the clock as the answer has put it right: the machine's may have been set forward meanwhile.
+        return page, earliest_ms(self.client.clock, asked_s)
+
+    def service_ms(self) -> int:
+        """The service's time, at least; epoch milliseconds."""
+        return earliest_ms(self.client.clock, self.client.wire.now())
+
+    def service_ms_upper(self) -> int:
+        """The service's time, at most; epoch milliseconds."""
+        return latest_ms(self.client.clock, self.client.wire.now())
+
+
+class ShardProbe:
+    """The driver's eyes on one shard."""
+
+    __slots__ = ("_calls", "_iterators", "_record_size", "_shared", "closed", "shard_id")
+
+    def __init__(self, shared: Probes, shard_id: str) -> None:
+        now_s = shared.monotonic()
+        self.shard_id = shard_id
+        self.closed = False
+        """The shard is listed as closed: it has an end, and being caught up with it is not the same."""
+        self._shared = shared
+        self._calls = TokenBucket(records_per_s=CALLS_PER_S, bytes_per_s=float("inf"), now_s=now_s)
+        self._iterators = TokenBucket(records_per_s=CALLS_PER_S, bytes_per_s=float("inf"), now_s=now_s)
+        self._record_size = 0.0
+
+    async def open(
+        self, position: ShardPosition, *, by_time: bool, records_max: int, pages_max: int | None = None
+    ) -> Lookahead:
+        """The first records behind a position.
+
+        ``by_time``: the position's sequence number may be trimmed; start at its time and skip what is read.
+        """
+        at, floor = _iterator_at(position, by_time=by_time), position.read_up_to
+        return await self._open_at(at, records_max, floor=floor, pages_max=pages_max)
+
+    async def extend(
+        self, look: Lookahead, position: ShardPosition, records_max: int, *, pages_max: int | None = None
+    ) -> Lookahead:
+        """More records behind those that were seen; asks at least once. An iterator that has expired is asked for again
+        at how far it had come.
+        """
+        if look.beyond is Beyond.END:
+            return look
+        floor = look.records[-1].sequence_number if look.records else position.read_up_to
+        more = Lookahead(iterator=look.iterator, reached_ms=look.reached_ms)
+        try:
+            if look.iterator is None:
+                raise ExpiredIteratorError("ExpiredIteratorException", "no iterator is kept")
+            more = await self._fill(more, records_max, floor=floor, pages_max=pages_max)
+        except ExpiredIteratorError:
+            at = _again(Lookahead(look.records, reached_ms=more.reached_ms), position)
+            more = await self._open_at(at, records_max, floor=floor, pages_max=pages_max)
+        if not more.records:
+            more.reached_ms = max(look.reached_ms, more.reached_ms)
+        more.records = look.records + more.records
+        more.tip_seen_ms = max(look.tip_seen_ms, more.tip_seen_ms)
+        return more
+
+    async def at_time(
+        self, time_ms: int, records_max: int, *, floor: int | None, until_ms: int | None = None
+    ) -> Lookahead:
+        """The first records that arrived at or after a time, of those behind ``floor``. ``until_ms``: silence that is
+        crossed up to there is enough to know.
+        """
+        at = IteratorAt.at_timestamp(time_ms / 1000)
+        return await self._open_at(at, records_max, floor=floor, pages_max=PROBE_PAGES_MAX, until_ms=until_ms)
+
+    async def tail(self, look: Lookahead, cut_ms: int, *, whole: bool = False) -> tuple[Bound, Lookahead]:
+        """The end of a shard in which nothing arrived since ``cut_ms``, but something before.
+
+        Bisects the time between the last record seen and the cut, one record a probe, and reads only the last second
+        or so. Returns an inclusive bound; or an exclusive one where the shard came to life again or its tail is large
+        (not with ``whole``).
+        """
+        nearest = Lookahead([look.records[-1]], look.beyond, look.iterator, reached_ms=look.reached_ms)
+        low_ms, high_ms = look.records[-1].arrival_ms, cut_ms
+        while high_ms - low_ms > TAIL_WINDOW_MS:
+            middle_ms = (low_ms + high_ms) // 2
+            found = await self.at_time(middle_ms, 1, floor=nearest.records[-1].sequence_number, until_ms=high_ms)
+            if found.records:
+                if found.records[0].arrival_ms >= cut_ms:  # it came to life meanwhile
+                    first = found.records[0]
+                    return Bound(EndKind.EXCLUSIVE, first.sequence_number, first.arrival_ms), found
+                nearest = found
+                low_ms = max(middle_ms, found.records[-1].arrival_ms)
+            elif found.stands:
+                break
+            else:  # or nothing came for a long stretch: any record before it is a good place to read on from
+                high_ms = middle_ms
+        return await self._read_tail(nearest, cut_ms, math.inf if whole else TAIL_BYTES_MAX)
+
+    async def _read_tail(self, nearest: Lookahead, cut_ms: int, bytes_max: float) -> tuple[Bound, Lookahead]:
+        look = nearest
+        size = 0
+        while look.beyond is Beyond.UNKNOWN and size < bytes_max:
+            known = look.records[-1]
+            position = ShardPosition(Kind.AFTER, known.arrival_ms, known.sequence_number)
+            rest = Lookahead([known], look.beyond, look.iterator, reached_ms=look.reached_ms)
+            look = await self.extend(rest, position, self.records_for(TAIL_PAGE_BYTES, 1000))
+            if len(look.records) == 1 and look.beyond is Beyond.UNKNOWN:
+                break  # only empty pages: a long silence; or what was known is trimmed by now
+            size += sum(seen.size for seen in look.records[1:])
+        return _tail_bound(look, cut_ms)
+
+    def records_for(self, bytes_max: int, records_max: int) -> int:
+        """How many records to ask for that are to be about so large together; few while their size is not known."""
+        if not self._record_size:
+            return min(records_max, 10)
+        return max(1, min(records_max, int(bytes_max / self._record_size)))
+
+    async def _open_at(
+        self,
+        at: IteratorAt,
+        records_max: int,
+        *,
+        floor: int | None,
+        pages_max: int | None = None,
+        until_ms: int | None = None,
+    ) -> Lookahead:
+        openings, reached_ms = 0, 0
+        while True:
+            look = Lookahead(iterator=await self._iterator(at), reached_ms=reached_ms)
+            try:
+                return await self._fill(look, records_max, floor=floor, pages_max=pages_max, until_ms=until_ms)
+            except ExpiredIteratorError:
+                if look.reached_ms > reached_ms:  # it was good for some pages: on from there
+                    openings, reached_ms = 0, look.reached_ms
+                    at = _later(at, reached_ms)
+                openings += 1
+                if openings == OPENINGS_MAX:
+                    raise
+
+    async def _iterator(self, at: IteratorAt) -> str:
+        await self._paced(self._iterators)
+        return await self._shared.iterator(self.shard_id, at)
+
+    async def _fill(
+        self,
+        look: Lookahead,
+        records_max: int,
+        *,
+        floor: int | None,
+        pages_max: int | None = None,
+        until_ms: int | None = None,
+    ) -> Lookahead:
+        """Follows the iterator until a record is found that lies behind the floor, or the tip, or the shard's end; over
+        a silence at most so many pages, or up to ``until_ms``.
+        """
+        limit = self.records_for(self._shared.sample_bytes_max, records_max)
+        log = LogCursor(LOOK)
+        for _ in range(self._shared.crossing_pages_max if pages_max is None else pages_max):
+            assert look.iterator is not None
+            await self._paced(self._calls)
+            page, seen_ms = await self._shared.page(look.iterator, limit)
+            look.asked_s = self._shared.monotonic()
+            self._absorb(look, page, floor, seen_ms)
+            if look.records or look.beyond is not Beyond.UNKNOWN:
+                break
+            _note_silence(look, log, page, seen_ms)
+            if look.stands or (until_ms is not None and look.reached_ms >= until_ms):
+                break
+        return look
+
+    def _absorb(self, look: Lookahead, page: GetRecordsPage, floor: int | None, seen_ms: int) -> None:
+        size = 0
+        for record in page.records:
+            number = int(record.sequence_number)
+            size += len(record.data)
+            if floor is None or number > floor:
+                arrival_ms = round(record.approximate_arrival_timestamp * 1000)
+                look.records.append(Seen(number, arrival_ms, _user_records(record.data), len(record.data)))
+                look.reached_ms, look.stands = 0, False
+        if page.records:
+            self._record_size = size / len(page.records) or 1.0
+        look.iterator = page.next_shard_iterator
+        look.quiet = not page.records and page.millis_behind_latest == 0
+        if page.next_shard_iterator is None:
+            look.beyond = Beyond.END
+        elif page.millis_behind_latest == 0 and not self.closed:
+            look.beyond = Beyond.TIP
+            if not page.records:  # only an empty page is trusted to say how long the shard has been silent
+                look.tip_seen_ms = seen_ms
+
+    async def _paced(self, bucket: TokenBucket) -> None:
+        while not bucket.take(self._shared.monotonic(), records=1):
+            await asyncio.sleep(bucket.wait_s(self._shared.monotonic(), records=1))
+
+
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all, in order. When one fails the others are ended first: nothing of a plan that failed may
+    write into the book while the next plan is made.
+    """
+    tasks = [awaited(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await give_up(*tasks)
+
+
+def _user_records(data: bytes) -> int:
+    aggregate = open_aggregate(data) if is_aggregate(data) else None
+    return 1 if aggregate is None else len(aggregate)
+
+
+def _note_silence(look: Lookahead, log: LogCursor, page: GetRecordsPage, seen_ms: int) -> None:
+    """Note what a page means that brought nothing behind the floor, and led neither to the tip nor to the end."""
+    step = log.page(page.records, behind_ms=page.millis_behind_latest, is_last=False, asked_s=seen_ms / 1000)
+    if page.records:
+        return
+    if (reached_s := log.silence.reached_s) is not None:
+        look.reached_ms = max(look.reached_ms, int(reached_s * 1000))
+    look.stands = step.sign is Sign.NOWHERE
+
+
+def _later(at: IteratorAt, reached_ms: int) -> IteratorAt:
+    """Where to ask again when an iterator of ``at`` has crossed a silence up to a time: a little before that, since
+    arrival times are approximate.
+    """
+    since_s = (reached_ms - SILENCE_MARGIN_MS) / 1000
+    began_s = at.timestamp_s
+    return IteratorAt.at_timestamp(since_s) if began_s is None or since_s > began_s else at
+
+
+def _again(look: Lookahead, position: ShardPosition) -> IteratorAt:
+    """Where to ask for another iterator behind what was seen: after the last record, or where the silence behind it was
+    crossed to. Arrival times are approximate, so a little before that.
+    """
+    since_ms = look.reached_ms - SILENCE_MARGIN_MS
+    last = look.records[-1] if look.records else None
+    if since_ms > (position.witness_ms if last is None else last.arrival_ms):
+        return IteratorAt.at_timestamp(since_ms / 1000)
+    return _iterator_at(position, by_time=False) if last is None else IteratorAt.after_sequence(last.sequence_number)
+
+
+def _iterator_at(position: ShardPosition, *, by_time: bool) -> IteratorAt:
+    number = position.sequence_number
+    if position.kind is Kind.BEGINNING:
+        return IteratorAt.trim_horizon()
+    if by_time or position.kind is Kind.SINCE or number is None:
+        return IteratorAt.at_timestamp(position.witness_ms / 1000)
+    if position.kind is Kind.NEXT:
+        return IteratorAt.at_sequence(number)
+    return IteratorAt.after_sequence(number)
+
+
+def _tail_bound(look: Lookahead, cut_ms: int) -> tuple[Bound, Lookahead]:
+    """Where a tail ends that was read as far as ``look`` says (its first record lies before the cut)."""
+    bound = look.bound(cut_ms)
+    if bound is None:
+        last = look.records[-1]
+        kind = EndKind.INCLUSIVE if look.reached_ms else EndKind.EXCLUSIVE  # a silence follows it, or something unknown
+        bound = Bound(kind, last.sequence_number, last.arrival_ms)
+    return bound, look.behind(bound)

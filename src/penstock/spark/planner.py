@@ -32,17 +32,21 @@ from penstock.spark.cut import (
     latest_sure_cut,
     total_share,
 )
-from penstock.spark.lookahead import Beyond, Bound, Lookahead, LossPolicy, Seen
-from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
-from penstock.spark.probing import (
+from penstock.spark.lookahead import (
     CROSSING_PAGES_MAX,
     OUTAGE_S,
     PROBE_PAGES_MAX,
     TAIL_PAGE_BYTES,
+    Beyond,
+    Bound,
+    Lookahead,
+    LossPolicy,
     Probes,
+    Seen,
     patience,
     together,
 )
+from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
 from penstock.spark.ranges import (
     FULL_RATE_BYTES_PER_MS,
     ROW_COST_BYTES,

@@ -30,9 +30,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.aws.kinesis import KinesisClient, decode_get_records
 from penstock.aws.wire import Wire
 from penstock.runtime.loop_thread import LoopThread
-from penstock.runtime.reply import Reply
-from penstock.spark.cursor import RangeCursor
-from penstock.spark.fetching import Fetcher
+from penstock.runtime.waiting import Reply
+from penstock.spark.fetching import Fetcher, RangeCursor
 from penstock.spark.rows import Batcher, OutsideTally, RowMaker, Rows
 
 if TYPE_CHECKING:

@@ -14,10 +14,20 @@ from penstock.core.lineage import Lineage
 from penstock.errors import NotFoundError, OptionError, PenstockError, StalledError
 from penstock.model import Shard, StartingPosition, StreamName
 from penstock.spark.cut import Pace
-from penstock.spark.lease_starts import LeaseStarts
-from penstock.spark.lookahead import RISK_MARGIN_MS, Beyond, Lookahead, Loss, LossPolicy, at_risk, loss_at
+from penstock.spark.leases import LeaseStarts
+from penstock.spark.lookahead import (
+    RISK_MARGIN_MS,
+    Beyond,
+    Lookahead,
+    Loss,
+    LossPolicy,
+    Probes,
+    ShardProbe,
+    at_risk,
+    loss_at,
+    together,
+)
 from penstock.spark.offsets import SILENCE_MARGIN_MS, Kind, ShardPosition, StreamOffset
-from penstock.spark.probing import Probes, ShardProbe, together
 from penstock.spark.ranges import ShardRange
 
 log = logging.getLogger("penstock.spark")

@@ -10,12 +10,11 @@ from penstock.public import loaded_from
 
 if TYPE_CHECKING:
     from penstock.local import Fault, LocalKinesis, SpawnedKinesis
-    from penstock.testing.consumer import TestConsumer, UnsettledError
+    from penstock.testing.consumer import SyncTestConsumer, TestConsumer, UnsettledError
     from penstock.testing.memory_stream import MemoryStream, records_of_file
     from penstock.testing.sim.loop import DeadlockError, RealInputOutputError, VirtualLoop, VirtualTime
     from penstock.testing.sim.plan import FaultPlan
     from penstock.testing.sim.simulator import Report, Simulator
-    from penstock.testing.sync_consumer import SyncTestConsumer
 
 __all__ = [
     "DeadlockError",
@@ -45,7 +44,7 @@ _HOMES = {
     "Report": "penstock.testing.sim.simulator",
     "Simulator": "penstock.testing.sim.simulator",
     "SpawnedKinesis": "penstock.local",
-    "SyncTestConsumer": "penstock.testing.sync_consumer",
+    "SyncTestConsumer": "penstock.testing.consumer",
     "TestConsumer": "penstock.testing.consumer",
     "UnsettledError": "penstock.testing.consumer",
     "VirtualLoop": "penstock.testing.sim.loop",

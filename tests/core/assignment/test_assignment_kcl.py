@@ -14,8 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.assignment import LeaseView, WorkerView
-from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWatch, Place
-from penstock.core.assignment.kcl import Moves, Step, grants, moves, step, steps
+from penstock.core.assignment.kcl import (
+    Coordination,
+    Finding,
+    Fleet,
+    FleetWatch,
+    Moves,
+    Place,
+    Step,
+    grants,
+    moves,
+    step,
+    steps,
+)
 from penstock.core.assignment.views import lease_view, shard_view, worker_view
 from penstock.core.leases.membership import WorkerRow
 from penstock.core.leases.row import listing_of

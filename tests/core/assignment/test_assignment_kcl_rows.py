@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.dynamodb import plain_item
-from penstock.core.assignment.fleet import Coordination, Place, beside_leases, coordination, metrics_row
+from penstock.core.assignment.kcl import Coordination, Place, beside_leases, coordination, metrics_row
 from penstock.core.leases.row import listing_of
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """A whole fleet in virtual time: assignment, both sides of handoffs, tenures and rows. Only the wire is made up.
 
-What a worker does is decided by the shipped function (`penstock.core.worker.round.step`); here its actions are carried
+What a worker does is decided by the shipped function (`penstock.core.worker.step`); here its actions are carried
 out. A request takes effect a little later than it is sent, and is answered a little later than that; some are lost,
 some take effect long after their sender has given up. Workers tick, pause for longer than they may, crash, come and
 leave.
@@ -13,6 +13,7 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from penstock.core import worker as rounds
 from penstock.core.assignment import EqualCounts
 from penstock.core.assignment import Fleet as Kind
 from penstock.core.assignment.views import lease_view, worker_view
@@ -39,8 +40,7 @@ from penstock.core.leases.tenure import (
     step,
 )
 from penstock.core.leases.writes import Done, Refused, Unknown
-from penstock.core.worker import round as rounds
-from penstock.core.worker.mine import Mine, Terms
+from penstock.core.worker import Mine, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,13 +144,12 @@ class Node:
         self.id = name
         terms = Terms(
             worker_id=name,
-            strategy=EqualCounts(),
             failover_s=F,
             warm_deadline_s=3.0,
             drain_deadline_s=5.0,
             upkeep_interval_s=1e9,
         )
-        self.mine = Mine(terms, fleet.rng)
+        self.mine = Mine(terms, EqualCounts(), fleet.rng)
         self.members = Members(name, F)
         self.observed = Observed()
         self.leases: dict[str, LeaseRow] = {}

@@ -11,8 +11,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.handoff.owner import DELIVERS, OWNER, OwnerCommand, OwnerInput, OwnerState
-from penstock.core.handoff.receiver import POLLS, RECEIVER, ReceiverCommand, ReceiverInput, ReceiverState
+from penstock.core.handoff import (
+    DELIVERS,
+    OWNER,
+    POLLS,
+    RECEIVER,
+    OwnerCommand,
+    OwnerInput,
+    OwnerState,
+    ReceiverCommand,
+    ReceiverInput,
+    ReceiverState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

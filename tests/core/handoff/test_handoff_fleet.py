@@ -5,9 +5,10 @@ from random import Random
 
 import pytest
 
-from penstock.core.handoff import RECEIVER, ReceiverCommand, ReceiverInput, ReceiverState, receiver
+from penstock.core import handoff
+from penstock.core import worker as rounds
+from penstock.core.handoff import RECEIVER, ReceiverCommand, ReceiverInput, ReceiverState
 from penstock.core.leases.tenure import State, Tenure, receive
-from penstock.core.worker import round as rounds
 from tests.core.handoff import handoff_fleet
 from tests.core.handoff.handoff_fleet import TICK_S, F, Fleet, states
 
@@ -190,7 +191,7 @@ def test_a_lease_that_came_at_an_unknown_time_and_is_not_claimed_first_is_found(
 ) -> None:
     received = (ReceiverState.TAKING, (ReceiverCommand.RECEIVE,))
     rules = {pair: received if pair[1] is ReceiverInput.MINE_UNSEEN else one for pair, one in RECEIVER.items()}
-    monkeypatch.setattr(receiver, "RECEIVER", rules)
+    monkeypatch.setattr(handoff, "RECEIVER", rules)
     monkeypatch.setattr(
         handoff_fleet, "receive", lambda row, me, times, now_s, *_: receive(row, me, times, now_s, now_s, now_s)
     )
@@ -201,7 +202,7 @@ def test_a_lease_that_came_at_an_unknown_time_and_is_not_claimed_first_is_found(
 def test_a_lease_that_no_worker_adopts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = (ReceiverInput.MINE, ReceiverInput.MINE_UNSEEN)
     rules = {pair: one for pair, one in RECEIVER.items() if pair[0] is not ReceiverState.IDLE or pair[1] not in mine}
-    monkeypatch.setattr(receiver, "RECEIVER", rules)
+    monkeypatch.setattr(handoff, "RECEIVER", rules)
     with pytest.raises(AssertionError):
         chaos()
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.settings import AnyOrder, ByKey, DeadLetters, GiveUp, InOrder, Redeliver, Retry, Skip
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec

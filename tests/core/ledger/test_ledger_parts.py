@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.ledger import HandsOut
 from penstock.core.ledger.parts import Part, SplitError, split
 from penstock.core.ledger.settings import AnyOrder, ByKey, InOrder

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.book import behind
 from penstock.core.ledger.ledger import HandsOut
 from penstock.core.ledger.settings import ByKey, LedgerSettings, Retry, Skip

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.core.leases import LeaseRow
 from penstock.core.leases import tenure as lease_machine
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import PendingStored, Prepared, Settled, Stored
 from penstock.core.leases.tenure import State as LeaseState
 from penstock.core.shard import checkpoints as machine

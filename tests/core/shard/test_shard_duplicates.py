@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.leases import LeaseRow
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import LedgerSettings
 from penstock.core.shard import checkpoints as storing

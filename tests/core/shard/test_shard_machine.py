@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from penstock.core.leases import LeaseRow
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Fenced, Lifted, Loss, Lost, PendingStored, Prepared, Settled, Stored
 from penstock.core.ledger.ledger import HandsOut, Ledger
 from penstock.core.ledger.settings import ByKey, DeadLetters, GiveUp, LedgerSettings, Retry

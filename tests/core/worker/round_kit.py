@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.assignment import EqualCounts, Fleet, LeaseView, WorkerView
 from penstock.core.assignment.views import lease_view
 from penstock.core.leases import LeaseRow
-from penstock.core.worker.mine import Mine, Terms
-from penstock.core.worker.round import View
+from penstock.core.worker import Mine, Terms, View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,8 +19,8 @@ F = 10.0
 def mine_of(worker_id: str = "me", failover_s: float = F, **more: Any) -> Mine:
     """A worker that has just started."""
     times = {"warm_deadline_s": 3.0, "drain_deadline_s": 5.0, "upkeep_interval_s": 60.0}
-    terms = Terms(**{"worker_id": worker_id, "strategy": EqualCounts(), "failover_s": failover_s, **times, **more})
-    return Mine(terms, Random(0))
+    terms = Terms(**{"worker_id": worker_id, "failover_s": failover_s, **times, **more})
+    return Mine(terms, EqualCounts(), Random(0))
 
 
 def row(number: int, owner: str | None = None, counter: int = 1, **more: Any) -> LeaseRow:

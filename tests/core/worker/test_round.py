@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.core import worker as rounds
 from penstock.core.assignment import Fleet, WorkerView
 from penstock.core.handoff import OwnerInput, OwnerState, ReceiverState
 from penstock.core.leases import Checkpoint
 from penstock.core.leases.membership import WorkerRow
-from penstock.core.worker import mine as mines
-from penstock.core.worker import round as rounds
-from penstock.core.worker.round import (
+from penstock.core.worker import (
     CREATE_MISSING,
     MEASURE,
     SHOW,
@@ -53,8 +52,7 @@ from tests.momentary import now
 
 if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
-    from penstock.core.worker.mine import Mine
-    from penstock.core.worker.round import Action, Input
+    from penstock.core.worker import Action, Input, Mine
 
 K = key(0)
 
@@ -342,7 +340,7 @@ def test_a_lease_that_is_gone_is_not_waited_for() -> None:
 
 
 def test_many_awaited_leases_are_looked_at_by_one_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mines, "READS_MAX", 0)
+    monkeypatch.setattr(rounds, "READS_MAX", 0)
     mine = mine_of()
     owner = other(gives={key(0): "me", key(1): "me"})
     rows = [row(0, "other"), row(1, "other")]

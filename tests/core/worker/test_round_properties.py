@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.core.assignment import Fleet, WorkerView
 from penstock.core.handoff import OwnerInput
-from penstock.core.worker.round import (
+from penstock.core.worker import (
     Began,
     Delivers,
     Discard,
@@ -35,7 +35,7 @@ from tests.core.worker.round_kit import F, key, mine_of, row, view_of
 
 if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
-    from penstock.core.worker.round import Action, Input
+    from penstock.core.worker import Action, Input
 
 KEYS = [key(number) for number in range(3)]
 OTHERS = ("a", "z")

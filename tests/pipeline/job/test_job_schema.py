@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.pipeline.job import ExitCode, JobFileError, job_schema, load_job, model
-from penstock.pipeline.job.main import schema_json
+from penstock.pipeline.job.running import schema_json
 from tests.pipeline.job.job_files import GOOD
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
-from penstock.pipeline import DeltaSink, IcebergSink, delta_settings, delta_sink
+from penstock.pipeline import DeltaSink, IcebergSink, delta_settings, tables
 from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:
@@ -354,13 +354,13 @@ def set_back_behind_many_commits(scene: Scene) -> dict[str, Any]:
         scene.add(first, first + 3)
     failed = [scene.run(scene.sink().write)]
     others_commits(scene, 3)
-    looked, delta_sink.HISTORY_MAX = delta_sink.HISTORY_MAX, 2
+    looked, tables.HISTORY_MAX = tables.HISTORY_MAX, 2
     try:
         scene.forget(1, 2, offsets=True)
         stopped = scene.run(scene.sink().write)
         failed.append(scene.run(scene.sink().write, checkpoint="checkpoint-new"))
     finally:
-        delta_sink.HISTORY_MAX = looked
+        tables.HISTORY_MAX = looked
     return {"failed": failed, "stopped": stopped, "ids": scene.ids()}
 
 
@@ -370,7 +370,7 @@ def set_back_where_delta_cannot_be_asked(scene: Scene) -> dict[str, Any]:
     def not_there(*_: Any) -> Any:
         raise TypeError("'JavaPackage' object is not callable")
 
-    asked, delta_sink._state_of = delta_sink._state_of, not_there  # type: ignore[assignment]  # until it is put back
+    asked, tables._state_of = tables._state_of, not_there  # type: ignore[assignment]  # until it is put back
     try:
         for first in (0, 3, 6):
             scene.add(first, first + 3)
@@ -381,7 +381,7 @@ def set_back_where_delta_cannot_be_asked(scene: Scene) -> dict[str, Any]:
         between = scene.ids()
         failed.append(scene.run(scene.sink().write, checkpoint="checkpoint-new"))
     finally:
-        delta_sink._state_of = asked
+        tables._state_of = asked
     return {"failed": failed, "stopped": stopped, "between": between, "ids": scene.ids()}
 
 

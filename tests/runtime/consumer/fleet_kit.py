@@ -14,9 +14,11 @@ from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.feeding.pages import FeedCursor, Retention, ShardView
 from penstock.model import HASH_KEY_MAX, StartingPosition, StreamName
+from penstock.runtime.dead_letters import open_letters
 from penstock.runtime.feeds import PollingFeed
+from penstock.runtime.worker.holding import Readers
 from penstock.runtime.worker.settings import WorkerSettings
-from penstock.runtime.worker.stream_part import StreamPart, shard_id_of
+from penstock.runtime.worker.shard_leases import StreamPart, shard_id_of
 from penstock.runtime.worker.worker import Worker
 from penstock.stores.memory import MemoryLeaseTable
 
@@ -136,14 +138,11 @@ class Fleet:
         def on_reader(reader: ShardReader) -> None:
             tasks.append(asyncio.create_task(self._handle(name, reader)))
 
+        chosen, tell = replace(self._settings, **settings), self.account.events.append
+        part = StreamPart(stream=PolledStream(source, rng, tell))
+        readers = Readers([part], chosen, open_letters(chosen.dead_letters, None), rng=rng, on_event=tell)
         worker = self.workers[name] = Worker(
-            name,
-            table or self.table,
-            replace(self._settings, **settings),
-            streams=[StreamPart(stream=PolledStream(source, rng, self.account.events.append))],
-            rng=rng,
-            on_event=self.account.events.append,
-            on_reader=on_reader,
+            name, table or self.table, chosen, readers=readers, rng=rng, on_event=tell, on_reader=on_reader
         )
         self._sources[name] = source
         tasks.append(asyncio.create_task(worker.run()))

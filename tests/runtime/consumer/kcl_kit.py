@@ -8,8 +8,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.assignment.fleet import Place, metrics_row
-from penstock.core.assignment.kcl import moves
+from penstock.core.assignment.kcl import Place, metrics_row, moves
 from penstock.core.assignment.views import lease_view
 from penstock.core.leases import Done, LeaseRow, Outcome, writes
 from penstock.core.leases.membership import Observed
@@ -18,7 +17,7 @@ from penstock.stores.memory import MemoryLeaseTable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.core.assignment.fleet import Coordination
+    from penstock.core.assignment.kcl import Coordination
 
 
 class KclTable(MemoryLeaseTable):

@@ -16,7 +16,7 @@ from penstock.core.leases.row import LeaseRow
 from penstock.core.leases.tenure import LeaseTimes, claim
 from penstock.core.ledger.settings import LedgerSettings
 from penstock.model import HASH_KEY_MAX, Position, StreamName
-from penstock.runtime.dead_letters.burying import TIMEOUT_S, LetterWriter
+from penstock.runtime.dead_letters import TIMEOUT_S, LetterWriter
 from penstock.runtime.feeds import PollingFeed
 from penstock.runtime.shard.pages import Pages
 from penstock.runtime.shard.shard_reader import ReaderChoices, ShardReader
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Command
     from penstock.local import LocalKinesis
     from penstock.ports import LeaseTable
-    from penstock.runtime.shard.batch import Batch
-    from penstock.runtime.shard.two_phase import PendingCheckpoint
+    from penstock.runtime.shard.batch import Batch, PendingCheckpoint
 
 STREAM = "orders"
 SHARD_ID = "shardId-000000000000"

@@ -14,7 +14,7 @@ from penstock.errors import NotFoundError
 from penstock.local import LocalKinesis
 from penstock.model import StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.dead_letters.destinations import DeadLettersTo
+from penstock.runtime.dead_letters import DeadLettersTo
 from penstock.runtime.feeds import FanOutOptions
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.assignment.fleet import Coordination, Fleet, Place, metrics_row
+from penstock.core.assignment.kcl import Coordination, Fleet, Place, metrics_row
 from penstock.core.leases import Done, Outcome, Unknown
 from penstock.errors import UnavailableError
-from penstock.runtime.worker.kcl_watch import KclWatch, Processors
+from penstock.runtime.worker.kcl_watch import KclTimes, KclWatch, Processors
 from tests.momentary import now
 from tests.runtime.consumer.kcl_kit import KclTable
 
@@ -71,9 +71,7 @@ def watching(table: KclTable, clock: Clock, busy: float | None = 42.0) -> KclWat
     return KclWatch(
         "ours",
         table,
-        failover_s=F,
-        report_interval_s=30.0,
-        look_interval_s=LOOK_INTERVAL_S,
+        KclTimes(failover_s=F, report_interval_s=30.0, look_interval_s=LOOK_INTERVAL_S),
         clock=clock,
         epoch_s=clock.epoch_s,
         processors=Busy(busy),

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.leases import LeaseRow, writes
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Began, Ended, LeaseTimes, Loss, Lost, Settled, Stored, claim
 from penstock.core.leases.writes import Done, Unknown
 from penstock.core.ledger.settings import LedgerSettings, Retry

@@ -15,7 +15,7 @@ from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import NotFoundError, OptionError
 from penstock.events import DeadLetterFailed, RecordDeadLettered
 from penstock.model import Position
-from penstock.runtime.dead_letters.destinations import (
+from penstock.runtime.dead_letters import (
     DeadLettersTo,
     DeadLettersToFile,
     DeadLettersToStream,

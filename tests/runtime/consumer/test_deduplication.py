@@ -14,8 +14,7 @@ import pytest
 from penstock.aws.record_streams import KinesisSource
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.feeding.pages import ShardView, Taken, UserRecords
-from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.leases.row import LeaseRow
+from penstock.core.leases.row import Checkpoint, LeaseRow
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.checkpoints import PendingChoice, Prompt, begin
@@ -32,7 +31,7 @@ from penstock.events import (
 from penstock.model import OutsidePolicy, Position, StartingPosition, StreamName
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.streams import OpenStream
-from penstock.runtime.dead_letters.destinations import DeadLettersTo
+from penstock.runtime.dead_letters import DeadLettersTo
 from penstock.runtime.feeds import SubscriptionGate
 from penstock.runtime.shard.pages import Admission
 from penstock.runtime.worker.reading_ahead import WarmUp

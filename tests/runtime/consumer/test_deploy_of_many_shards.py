@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import AssignedShard, Consumer
-from penstock.core.worker import mine
-from penstock.core.worker import round as rounds
+from penstock.core import worker as rounds
 from penstock.events import ShardLeft
 from penstock.leases import MemoryLeaseTable
 from penstock.runtime.shard.listener import Origin
@@ -71,8 +70,8 @@ async def test_the_leases_on_their_way_are_looked_at_side_by_side_and_none_is_fr
 
 
 async def test_many_that_are_awaited_are_seen_in_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mine, "READS_MAX", 0)
-    monkeypatch.setattr(mine, "LEASES_PER_READ_MAX", SHARDS)
+    monkeypatch.setattr(rounds, "READS_MAX", 0)
+    monkeypatch.setattr(rounds, "LEASES_PER_READ_MAX", SHARDS)
     table = CountingTable()
     assert await deploy(table) == {Origin.HANDED_OVER: SHARDS}
     assert table.reads <= 3 * SHARDS  # to warm up, and when the offer is seen

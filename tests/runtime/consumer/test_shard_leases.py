@@ -13,13 +13,12 @@ from penstock.core.leases import Checkpoint, LeaseRow
 from penstock.core.sequence import shard_id_of
 from penstock.leases import MemoryLeaseTable
 from penstock.model import HASH_KEY_MAX, Shard
-from penstock.runtime.worker.shard_leases import ShardLeases
-from penstock.runtime.worker.stream_part import StreamPart
+from penstock.runtime.worker.shard_leases import ShardLeases, StreamPart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.runtime.feeds.polling import PollingFeed
+    from penstock.runtime.feeds import PollingFeed
 
 MIDDLE = 2**127
 

@@ -21,7 +21,7 @@ from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import ShardStoppedError
 from penstock.events import RecordsSkipped, RecordsStalled, RecordsUnsettled, ShardGivenUp
 from penstock.model import Position
-from penstock.runtime.dead_letters.destinations import DeadLettersTo
+from penstock.runtime.dead_letters import DeadLettersTo
 from penstock.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S
 from tests.runtime.consumer.outcome_kit import FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until

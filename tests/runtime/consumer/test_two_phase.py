@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.leases import writes
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.writes import Done
 from penstock.core.shard.checkpoints import PendingChoice, Prompt
 from penstock.errors import CheckpointError
 from penstock.events import PendingCheckpointFound
 from penstock.model import Position
-from penstock.runtime.shard.two_phase import FoundPending
+from penstock.runtime.shard.batch import FoundPending
 from penstock.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.outcome_kit import checkpoint_reaches, consumer_of, of, put, until
 from tests.runtime.consumer.reading_kit import DEADLINE_S, SHARD_ID, lease_of, reading

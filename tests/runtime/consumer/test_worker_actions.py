@@ -9,10 +9,11 @@ import pytest
 
 from penstock import WorkerSettings
 from penstock.core.leases import LeaseRow
-from penstock.core.worker.round import Discard, FreeRows, LeaseSeen, Leave, LookAt, Show, WarmUp
+from penstock.core.worker import Discard, FreeRows, LeaseSeen, Leave, LookAt, Show, WarmUp
 from penstock.errors import UnavailableError
 from penstock.leases import MemoryLeaseTable
 from penstock.runtime.worker import worker as workers
+from penstock.runtime.worker.holding import Readers
 from penstock.runtime.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ class FailingTable(MemoryLeaseTable):
 
 
 def worker_of(table: MemoryLeaseTable) -> Worker:
+    settings, rng = WorkerSettings(dead_letters=None), random.Random(0)
     return Worker(
         "ours",
         table,
-        WorkerSettings(dead_letters=None),
-        streams=[],
-        rng=random.Random(0),
+        settings,
+        readers=Readers([], settings, None, rng=rng, on_event=lambda event: None),
+        rng=rng,
         on_event=lambda event: None,
         on_reader=lambda reader: None,
     )

@@ -12,7 +12,7 @@ from penstock.core.leases.tenure import LeaseTimes
 from penstock.core.ledger.settings import LedgerSettings
 from penstock.core.shard.checkpoints import Every, Prompt
 from penstock.errors import OptionError
-from penstock.runtime.dead_letters.destinations import DeadLettersTo
+from penstock.runtime.dead_letters import DeadLettersTo
 from penstock.runtime.feeds import FanOutOptions
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable

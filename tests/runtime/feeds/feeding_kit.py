@@ -11,7 +11,7 @@ from penstock.aws.record_streams import KinesisSource
 from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.feeding.pages import FeedCursor, ShardView
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.model import HASH_KEY_MAX, StreamName
 from penstock.runtime.feeds import FanOutFeed, FanOutOptions, PollingFeed, Registration, SubscriptionGate
 

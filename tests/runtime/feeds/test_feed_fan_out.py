@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.feeding.pages import ReadPage
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.errors import AccessDeniedError
 from penstock.events import FanOutLeft, FanOutReturned, ReadFailed
 from penstock.local import Fault
@@ -62,7 +62,7 @@ async def test_empty_events_over_a_silence_are_followed_and_reading_goes_on_behi
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A subscription crosses hours without a record, and ends. That is no fault, and no reason to poll."""
-    monkeypatch.setattr("penstock.runtime.feeds.fan_out.BUFFERED_S", -1.0)  # none lay there before
+    monkeypatch.setattr("penstock.runtime.feeds.BUFFERED_S", -1.0)  # none lay there before
     (number,) = put(kinesis, b"0")
     events: list[FeedEvent] = []
     asked: list[IteratorAt] = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.errors import AccessDeniedError, NotFoundError
 from penstock.events import CheckpointTrimmed, ReadFailed, ReadRefused
 from penstock.local import Fault

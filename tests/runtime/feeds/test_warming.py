@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.model import Position
 from penstock.runtime.worker.reading_ahead import WarmUp
 from tests.runtime.feeds.feeding_kit import DEADLINE_S, POLL, STREAM, polling, read, source_of

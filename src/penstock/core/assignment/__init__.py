@@ -1,7 +1,7 @@
 """Which worker reads which shard, and which leases there are: decisions from what a worker sees, without any I/O."""
 
 from penstock.core.assignment.decide import Decision, Plan, decide, plan, receiver_for
-from penstock.core.assignment.fleet import Coordination, Finding, Fleet, FleetWatch, Place
+from penstock.core.assignment.kcl import Coordination, Finding, Fleet, FleetWatch, Place
 from penstock.core.assignment.strategies import EQUAL_COUNTS, ByThroughput, Custom, EqualCounts, Fixed, Strategy
 from penstock.core.assignment.upkeep import (
     Birth,

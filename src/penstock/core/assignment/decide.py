@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.core.assignment import kcl
-from penstock.core.assignment.fleet import Fleet
+from penstock.core.assignment.kcl import Fleet
 from penstock.core.assignment.views import LeaseView, WorkerView, is_free, startable
 
 if TYPE_CHECKING:

@@ -1,20 +1,242 @@
-"""What a worker does in a fleet with KCL workers: as those of the KCL 2.x do, or as a leader of the KCL 3.x says."""
+"""A fleet with KCL workers: which kind of fleet a worker is in, and what the worker does there.
+
+Penstock workers are alone, or with KCL 2.x workers, and do as those do; or they are with KCL 3.x workers, of which one
+leads, and do as that one says.
+
+The KCL 3.x writes down its mode in the row ``Migration3.0``, which stays when its workers are gone for good. So a mode
+counts only while a KCL worker lives: workers of the 3.x show themselves by their metrics rows, which all of them write
+each 30 s; those of the 2.x by the counters of their leases alone.
+
+The KCL's own rule is that a metrics row may miss a beat. A worker that stops leaves its row behind, and as long as that
+row counts, shards stand still because no leader assigns them. But a leader deletes its leader row when it stops, and a
+live worker becomes leader soon. So where there is no leader, a metrics row that misses a beat belongs to a worker that
+is gone. If that worker lives all the same, it becomes leader, and all workers follow it again.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment.views import startable
+from penstock.core.leases.row import ENTITY, KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from random import Random
 
     from penstock.core.assignment.views import LeaseView, WorkerView
+
+    Rows = Mapping[str, Mapping[str, Any]]
+
+REPORT_INTERVAL_S = 30.0
+"""The time between two writes of a worker's metrics row, by default (``workerMetricsReporterFreqInMillis``)."""
+CLOCKS_APART_MAX_S = 300.0
+"""How far another machine's clock is believed to be off at most, when a metrics row is seen for the first time."""
+
+_BECOMES_3X = "CLIENT_VERSION_UPGRADE_FROM_2X"
+_TAKES_FOR_ITSELF = frozenset({"CLIENT_VERSION_INIT", "CLIENT_VERSION_2X", _BECOMES_3X})
+_MOVED = "TABLE_MIGRATION_STATUS_COMPLETE"
+
+_NOBODY: Mapping[str, int] = MappingProxyType({})
+
+
+class Fleet(StrEnum):
+    """The kind of fleet, which decides by which rules leases are assigned."""
+
+    ALONE = "alone"
+    KCL2 = "kcl 2.x"
+    """Each takes and steals for itself."""
+    KCL3 = "kcl 3.x"
+    """A leader assigns."""
+
+
+class Place(StrEnum):
+    """Where a KCL 3.x fleet keeps the rows that are no leases."""
+
+    OWN_TABLES = "own tables"
+    """``<application>-CoordinatorState`` and ``-WorkerMetricStats``: applications that started on 3.0 to 3.4."""
+    LEASE_TABLE = "lease table"
+    """Beside the leases, told apart by ``entityType``: from 3.5 on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordination:
+    """The KCL 3.x's rows in one of the two places."""
+
+    client_version: str | None = None
+    """``cv`` of the row ``Migration3.0``; None: there is no such row."""
+    table_migration: str | None = None
+    """``tm`` of the row ``TableMigration3.5``."""
+    updated_epoch_s: Mapping[str, int] = field(default_factory=lambda: _NOBODY, hash=False)
+    """``lut`` of the metrics rows, by worker id."""
+    has_leader: bool = False
+    """There is a row of a leader that has not given up its place. The leader may be dead."""
+    show_cpu: frozenset[str] = frozenset()
+    """Workers whose metrics rows tell how busy their processors are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found."""
+
+    fleet: Fleet
+    metrics_in: tuple[Place, ...] = ()
+    """Where a worker has to show itself to the leader, and may: in a KCL 3.x fleet, while it moves its tables in both;
+    and in one that is to become one, in tables of its own only. In the lease table it would break the 2.x workers.
+    """
+
+
+class FleetWatch:
+    """Looks at the tables from time to time (each minute) and says which fleet it is."""
+
+    def __init__(self, *, failover_s: float, report_interval_s: float = REPORT_INTERVAL_S) -> None:
+        self._failover_s = failover_s
+        # By the KCL leader's own rule a metrics row that has not moved for so long is a dead worker's.
+        self._stale_s = 2 * report_interval_s
+        self._missed_s = min(self._stale_s, report_interval_s + failover_s)
+        self.is_asleep = False
+        """True in a fleet that has no leader, and of which no lease moves: only metrics rows tell whether it lives."""
+        self._seen: dict[str, tuple[int, float]] = {}  # worker -> last update, and when it was first seen here
+
+    def look(
+        self,
+        now_s: float,
+        now_epoch_s: float,
+        *,
+        own_tables: Coordination | None,
+        lease_table: Coordination,
+        leases: Iterable[LeaseView],
+        penstock_workers: Collection[str],
+    ) -> Finding:
+        """``now_s`` is monotonic, ``now_epoch_s`` the wall clock; None for tables that do not exist.
+
+        ``penstock_workers`` are all that have a worker row, also the dead. An owner of a lease that is not among them
+        is a KCL worker.
+        """
+        places = {Place.LEASE_TABLE: lease_table}
+        if own_tables is not None:
+            places[Place.OWN_TABLES] = own_tables
+        modes = {place: rows.client_version for place, rows in places.items() if rows.client_version is not None}
+        strangers = {
+            lease.owner
+            for lease in leases
+            if lease.owner is not None
+            and lease.owner not in penstock_workers
+            and not lease.ended  # an ended lease keeps the name of its last owner, long after that one left
+            and lease.unmoved_s <= self._failover_s
+        }
+        has_leader = any(rows.has_leader for rows in places.values())
+        silent_max_s = self._stale_s if has_leader else self._missed_s
+        reporting = self._reporting(now_s, now_epoch_s, places.values(), penstock_workers, silent_max_s)
+        self.is_asleep = bool(modes) and reporting and not has_leader and not strangers
+        if modes and not _TAKES_FOR_ITSELF.issuperset(modes.values()) and (strangers or reporting):
+            # A mode that this version does not know counts as the 3.x too: a worker that takes nothing does no harm.
+            return Finding(Fleet.KCL3, _current(modes, places))
+        if not strangers:
+            return Finding(Fleet.ALONE)
+        # The KCL changes over only when each owner of a lease has written its metrics row for long enough.
+        becoming = modes.get(Place.OWN_TABLES) == _BECOMES_3X
+        return Finding(Fleet.KCL2, (Place.OWN_TABLES,) if becoming else ())
+
+    def _reporting(
+        self,
+        now_s: float,
+        now_epoch_s: float,
+        places: Iterable[Coordination],
+        penstock_workers: Collection[str],
+        silent_max_s: float,
+    ) -> bool:
+        """True if a KCL worker's metrics row moves, or may move: it was seen too late to know."""
+        updated: dict[str, int] = {}
+        for rows in places:
+            for worker, at in rows.updated_epoch_s.items():
+                if worker not in penstock_workers:
+                    updated[worker] = max(at, updated.get(worker, at))
+        before, self._seen = self._seen, {}
+        for worker, at in updated.items():
+            last = before.get(worker)
+            if last is None and at < now_epoch_s - self._stale_s - CLOCKS_APART_MAX_S:
+                last = (at, now_s - self._stale_s - 1)
+            self._seen[worker] = last if last is not None and last[0] == at else (at, now_s)
+        return any(now_s - since_s <= silent_max_s for _, since_s in self._seen.values())
+
+
+def _current(modes: Mapping[Place, str], places: Mapping[Place, Coordination]) -> tuple[Place, ...]:
+    if any(rows.table_migration == _MOVED for rows in places.values()):
+        return (Place.LEASE_TABLE,)
+    return tuple(place for place in Place if place in modes)
+
+
+# --- the rows that tell ---------------------------------------------------------------------------
+# The rows that a KCL 3.x fleet keeps besides leases, as plain attributes: read, and the one that we write.
+#
+# ``Migration3.0`` and ``TableMigration3.5`` say how the fleet works and where its rows are. ``Leader`` names its
+# leader. A metrics row per worker shows to the leader that it lives and how busy it is. Shapes: KCL 3.5.1
+# (``MigrationState``, ``WorkerMetricStats``).
+
+
+COORDINATOR_KEY = "key"
+"""Of a table ``-CoordinatorState``."""
+METRICS_KEY = "wid"
+"""Of a table ``-WorkerMetricStats``."""
+METRICS_ENTITY = "WORKER_METRIC_STATS"
+UPDATED = "lut"
+SAMPLES = "sts"
+CPU = "C"
+CPU_MAX = 100
+SAMPLES_MAX = 10
+"""A metrics row shows up to this many samples of how busy the processors are, each a percentage up to that."""
+
+_MIGRATION = "Migration3.0"
+_TABLE_MIGRATION = "TableMigration3.5"
+_LEADER = "Leader"
+_SUPPORTS_ONE_TABLE = 1
+
+
+def beside_leases(foreign: Rows) -> Coordination:
+    """From the rows of a lease table that are no leases, by their keys."""
+    metrics = {key: row for key, row in foreign.items() if row.get(ENTITY) == METRICS_ENTITY}
+    return coordination(foreign, metrics)
+
+
+def coordination(states: Rows, metrics: Rows) -> Coordination:
+    """From coordinator rows and metrics rows, by their keys. What cannot be read is left out."""
+    updated = {key: row[UPDATED] for key, row in metrics.items() if isinstance(row.get(UPDATED), int)}
+    samples = {key: row.get(SAMPLES) for key, row in metrics.items()}
+    return Coordination(
+        client_version=_text(states, _MIGRATION, "cv"),
+        table_migration=_text(states, _TABLE_MIGRATION, "tm"),
+        updated_epoch_s=updated,
+        # A lock that was given up, not taken away, says so (amazon-dynamodb-lock-client).
+        has_leader=_text(states, _LEADER, "ownerName") is not None and "isReleased" not in states[_LEADER],
+        show_cpu=frozenset(key for key, one in samples.items() if isinstance(one, dict) and CPU in one),
+    )
+
+
+def metrics_row(place: Place, worker_id: str, epoch_s: float, cpu_percents: Sequence[float] = ()) -> dict[str, Any]:
+    """The metrics row of a worker. Without ``cpu_percents`` (the oldest first) the leader goes by what is read."""
+    now = int(epoch_s)
+    row: dict[str, Any] = {
+        UPDATED: now,
+        SAMPLES: {CPU: [float(one) for one in cpu_percents[-SAMPLES_MAX:]]} if cpu_percents else {},
+        "opr": {CPU: [CPU_MAX]} if cpu_percents else {},
+        "sup": _SUPPORTS_ONE_TABLE,
+        "slu": now,
+    }
+    if place is Place.OWN_TABLES:
+        return {METRICS_KEY: worker_id, **row}
+    return {KEY: worker_id, ENTITY: METRICS_ENTITY, **row}
+
+
+def _text(rows: Rows, key: str, name: str) -> str | None:
+    value = rows.get(key, {}).get(name)
+    return value if isinstance(value, str) else None
+
 
 # --- KCL 2.x --------------------------------------------------------------------------------------
 # Taking and stealing as workers of the KCL 2.x do, for a fleet that has some of them (its ``DynamoDBLeaseTaker``).

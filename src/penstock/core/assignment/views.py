@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.leases.row import LeaseKey
+from penstock.core.leases.row import Checkpoint, LeaseKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

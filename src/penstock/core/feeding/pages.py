@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, overload
 from penstock.core.aggregation import open_aggregate
 from penstock.core.aggregation.format import MAGIC
 from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S, Does, LogCursor, Policy, State
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.errors import AggregateError
 from penstock.model import IteratorAt, OutsidePolicy, Position, Record
 

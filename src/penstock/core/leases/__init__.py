@@ -1,7 +1,6 @@
 """Leases: rows, their conditional writes, tenures, and workers' rows. Time is an argument, stores are elsewhere."""
 
-from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.leases.row import LeaseKey, LeaseRow, NotALeaseError, StreamKey, is_lease, lease_row
+from penstock.core.leases.row import Checkpoint, LeaseKey, LeaseRow, NotALeaseError, StreamKey, is_lease, lease_row
 from penstock.core.leases.writes import Done, Kind, Outcome, Refused, Unknown, Write
 
 __all__ = [

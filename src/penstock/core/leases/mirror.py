@@ -20,8 +20,7 @@ from penstock.core.leases.writes import Done, Refused, Unknown, Write
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from penstock.core.leases.checkpoint import Checkpoint
-    from penstock.core.leases.row import StreamMark
+    from penstock.core.leases.row import Checkpoint, StreamMark
 
 __all__ = ["NOTE", "Create", "Mark", "MirroredRows", "Read", "Step", "release"]
 

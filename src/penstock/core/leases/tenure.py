@@ -24,8 +24,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.leases import writes
-from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.leases.row import CHECKPOINT
+from penstock.core.leases.row import CHECKPOINT, Checkpoint
 from penstock.core.leases.writes import Done, Kind, Refused
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from penstock.core.leases.row import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.leases.row import Checkpoint
 
 
 class Kind(StrEnum):

@@ -19,7 +19,7 @@ from itertools import compress, count
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.core.feeding.pages import UserRecords
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.settings import payload_bytes_of, payload_bytes_of_all
 from penstock.model import Position
 

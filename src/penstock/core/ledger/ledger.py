@@ -17,7 +17,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from penstock import events
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.book import Book, DeadLetter, Delivery, R, Where
 from penstock.core.ledger.failing import Ending, Faults
 from penstock.core.ledger.queues import DueQueue, KeyQueue, PositionQueue

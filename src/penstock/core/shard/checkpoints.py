@@ -34,8 +34,7 @@ from penstock.errors import CheckpointError, OptionError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.core.leases.checkpoint import Checkpoint
-    from penstock.core.leases.row import LeaseRow
+    from penstock.core.leases.row import Checkpoint, LeaseRow
 
 # --- when: the cadence ----------------------------------------------------------------------------
 

@@ -2,9 +2,9 @@
 
 from penstock.pipeline.job.faults import JobFileError
 from penstock.pipeline.job.files import JobFile, load_job
-from penstock.pipeline.job.main import run_file
 from penstock.pipeline.job.model import Job, job_schema
 from penstock.pipeline.job.outcome import ExitCode
+from penstock.pipeline.job.running import run_file
 from penstock.pipeline.job.writing import Delivery, deliveries
 
 __all__ = [

@@ -2,6 +2,6 @@
 
 import sys
 
-from penstock.pipeline.job.main import main
+from penstock.pipeline.job.running import main
 
 sys.exit(main())

@@ -190,7 +190,7 @@ def _run(job: str) -> int:
     """The job; then wait until its Java has ended, which writes the archive then."""
     from pyspark import SparkContext
 
-    from penstock.pipeline.job.main import run_file
+    from penstock.pipeline.job.running import run_file
 
     status = run_file(job)
     gateway = SparkContext._gateway

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import re
@@ -12,6 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -20,9 +22,11 @@ from penstock.errors import OptionError
 from penstock.pipeline.decode import split
 from penstock.pipeline.hadoop_files import HadoopFiles, identity_in
 from penstock.pipeline.job import steps
-from penstock.pipeline.job.account import Totals, batch_report, cut_ms, was_a_batch
+from penstock.pipeline.job.account import Show, Totals, batch_report, cut_ms, was_a_batch
 from penstock.pipeline.job.batches import Batches
 from penstock.pipeline.job.faults import Fault, JobFileError
+from penstock.pipeline.job.files import load_job
+from penstock.pipeline.job.model import job_schema
 from penstock.pipeline.job.outcome import (
     ExitCode,
     StepError,
@@ -32,22 +36,23 @@ from penstock.pipeline.job.outcome import (
     state_is_of_another_kind,
 )
 from penstock.pipeline.job.rules import place_faults
-from penstock.pipeline.job.session import told_unread
+from penstock.pipeline.job.session import session_of, submitted, told_unread
 from penstock.pipeline.job.steps import MissingPackageError
-from penstock.pipeline.job.writing import require_format
+from penstock.pipeline.job.writing import deliveries, require_format
 from penstock.pipeline.metrics import MetricsListener
 from penstock.spark.columns import SCHEMA
 from penstock.spark.source import ADMISSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.pipeline.job.account import Show
     from penstock.pipeline.job.faults import KeyPath
     from penstock.pipeline.job.files import JobFile
+
 
 # --- a rehearsal ----------------------------------------------------------------------------------
 # The steps of a job over a batch without rows, before the stream is read: what Spark finds wrong shows here.
@@ -410,3 +415,48 @@ def _since(query: StreamingQuery, last_batch: int | None) -> list[Any]:
 def _in_a_batch(status: dict[str, Any]) -> bool:
     """True from the moment at which a batch is decided."""
     return bool(status["isTriggerActive"]) and not str(status["message"]).startswith(_PLANNING)
+
+
+# --- a job file as a program ----------------------------------------------------------------------
+
+QUIET = "FATAL"
+"""What Spark itself logs: a failure would be told a second time, in hundreds of lines."""
+
+
+def run_file(path: str | Path, *, check: bool = False, as_json: bool = False, log_level: str | None = QUIET) -> int:
+    """Check a job file and run it; the process's exit status, one of ``ExitCode``."""
+    show = Show(as_json=as_json)
+    try:
+        job_file = load_job(path)
+        show.checked(job_file, deliveries(job_file.job))
+        if check:
+            return ExitCode.DONE
+        spark = session_of(job_file, log_level=log_level)
+        try:
+            stopping = Stopping()
+            with stopping.listening():
+                return run_job(spark, job_file, stopping, show)
+        finally:
+            with suppress(Py4JError, OSError):  # Spark's Java may be gone
+                spark.stop()
+    except JobFileError as error:
+        show.wrong(error.faults, ExitCode.WRONG_JOB)
+        return ExitCode.WRONG_JOB
+    except StepError as error:
+        show.wrong([str(error)], error.code, error.step)
+        return error.code
+
+
+def schema_json() -> str:
+    """The JSON schema of a job file, as it is committed."""
+    return msgspec.json.format(msgspec.json.encode(job_schema()), indent=2).decode() + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """For ``spark-submit`` and ``python -m``: the same as ``penstock run``, without the extra for commands."""
+    parser = argparse.ArgumentParser(prog="penstock.pipeline.job", description="Run a job file.")
+    parser.add_argument("job", metavar="JOB.toml")
+    parser.add_argument("--check", action="store_true", help="check the file, say what its sinks promise, and end")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="a line of JSON for each event")
+    given = parser.parse_args(arguments)
+    return run_file(given.job, check=given.check, as_json=given.as_json, log_level=None if submitted() else QUIET)

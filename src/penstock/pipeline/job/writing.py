@@ -7,14 +7,13 @@ from contextlib import AbstractContextManager, redirect_stdout
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 from penstock.errors import OptionError
-from penstock.pipeline.delta_sink import DeltaSink, delta_settings
-from penstock.pipeline.iceberg_sink import IcebergSink
 from penstock.pipeline.job import packages
 from penstock.pipeline.job.faults import nearest
 from penstock.pipeline.job.model import as_options, check_stream_columns
 from penstock.pipeline.job.packages import load_function
 from penstock.pipeline.job.steps import ROWS, MissingPackageError, queried, scala_of
 from penstock.pipeline.parquet_folder import HOUR, BatchFolder, StagedBatch
+from penstock.pipeline.tables import DeltaSink, IcebergSink, delta_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.pipeline.job.model import DeadLetters, Job, Sink
-    from penstock.pipeline.table_sink import TableSink
+    from penstock.pipeline.tables import TableSink
 
 # --- what each sink promises ----------------------------------------------------------------------
 # What each sink promises when a batch runs again: said by the check, and on the reference page.

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from penstock.core.feeding.allowance import Buffer
 from penstock.core.given import lacks, not_callable, not_of, shown
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.settings import ByKey
 from penstock.errors import CheckpointError, OptionError
 from penstock.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
 from penstock.model import Position, StartingPosition
 from penstock.ports import ForApplications
+from penstock.runtime.background import told
 from penstock.runtime.consumer.collecting import collect
 from penstock.runtime.consumer.counting import CountedSource, counted_table
 from penstock.runtime.consumer.driving import OneByOne, Unordered, drive, order_of, promised
@@ -32,14 +33,14 @@ from penstock.runtime.consumer.ready import Ready
 from penstock.runtime.consumer.shard import Shard
 from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker
 from penstock.runtime.consumer.streams import OpenStream
-from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToStream, open_letters
+from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToStream, open_letters
 from penstock.runtime.feeds import SubscriptionGate
 from penstock.runtime.home import PING_S, Apart, Here, watch_own
 from penstock.runtime.loop_thread import CALLER
 from penstock.runtime.shard.batch import Delivered
 from penstock.runtime.shard.pages import Values
-from penstock.runtime.telling import told
 from penstock.runtime.waiting import Breath
+from penstock.runtime.worker.holding import Readers
 from penstock.runtime.worker.settings import WorkerSettings, start_of
 from penstock.runtime.worker.worker import Worker
 from penstock.tasks import failure_of, spawn
@@ -58,11 +59,10 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.counting import CountedTable
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import Located, Told
-    from penstock.runtime.dead_letters.destinations import DeadLetterChoice
+    from penstock.runtime.dead_letters import DeadLetterChoice
     from penstock.runtime.home import Home
-    from penstock.runtime.shard.batch import Batch
+    from penstock.runtime.shard.batch import Batch, PendingCheckpoint
     from penstock.runtime.shard.shard_reader import ShardReader
-    from penstock.runtime.shard.two_phase import PendingCheckpoint
     from penstock.tasks import Heard
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
     from penstock.wiring import ConnectionOptions, LeaseTableOptions
@@ -280,11 +280,16 @@ class Consumer(Generic[T]):
             self.worker_id,
             self._counted,
             self.settings,
-            streams=[stream.part(of_several=self._of_several) for stream in self._streams.values()],
+            readers=Readers(
+                [stream.part(of_several=self._of_several) for stream in self._streams.values()],
+                self.settings,
+                open_letters(self._letters(), self._connection),
+                rng=rng,
+                on_event=self._tell,
+            ),
             rng=rng,
             on_event=self._tell,
             on_reader=self._on_reader,
-            letters=open_letters(self._letters(), self._connection),
         )
         if self._is_programs:
             self._watch()

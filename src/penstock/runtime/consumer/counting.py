@@ -16,7 +16,7 @@ from penstock.ports import SharedWithKcl
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
-    from penstock.core.assignment.fleet import Coordination, Place
+    from penstock.core.assignment.kcl import Coordination, Place
     from penstock.core.feeding.pages import ReadPage, StreamFacts
     from penstock.core.leases import LeaseRow, Outcome, Write
     from penstock.core.leases.row import Listing

@@ -10,7 +10,7 @@ from penstock.runtime.consumer.collecting import collect
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable
 
-    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.leases.row import Checkpoint
     from penstock.model import Record
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.shard.batch import Batch

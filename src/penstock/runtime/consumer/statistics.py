@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.core.leases import LeaseRow
-    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.leases.row import Checkpoint
     from penstock.runtime.shard.shard_reader import ShardReader
 
 

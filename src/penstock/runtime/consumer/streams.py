@@ -7,15 +7,14 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.feeding.pages import FeedCursor, Retention, ShardView
-from penstock.core.leases.checkpoint import Checkpoint
-from penstock.core.leases.row import LeaseRow, StreamKey, StreamMark
+from penstock.core.leases.row import Checkpoint, LeaseRow, StreamKey, StreamMark
 from penstock.errors import OptionError, ThrottledError
 from penstock.model import HASH_KEY_MAX
+from penstock.runtime.background import told
 from penstock.runtime.consumer.statistics import shard_statistics
 from penstock.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, Registration, SubscriptionGate
 from penstock.runtime.shard.window_reading import WindowRead
-from penstock.runtime.telling import told
-from penstock.runtime.worker.stream_part import StreamPart, shard_id_of
+from penstock.runtime.worker.shard_leases import StreamPart, shard_id_of
 from penstock.tasks import Shared
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.leases.row import Checkpoint
     from penstock.events import Event
     from penstock.model import Position, Record, StartingPosition
     from penstock.ports import LeaseTable, RecordSource
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.lifecycle import AssignedShard, Located
     from penstock.runtime.consumer.metering import MetricsOptions
     from penstock.runtime.consumer.statistics import ConsumerStatistics
-    from penstock.runtime.shard.batch import Batch
-    from penstock.runtime.shard.two_phase import PendingCheckpoint
+    from penstock.runtime.shard.batch import Batch, PendingCheckpoint
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
     from penstock.wiring import ConnectionOptions, LeaseTableOptions

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.core.batching.chunk import Owner
     from penstock.core.batching.lanes import Lanes
     from penstock.options import ProducerOptions
-    from penstock.runtime.reply import Reply
+    from penstock.runtime.waiting import Reply
 
     AnyFuture = asyncio.Future[None] | Reply[None]
 

@@ -13,7 +13,7 @@ from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.producer.core import ProducerCore
 from penstock.runtime.producer.handles import SyncPutHandle, SyncPuts
 from penstock.runtime.producer.intake import Claim
-from penstock.runtime.reply import Reply
+from penstock.runtime.waiting import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence

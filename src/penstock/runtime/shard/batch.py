@@ -7,11 +7,14 @@ for programs on an event loop and for those in threads.
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from penstock.core.shard.checkpoints import PendingChoice
 from penstock.errors import OptionError
+from penstock.events import PendingCheckpointFound
 from penstock.model import Position
 from penstock.runtime.shard.pages import datas_of
 
@@ -19,12 +22,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Self
+    from typing import Self, TypeAlias
 
+    from penstock.core.leases import LeaseRow
+    from penstock.core.leases.row import Checkpoint
     from penstock.core.ledger.book import Delivery, Placed
     from penstock.core.ledger.ledger import Ledger
+    from penstock.core.shard.checkpoints import Pending
     from penstock.events import LedgerEvent
     from penstock.model import Record
+    from penstock.runtime.shard.shard_reader import ShardReader
+
+    OnPending: TypeAlias = "Callable[[FoundPending], PendingChoice]"
+
+# --- what is delivered ----------------------------------------------------------------------------
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -386,3 +397,81 @@ class Delivered(Settleable, Generic[T_co]):
 
 def _position(record: Placed) -> Position:
     return Position(record.sequence_number, record.sub_sequence_number)
+
+
+# --- pending checkpoints --------------------------------------------------------------------------
+# Checkpoints in two phases, as a program has them: `prepare` stores one as pending, `commit` makes it the checkpoint.
+#
+# They lie in the KCL's columns for pending checkpoints, so the next owner, of whatever kind, is told of one that was
+# prepared and not committed. What may be asked for when is the matter of `penstock.core.shard.checkpoints`.
+
+
+class FoundPending(NamedTuple):
+    """A pending checkpoint that the former owner of a shard left."""
+
+    stream: str
+    shard_id: str
+    position: Position | None
+    """All up to here was prepared; None: the whole shard, to its end."""
+    state: bytes | None
+    """What the application stored with it."""
+
+
+class PendingCheckpoint:
+    """A checkpoint that is stored as pending. Commit it once what it stands for is done, or abandon it: the consumer
+    has a call for each, which waits until that is stored.
+    """
+
+    __slots__ = ("_reader", "_value")
+
+    def __init__(self, reader: ShardReader, value: Pending) -> None:
+        self._reader = reader
+        self._value = value
+
+    @property
+    def stream(self) -> str:
+        """The stream's name or ARN, as it was given."""
+        return self._reader.stream
+
+    @property
+    def shard_id(self) -> str:
+        """The shard's id."""
+        return self._reader.shard_id
+
+    @property
+    def position(self) -> Position | None:
+        """The last position that it covers; None: the whole shard, to its end."""
+        return _covered(self._value.checkpoint)
+
+    @property
+    def state(self) -> bytes | None:
+        """What the application stored with it."""
+        return self._value.state
+
+
+def choose(
+    row: LeaseRow,
+    on_pending: OnPending | None,
+    *,
+    stream: str,
+    shard_id: str,
+    on_event: Callable[[LedgerEvent], None],
+) -> PendingChoice:
+    """What becomes of a checkpoint that the former owner left pending, if there is one: the program says it."""
+    pending = row.pending
+    if pending is None:
+        return PendingChoice.ABANDON
+    position, choice = _covered(pending), PendingChoice.ABANDON
+    if on_pending is not None:
+        try:
+            choice = PendingChoice(on_pending(FoundPending(stream, shard_id, position, row.pending_state)))
+        except Exception as error:
+            told = {"message": "on_pending raised; the checkpoint is kept pending", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
+            choice = PendingChoice.KEEP
+    on_event(PendingCheckpointFound(stream, shard_id, position, choice.value))
+    return choice
+
+
+def _covered(checkpoint: Checkpoint) -> Position | None:
+    return checkpoint.position if checkpoint.is_position else None

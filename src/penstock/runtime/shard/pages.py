@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from penstock.core.feeding.pages import UserRecords
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.book import Delivery, R, behind
 from penstock.core.ledger.parts import PARTS_MAX, Part, split
 from penstock.core.ledger.settings import DeadLetters, Skip, Stop

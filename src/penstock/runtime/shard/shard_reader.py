@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.feeding.pages import PLAIN_BYTES, RECORD_BYTES
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Ended, HandoffAsked, Lost, Prepared, Settled, Stored
 from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.settings import LedgerSettings, Skip, payload_bytes_of, payload_bytes_of_all
@@ -22,11 +22,10 @@ from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetB
 from penstock.core.shard.duplicates import Admit
 from penstock.core.shard.machine import STIR, CannotRead, LetterNotWritten, LetterWritten, Shard, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
+from penstock.runtime.background import told
 from penstock.runtime.home import Here
-from penstock.runtime.shard.batch import Batch
+from penstock.runtime.shard.batch import Batch, PendingCheckpoint, choose
 from penstock.runtime.shard.listener import Asking, Origin, ShardListener
-from penstock.runtime.shard.two_phase import PendingCheckpoint, choose
-from penstock.runtime.telling import told
 from penstock.runtime.waiting import Alarm, Breath, is_cancelled, wait_set
 from penstock.tasks import spawn
 
@@ -45,12 +44,12 @@ if TYPE_CHECKING:
     from penstock.core.shard.checkpoints import Cadence, Pending
     from penstock.events import LedgerEvent
     from penstock.model import Position, Record
-    from penstock.runtime.dead_letters.burying import LetterWriter
+    from penstock.runtime.dead_letters import LetterWriter
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
     from penstock.runtime.home import Home
+    from penstock.runtime.shard.batch import OnPending
     from penstock.runtime.shard.pages import Pages, Values
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
-    from penstock.runtime.shard.two_phase import OnPending
     from penstock.runtime.shard.window_reading import WindowRead
     from penstock.tasks import Heard
     from penstock.telemetry.consumer_metrics import ShardCounts

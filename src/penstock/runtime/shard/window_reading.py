@@ -13,7 +13,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.feeding.log_cursor import Does, LogCursor, Policy
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.book import behind
 from penstock.core.shard.duplicates import Duplicates, Keyed, Window
 from penstock.errors import NotFoundError, PenstockError

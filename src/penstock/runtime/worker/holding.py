@@ -5,35 +5,32 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.assignment.fleet import Fleet
+from penstock.core.assignment.kcl import Fleet
 from penstock.core.assignment.views import lease_view
-from penstock.core.leases.tenure import End, Loss
-from penstock.core.worker.round import Began, Delivers, GaveUp, Inherited, Over, Unconfirmed
-from penstock.runtime.dead_letters.burying import LetterWriter
+from penstock.core.handoff import OwnerInput
+from penstock.core.leases.tenure import End, Ended, HandoffAsked, Loss, Lost, Measured
+from penstock.core.worker import Began, Delivers, GaveUp, Inherited, LeaderNamed, Over, OwnerLearnt, Unconfirmed
+from penstock.runtime.dead_letters import LetterWriter
 from penstock.runtime.shard.listener import Origin, ShardListener
 from penstock.runtime.shard.pages import Admission, Pages
 from penstock.runtime.shard.shard_reader import ReaderChoices, ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
-from penstock.runtime.worker.held import HeldShard
+from penstock.tasks import spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from penstock.core.feeding.pages import ChildShard, FeedCursor
-    from penstock.core.leases.tenure import Result
     from penstock.core.ledger.failing import Ending
-    from penstock.core.worker.mine import Mine
-    from penstock.core.worker.round import Input
-    from penstock.ports import LeaseTable
-    from penstock.runtime.dead_letters.destinations import LetterSink
-    from penstock.runtime.waiting import SteadyClock
-    from penstock.runtime.worker.chores import Chores
+    from penstock.core.worker import Input, Mine
+    from penstock.runtime.background import Chores
+    from penstock.runtime.dead_letters import LetterSink
     from penstock.runtime.worker.reading_ahead import ReadingAhead, WarmUp
     from penstock.runtime.worker.settings import WorkerSettings
-    from penstock.runtime.worker.shard_leases import ShardLeases
+    from penstock.runtime.worker.shard_leases import ShardLeases, StreamPart
     from penstock.runtime.worker.sight import Sight
-    from penstock.runtime.worker.stream_part import StreamPart
+
 
 COOL_DOWN_S = 60.0
 """For so long a shard is left to others that could not be read here: as with `GiveUp`."""
@@ -44,16 +41,18 @@ class Readers:
 
     def __init__(
         self,
-        parts: Mapping[str | None, StreamPart],
+        parts: Iterable[StreamPart],
         settings: WorkerSettings,
         letters: LetterSink | None,
         *,
         rng: Random,
         on_event: Callable[[Any], None],
     ) -> None:
-        self._parts = parts
+        """``parts``: of one stream, or of several with keys. ``letters``: where dead letters go."""
+        self.parts = {part.text: part for part in parts}
+        """By what their leases have as ``streamName``."""
+        self.letters = letters
         self._settings = settings
-        self._letters = letters
         self._rng = rng
         self._on_event = on_event
         self._choices = ReaderChoices(
@@ -66,7 +65,7 @@ class Readers:
 
     def open(self, keeper: TenureKeeper, warming: WarmUp | None) -> tuple[ShardReader, FeedCursor]:
         """A reader for a tenure that goes on with what was read ahead; and how far the shard is fetched."""
-        settings, part = self._settings, self._parts[keeper.row.stream]
+        settings, part = self._settings, self.parts[keeper.row.stream]
         feed = part.stream.promote(part.stream.open_feed(keeper.row) if warming is None else warming.feed)
         window = part.stream.open_window(keeper.row) if warming is None else warming.window
         admission = Admission(window=window, split_by=settings.split, parts_max=settings.parts_max)
@@ -84,10 +83,10 @@ class Readers:
 
     def _writer(self, keeper: TenureKeeper, pages: Pages) -> LetterWriter | None:
         """Writes the dead letters of a tenure, where there is a place for them."""
-        if self._letters is None:
+        if self.letters is None:
             return None
         return LetterWriter(
-            self._letters,
+            self.letters,
             stream=pages.stream,
             shard_id=pages.shard_id,
             worker=keeper.tenure.worker,
@@ -104,15 +103,12 @@ class Holding(ShardListener):
     def __init__(
         self,
         mine: Mine,
-        table: LeaseTable,
-        settings: WorkerSettings,
         *,
         readers: Readers,
         ahead: ReadingAhead,
         sight: Sight,
         shards: ShardLeases,
         chores: Chores,
-        clock: SteadyClock,
         tell: Callable[[Input], None],
     ) -> None:
         """``tell`` hears of each tenure: that it has begun, that its shard is read, that it is over."""
@@ -121,14 +117,12 @@ class Holding(ShardListener):
         self.claims: dict[str, TenureKeeper] = {}
         """The tenures of leases on their way to be held."""
         self._mine = mine
-        self._table = table
-        self._settings = settings
         self._readers = readers
         self._ahead = ahead
         self._sight = sight
         self._shards = shards
         self._chores = chores
-        self._clock = clock
+        self._clock = sight.clock
         self._tell = tell
 
     def alive(self, sent_s: float) -> None:
@@ -136,9 +130,8 @@ class Holding(ShardListener):
         for keeper in (*(held.keeper for held in self.held.values()), *self.claims.values()):
             keeper.alive(sent_s)
 
-    def begin(self, key: str, begun: Result) -> None:
+    def begin(self, key: str, keeper: TenureKeeper) -> None:
         """A tenure begins: at once, or when the take is confirmed."""
-        keeper = TenureKeeper(self._table, begun, clock=self._clock)
         self.claims[key] = keeper
         self._chores.spawn(self._hold(key, keeper, self._origin(key)))
 
@@ -214,12 +207,12 @@ class Holding(ShardListener):
         """
         self._ahead.expect(keeper.row)
         over = self._chores.spawn(keeper.over())
-        until_s = self._clock() + self._settings.steal_wait_s
+        until_s = self._clock() + self._mine.terms.steal_wait_s
         while (left_s := until_s - self._clock()) > 0 and not over.done():
             if self._mine.leaving:
                 keeper.tell(End(None))
                 await over
-            await asyncio.wait((over,), timeout=min(left_s, self._settings.look_interval_s))
+            await asyncio.wait((over,), timeout=min(left_s, self._mine.terms.look_interval_s))
         lost = over.done()
         over.cancel()
         return not lost
@@ -281,3 +274,93 @@ class Holding(ShardListener):
         finally:
             fetching.cancel()
             reading.cancel()
+
+
+class HeldShard(ShardListener):
+    """Does what the worker decides on the owner's side of a handoff, and tells what the shard and its lease say."""
+
+    def __init__(
+        self,
+        keeper: TenureKeeper,
+        reader: ShardReader,
+        cursor: FeedCursor,
+        *,
+        tell: Callable[[Input], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """``cursor``: how far the shard is fetched. ``tell``: the worker's machine."""
+        self.keeper = keeper
+        self.reader = reader
+        reader.listen(self)
+        self._key = keeper.row.key
+        self._cursor = cursor
+        self._measured_s = clock()
+        self._measured_bytes = cursor.payload_bytes
+        self._throughput_kib_s: float | None = None
+        self._tell = tell
+        self._clock = clock
+        self._draining: asyncio.Task[None] | None = None
+
+    def lease_goes(self, reader: ShardReader, command: HandoffAsked | Ended | Lost) -> None:
+        """See `ShardListener`."""
+        if isinstance(command, HandoffAsked):
+            self._tell(LeaderNamed(self._key, command.to))
+        elif isinstance(command, Ended):
+            reader.stop("the shard was handed over")
+            self._learnt(OwnerInput.ENDED)
+        else:
+            self._learnt(OwnerInput.LOST)
+
+    def measure(self) -> None:
+        """Have the next renewal store how much is read, and until when all is settled."""
+        now_s, cursor = self._clock(), self._cursor
+        if now_s <= self._measured_s:
+            return
+        rate = (cursor.payload_bytes - self._measured_bytes) / 1024 / (now_s - self._measured_s)
+        self._measured_s, self._measured_bytes = now_s, cursor.payload_bytes
+        before, row = self._throughput_kib_s, self.keeper.row
+        self._throughput_kib_s = rate if before is None else (before + rate) / 2  # as the KCL 3.x smooths it
+        done = row.pending is None and self.reader.ledger.came_to <= self.reader.settled <= row.checkpoint
+        until_ms = None if cursor.read_until_s is None or not done else int(cursor.read_until_s * 1000)
+        self.keeper.tell(Measured(self._throughput_kib_s, until_ms))
+
+    def let_go(self, reader: ShardReader) -> None:
+        """See `ShardListener`: the lease is for any worker."""
+        self._learnt(OwnerInput.FREE)
+
+    def stop(self, due_s: float) -> None:
+        """Hand out nothing more, and tell when all is settled, or when it is ``due_s``."""
+        drained = self.reader.drain(max(0.0, due_s - self._clock()))
+        self._draining = spawn(self._drain(drained), self._drain_failed)
+
+    def resume(self) -> None:
+        """Go on delivering."""
+        if self._draining is not None:
+            self._draining.cancel()
+        self.reader.resume()
+
+    def end(self, to: str | None, process: str | None) -> None:
+        """Give the lease to a worker, or free it (None). ``process``: which process of that name gets it, if known."""
+        self.reader.hand_over()
+        self.keeper.tell(End(to, process))
+
+    def cut(self, reason: str) -> None:
+        """Reading has failed: what is settled is stored, and the lease is free."""
+        self.end(None, None)
+        self.reader.stop(reason)
+
+    def close(self) -> None:
+        """The tenure is over."""
+        if self._draining is not None:
+            self._draining.cancel()
+
+    def _learnt(self, given: OwnerInput) -> None:
+        self._tell(OwnerLearnt(self._key, given))
+
+    async def _drain(self, drained: asyncio.Future[bool]) -> None:
+        self._learnt(OwnerInput.DRAINED if await drained else OwnerInput.DRAIN_DEADLINE)
+
+    def _drain_failed(self, error: BaseException) -> None:
+        """What is settled by now goes with the lease, as at the deadline."""
+        self.reader.tell_failed("the end of its delivery", "it is handed over with what is settled by now")(error)
+        self._learnt(OwnerInput.DRAIN_DEADLINE)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core.assignment.fleet import (
+from penstock.core.assignment.kcl import (
     SAMPLES_MAX,
     Coordination,
     Finding,
@@ -22,13 +23,24 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from penstock.core.assignment.fleet import Place
+    from penstock.core.assignment.kcl import Place
     from penstock.core.assignment.views import LeaseView
     from penstock.core.leases.row import Listing
     from penstock.ports import SharedWithKcl
 
 RETRY_INTERVAL_S = 1.0
 """The pause before a worker writes a metrics row again that was not confirmed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KclTimes:
+    """How often a worker does what concerns KCL workers."""
+
+    failover_s: float
+    report_interval_s: float
+    """Between two writes of its metrics row."""
+    look_interval_s: float
+    """Between two looks at tables that are no lease tables."""
 
 
 class KclWatch:
@@ -38,26 +50,22 @@ class KclWatch:
         self,
         worker_id: str,
         table: SharedWithKcl,
+        times: KclTimes,
         *,
-        failover_s: float,
-        report_interval_s: float,
-        look_interval_s: float,
         clock: Callable[[], float],
         epoch_s: Callable[[], float] = time.time,
         processors: Processors | None = None,
     ) -> None:
-        """``look_interval_s``: between looks at tables that are no lease tables. ``epoch_s``: the wall clock, which a
-        leader compares with its own; ``processors``: how busy they are (None: as this machine tells).
+        """``epoch_s``: the wall clock, which a leader compares with its own; ``processors``: how busy they
+        are (None: as this machine tells).
         """
         self.finding = Finding(Fleet.ALONE)
         self._worker_id = worker_id
         self._table = table
         self._clock = clock
         self._epoch_s = epoch_s
-        self._failover_s = failover_s
-        self._look_interval_s = look_interval_s
-        self._report_interval_s = report_interval_s
-        self._watch = FleetWatch(failover_s=failover_s, report_interval_s=report_interval_s)
+        self._times = times
+        self._watch = FleetWatch(failover_s=times.failover_s, report_interval_s=times.report_interval_s)
         self._own_tables: Coordination | None = None
         self._look_at_s = float("-inf")
         self._cpu_is_shown = False
@@ -87,7 +95,7 @@ class KclWatch:
         )
         places = (beside,) if self._own_tables is None else (beside, self._own_tables)
         if self.is_asleep:  # whether it ends or goes on is to be noticed soon
-            self._look_at_s = min(self._look_at_s, now_s + self._failover_s)
+            self._look_at_s = min(self._look_at_s, now_s + self._times.failover_s)
         self._cpu_is_shown = any(not one.show_cpu <= {*penstock_workers} for one in places)
         return self.finding
 
@@ -97,9 +105,9 @@ class KclWatch:
         except PenstockError as error:
             if not error.retryable or self._look_at_s == float("-inf"):
                 raise  # whose rules hold has to be known before anything is taken
-            self._look_at_s = now_s + self._look_interval_s / 10
+            self._look_at_s = now_s + self._times.look_interval_s / 10
         else:
-            self._look_at_s = now_s + self._look_interval_s
+            self._look_at_s = now_s + self._times.look_interval_s
 
     async def owned_keys(self) -> list[str] | None:
         """The leases that name this worker as owner, by the fleet's index; None: there is none."""
@@ -110,7 +118,7 @@ class KclWatch:
         raises what does not (no permission): a worker that is not shown is assigned nothing, for ever.
         """
         now_s, places = self._clock(), self.finding.metrics_in
-        interval_s = self._report_interval_s if self._shown.issuperset(places) else RETRY_INTERVAL_S
+        interval_s = self._times.report_interval_s if self._shown.issuperset(places) else RETRY_INTERVAL_S
         if now_s - self._reported_s < interval_s:
             return
         busy = self._processors.busy_percent()

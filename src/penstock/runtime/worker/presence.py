@@ -13,7 +13,7 @@ from penstock.runtime.waiting import wait_set
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.core.worker.mine import Mine
+    from penstock.core.worker import Mine
     from penstock.ports import LeaseTable
 
 TOLD_PER_WRITE_INTERVAL = 8

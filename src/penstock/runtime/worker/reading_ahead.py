@@ -6,9 +6,9 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.worker.round import NotReadable, Warmed
-from penstock.runtime.telling import told
-from penstock.runtime.worker.stream_part import shard_id_of
+from penstock.core.worker import NotReadable, Warmed
+from penstock.runtime.background import told
+from penstock.runtime.worker.shard_leases import shard_id_of
 from penstock.tasks import drop, give_up, spawn
 
 if TYPE_CHECKING:
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.pages import Taken
     from penstock.core.leases import LeaseRow
-    from penstock.core.leases.checkpoint import Checkpoint
-    from penstock.core.worker.round import Input
+    from penstock.core.leases.row import Checkpoint
+    from penstock.core.worker import Input
+    from penstock.runtime.background import Chores
     from penstock.runtime.feeds import PollingFeed
     from penstock.runtime.shard.window_reading import WindowRead
-    from penstock.runtime.worker.chores import Chores
     from penstock.runtime.worker.settings import WorkerSettings
-    from penstock.runtime.worker.stream_part import StreamPart
+    from penstock.runtime.worker.shard_leases import StreamPart
     from penstock.tasks import Heard
 
 

@@ -17,8 +17,8 @@ from penstock.core.shard.checkpoints import Cadence, Every, Prompt, Riding
 from penstock.core.shard.duplicates import Deduplicate
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartingPosition
-from penstock.runtime.dead_letters.destinations import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
-from penstock.runtime.feeds.fan_out import FanOutOptions
+from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
+from penstock.runtime.feeds import FanOutOptions
 from penstock.runtime.shard.pages import HandOut
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from penstock.core.assignment.views import LeaseView, WorkerView
     from penstock.model import Record
-    from penstock.runtime.dead_letters.destinations import DeadLetterChoice
+    from penstock.runtime.dead_letters import DeadLetterChoice
+    from penstock.runtime.shard.batch import OnPending
     from penstock.runtime.shard.pages import UnreadablePolicy
-    from penstock.runtime.shard.two_phase import OnPending
 
 MIB = 1024 * 1024
 _WHOLE = ("leases_max", "warm_bytes_max", "dead_letters_at_once_max", "parts_max", "batch_records_max")

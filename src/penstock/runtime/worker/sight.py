@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.core.assignment.fleet import Fleet
+from penstock.core.assignment.kcl import Fleet
 from penstock.core.assignment.views import is_free, lease_view, startable, worker_view
 from penstock.core.leases.membership import Members, Observed
 from penstock.core.leases.row import NotALeaseError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.membership import WorkerRow
     from penstock.core.leases.row import Listing
-    from penstock.core.worker.mine import Mine
+    from penstock.core.worker import Mine
     from penstock.ports import LeaseTable
     from penstock.runtime.worker.kcl_watch import KclWatch
 
@@ -72,7 +72,7 @@ class Sight:
         self._scan_interval_s = scan_interval_s
         self._table = table
         self._streams = streams
-        self._clock = clock
+        self.clock = clock
         self._observed = Observed()
         self._pictures: Mapping[str, object] = {}
         self.unreadable: Mapping[str, str] = {}
@@ -94,27 +94,27 @@ class Sight:
         case.
         """
         rows = await self._table.workers(consistent=closely)
-        self._looked_s = self._clock()
+        self._looked_s = self.clock()
         self.members.look(rows, self._looked_s)
         # A row's beat is no news; what it holds, wants and gives is.
         pictures = {row.worker_id: _picture(row) for row in rows}
-        quiet = self.members.quiet(self._clock())
+        quiet = self.members.quiet(self.clock())
         if pictures == self._pictures and not (quiet or scans or self._is_old()):
             return []
         self._pictures = pictures
         if not (quiet or scans) and self.fleet is Fleet.KCL3 and await self._glance():
             return []
         listing = await self.scan()
-        answered_s = self._clock()
+        answered_s = self.clock()
         owners = {row.actual_owner for row in self.leases.values() if not row.ended}
         strangers = owners - self.members.rows.keys() - {None, self.id}
         silent: list[str] = []
         if quiet or strangers:
-            sent_s = self._clock()
+            sent_s = self.clock()
             # The last look at the worker rows is older than the scan: a stranger may have written its row meanwhile.
-            self.members.look(await self._table.workers(consistent=True), self._clock())
-            silent = self.members.silent(leases_answered_s=answered_s, look_sent_s=sent_s, now_s=self._clock())
-            for row in self.members.forgettable(self._clock()):
+            self.members.look(await self._table.workers(consistent=True), self.clock())
+            silent = self.members.silent(leases_answered_s=answered_s, look_sent_s=sent_s, now_s=self.clock())
+            for row in self.members.forgettable(self.clock()):
                 await self._table.delete_worker(row.worker_id, counter=row.counter)
         if self._kcl is not None:
             twins = {one for row in self.leases.values() if (one := row.twin_of(self.id, self.process)) is not None}
@@ -125,11 +125,11 @@ class Sight:
         alone = self.fleet is Fleet.ALONE
         per_failover = SCANS_PER_FAILOVER if alone else SCANS_PER_FAILOVER_BESIDE_KCL
         interval_s = self._scan_interval_s or self._failover_s / per_failover
-        return self._clock() - (self.scanned_s if alone else max(self.scanned_s, self._glanced_s)) >= interval_s
+        return self.clock() - (self.scanned_s if alone else max(self.scanned_s, self._glanced_s)) >= interval_s
 
     async def _glance(self) -> bool:
         """Where a leader assigns, look only at the leases that have this worker's name. False: a scan is needed."""
-        kcl, now_s = self._kcl, self._clock()
+        kcl, now_s = self._kcl, self.clock()
         if kcl is None or kcl.is_asleep or now_s - self.scanned_s >= FAILOVERS_PER_SCAN_BELOW_LEADER * self._failover_s:
             return False
         keys = await kcl.owned_keys()
@@ -171,9 +171,9 @@ class Sight:
 
     async def scan(self) -> Listing:
         """Read all leases."""
-        sent_s = self._clock()
+        sent_s = self.clock()
         listing = await self._table.scan(consistent=True)
-        self.scanned_s = self._clock()
+        self.scanned_s = self.clock()
         self.unreadable = listing.unreadable
         found = {row.key: row for row in listing.rows if self._is_ours(row)}
         for key, at_s in self._saw_s.items():  # what was seen since the scan was sent is not undone by it
@@ -210,14 +210,14 @@ class Sight:
         """A lease was read by itself."""
         self._note_former(row)
         self.leases[row.key] = row
-        self._saw_s[row.key] = self._clock()
-        self._observed.look(row.key, row.counter, self._clock(), owner=row.owner)
+        self._saw_s[row.key] = self.clock()
+        self._observed.look(row.key, row.counter, self.clock(), owner=row.owner)
 
     def _note_former(self, row: LeaseRow) -> None:
         """Note for a lease that has this worker's name now which worker had it, and whether its counter moved then."""
         before = self.leases.get(row.key)
         if row.actual_owner == self.id and before is not None and before.actual_owner not in (None, self.id):
-            moved = self._observed.unmoved_s(row.key, self._clock()) <= MOVING_FAILOVERS * self._failover_s
+            moved = self._observed.unmoved_s(row.key, self.clock()) <= MOVING_FAILOVERS * self._failover_s
             self._came_from[row.key] = before.actual_owner, moved
 
     def came_from_living(self, key: str) -> bool | None:
@@ -235,7 +235,7 @@ class Sight:
         """A lease as decisions look at it. What another process of this worker's name has is a stranger's: only silence
         makes it free.
         """
-        return self._view_at(row, self._clock())
+        return self._view_at(row, self.clock())
 
     def _view_at(self, row: LeaseRow, now_s: float) -> LeaseView:
         view = lease_view(row, self._observed.unmoved_s(row.key, now_s))
@@ -257,7 +257,7 @@ class Sight:
 
     def workers(self, silent: Collection[str]) -> dict[str, WorkerView]:
         """All workers but this one."""
-        now_s = self._clock()
+        now_s = self.clock()
         return {
             one: worker_view(row, alive=one not in silent, unmoved_s=self.members.unmoved_s(one, now_s))
             for one, row in self.members.rows.items()

@@ -1,7 +1,7 @@
 """A worker: reads its share of streams' shards, beside others, through a lease table.
 
 It shows itself in a row of its own (`presence`), and looks at the others' rows and the leases (`sight`). What follows
-is decided by a function (`penstock.core.worker.round`), in each round, and whenever something happens between rounds.
+is decided by a function (`penstock.core.worker`), in each round, and whenever something happens between rounds.
 The worker does what that answers: by the tenures of its leases (`holding`), the shards that it reads ahead
 (`reading_ahead`), and the leases to create and to delete (`shard_leases`).
 """
@@ -14,13 +14,12 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.assignment.fleet import Fleet
-from penstock.core.handoff.receiver import ReceiverState
+from penstock.core.assignment.kcl import Fleet
+from penstock.core.handoff import ReceiverState
 from penstock.core.leases import writes
 from penstock.core.leases.row import process_name
 from penstock.core.leases.tenure import claim, receive
-from penstock.core.worker.mine import Mine, Terms
-from penstock.core.worker.round import (
+from penstock.core.worker import (
     SLOW,
     CreateMissing,
     Discard,
@@ -35,12 +34,14 @@ from penstock.core.worker.round import (
     Leave,
     LookAt,
     Measure,
+    Mine,
     ReadAhead,
     Resume,
     Show,
     Stir,
     Stop,
     Take,
+    Terms,
     UpkeepOver,
     View,
     WarmUp,
@@ -51,13 +52,12 @@ from penstock.core.worker.round import (
 from penstock.errors import PenstockError, ServiceError
 from penstock.events import FleetChanged, LeasesBegunAnew, LeaseUnreadable, LeaseUpkeepFailed
 from penstock.ports import SharedWithKcl
-from penstock.runtime.dead_letters.destinations import open_letters
+from penstock.runtime.background import Chores, told
 from penstock.runtime.shard.shard_reader import ShardReader
-from penstock.runtime.telling import told
+from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, SteadyClock, side_by_side, wait_set
-from penstock.runtime.worker.chores import Chores
-from penstock.runtime.worker.holding import Holding, Readers
-from penstock.runtime.worker.kcl_watch import KclWatch
+from penstock.runtime.worker.holding import Holding
+from penstock.runtime.worker.kcl_watch import KclTimes, KclWatch
 from penstock.runtime.worker.presence import Presence
 from penstock.runtime.worker.reading_ahead import ReadingAhead
 from penstock.runtime.worker.shard_leases import ShardLeases
@@ -69,11 +69,10 @@ if TYPE_CHECKING:
 
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.membership import WorkerRow
-    from penstock.core.worker.round import Action, Input, Slow
+    from penstock.core.worker import Action, Input, Slow
     from penstock.ports import LeaseTable
-    from penstock.runtime.dead_letters.destinations import LetterSink
+    from penstock.runtime.worker.holding import Readers
     from penstock.runtime.worker.settings import WorkerSettings
-    from penstock.runtime.worker.stream_part import StreamPart
 
 
 class Worker:
@@ -85,26 +84,21 @@ class Worker:
         table: LeaseTable,
         settings: WorkerSettings,
         *,
-        streams: Iterable[StreamPart],
+        readers: Readers,
         rng: Random,
         on_event: Callable[[Any], None],
         on_reader: Callable[[ShardReader], None],
-        version: str = "",
-        process: str = "",
-        letters: LetterSink | None = None,
     ) -> None:
-        """``streams``: one, or several with keys; ``on_reader`` hears of each shard that this worker begins to hold;
-        ``version`` is shown to the others; ``letters``: where dead letters go (None: as the settings say);
-        they are closed at the end. ``process`` tells this one from others that have its id, now or later; by default it
-        is drawn.
+        """``readers``: of one stream, or of several with keys; their place for dead letters is opened and closed here.
+        ``on_reader`` hears of each shard that this worker begins to hold.
         """
         self.id = worker_id
         self.settings, retry_s = settings, settings.times.retry_s
-        self._parts = parts = {part.text: part for part in streams}
+        self._parts = parts = readers.parts
+        self._letters = readers.letters
         self._table = table
         self._on_event = on_event
         self._on_reader = on_reader
-        self._letters = open_letters(settings.dead_letters, None) if letters is None else letters
         self._clock = clock = SteadyClock(asyncio.get_running_loop())
         self._look_now = asyncio.Event()
         self._stopped = asyncio.Event()  # all is handed over
@@ -113,7 +107,7 @@ class Worker:
         self._unreadable: set[str] = set()
         self._todo: deque[Action] = deque()
         self._is_doing = False
-        self._mine = mine = Mine(_terms(worker_id, settings, version, process), rng)
+        self._mine = mine = Mine(_terms(worker_id, settings), settings.assignment, rng)
         self._chores = chores = Chores(self._fail)
         self._presence = Presence(table, mine, retry_s=retry_s, clock=clock)
         self._kcl = _kcl_watch(worker_id, table, settings, clock)
@@ -126,14 +120,11 @@ class Worker:
         self._ahead = ReadingAhead(parts, settings, chores, on_event=on_event, tell=self._hear)
         self._holding = Holding(
             mine,
-            table,
-            settings,
-            readers=Readers(parts, settings, self._letters, rng=rng, on_event=on_event),
+            readers=readers,
             ahead=self._ahead,
             sight=self._sight,
             shards=self._shards,
             chores=chores,
-            clock=clock,
             tell=self._hear,
         )
         self.held = self._holding.held
@@ -409,7 +400,7 @@ class Worker:
             begun = receive(row, me, times, now_s, action.unmoved_s, alive_s, process)
         else:
             begun = claim(row, me, times, now_s, alive_s, process)
-        self._holding.begin(action.key, begun)
+        self._holding.begin(action.key, TenureKeeper(self._table, begun, clock=self._clock))
 
     async def _do(self, slow: Iterable[Slow]) -> None:
         """Do what calls a table: first free leases, then look at the others side by side, each in its own order."""
@@ -484,17 +475,17 @@ class Worker:
             self._hear(UpkeepOver(work, failed))
 
 
-def _terms(worker_id: str, settings: WorkerSettings, version: str, process: str) -> Terms:
+def _terms(worker_id: str, settings: WorkerSettings) -> Terms:
     return Terms(
         worker_id=worker_id,
-        strategy=settings.assignment,
+        process=process_name(uuid.uuid4().hex[:16], worker_id),
         failover_s=settings.failover_s,
         leases_max=settings.leases_max,
         warm_deadline_s=settings.warm_deadline_s,
         drain_deadline_s=settings.drain_deadline_s,
         upkeep_interval_s=settings.upkeep_interval_s,
-        version=version,
-        process=process_name(process or uuid.uuid4().hex[:16], worker_id),
+        steal_wait_s=settings.steal_wait_s,
+        look_interval_s=settings.look_interval_s,
     )
 
 
@@ -507,8 +498,10 @@ def _kcl_watch(
     return KclWatch(
         worker_id,
         table,
-        failover_s=settings.failover_s,
-        report_interval_s=settings.kcl_report_interval_s,
-        look_interval_s=settings.kcl_look_interval_s,
+        KclTimes(
+            failover_s=settings.failover_s,
+            report_interval_s=settings.kcl_report_interval_s,
+            look_interval_s=settings.kcl_look_interval_s,
+        ),
         clock=clock,
     )

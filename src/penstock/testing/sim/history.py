@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from penstock.core.leases import LeaseRow
-    from penstock.core.leases.checkpoint import Checkpoint
+    from penstock.core.leases.row import Checkpoint
     from penstock.runtime.worker.settings import WorkerSettings
 
 # --- a shard --------------------------------------------------------------------------------------

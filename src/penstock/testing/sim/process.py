@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 from penstock.events import ShardGivenUp
 from penstock.model import Position
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.dead_letters.destinations import CallableLetters, DeadLettersTo
+from penstock.runtime.dead_letters import CallableLetters, DeadLettersTo
 from penstock.runtime.shard.batch import Batch
 from penstock.testing.sim.kinesis import SimulatedSource, StreamWire, wall_clock
 from penstock.testing.sim.loop import VirtualLoop, drop
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from penstock.core.leases.tenure import Command
     from penstock.core.ledger.letter import Letter
+    from penstock.runtime.shard.batch import FoundPending
     from penstock.runtime.shard.shard_reader import ShardReader
-    from penstock.runtime.shard.two_phase import FoundPending
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.testing.sim.simulator import Simulator
 

@@ -11,8 +11,8 @@ from penstock.core.ledger.settings import LedgerSettings, Retry
 from penstock.core.shard.checkpoints import Every, Prompt, Riding
 from penstock.core.shard.duplicates import Deduplicate
 from penstock.model import StartingPosition
-from penstock.runtime.dead_letters.destinations import DeadLettersTo
-from penstock.runtime.feeds.fan_out import FanOutOptions
+from penstock.runtime.dead_letters import DeadLettersTo
+from penstock.runtime.feeds import FanOutOptions
 from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing.sim.history import BAD, STREAM, Broken, History, Promises
 from penstock.testing.sim.kinesis import ServiceTime, SimulatedStream

@@ -1,7 +1,6 @@
-"""Reading a shard by SubscribeToShard (enhanced fan-out), and by polling where that does not work.
+"""Feeds: the records of one shard, in order, from a place on; by polling, or by enhanced fan-out.
 
-AWS ends a subscription after five minutes; refuses a second one to the same shard within five seconds of the first,
-and lets a later one take the shard over from it. A connection can fall silent without an end.
+A feed holds nothing back: the shard's reader asks for the next page, and so decides how much is fetched ahead.
 """
 
 from __future__ import annotations
@@ -11,9 +10,13 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core.feeding.allowance import PollingOptions, PollPace
+from penstock.core.feeding.pages import Retention
 from penstock.core.pacing import Backoff
+from penstock.core.sequence import shard_id_number
 from penstock.errors import (
     AccessDeniedError,
+    ExpiredIteratorError,
     InUseError,
     InvalidArgumentError,
     NotFoundError,
@@ -24,15 +27,215 @@ from penstock.errors import (
     TransportError,
     UnavailableError,
 )
-from penstock.events import FanOutLeft, FanOutReturned, ReadFailed
-from penstock.runtime.feeds.polling import PollingFeed, tell
+from penstock.events import AggregatesOutside, CheckpointTrimmed, FanOutLeft, FanOutReturned, ReadFailed, ReadRefused
 from penstock.tasks import awaited, give_up
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
+    from random import Random
 
+    from penstock.core.feeding.allowance import Buffer
     from penstock.core.feeding.pages import FeedCursor, ReadPage, Taken
-    from penstock.runtime.feeds.polling import FetchRoom
+    from penstock.events import FeedEvent
+    from penstock.ports import RecordSource
+
+
+# --- polling --------------------------------------------------------------------------------------
+
+
+class FetchRoom:
+    """A shard's share of its consumer's buffer, for a task that waits for room in it."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._woken = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self.share = buffer.share(self._wake)
+        """What is held is told to it, and `Share.leave` when the shard is let go."""
+        self._is_behind = False
+
+    def _wake(self) -> None:
+        """There may be room: also where a record was settled by another thread than the loop's."""
+        if asyncio._get_running_loop() is self._loop:  # noqa: SLF001 - None where there is none
+            self._woken.set()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def wait(self) -> int:
+        """How many Kinesis records may be fetched now, waited for. Their room is reserved until `came`."""
+        while (records_max := self.share.ask(behind=self._is_behind)) is None:
+            self._woken.clear()
+            await self._woken.wait()
+        return records_max
+
+    def came(self, page: ReadPage | None, taken: Taken | None) -> None:
+        """Take note of a page that came; None: none did."""
+        if page is not None:
+            self._is_behind = bool(page.millis_behind_latest)
+        self.share.came(
+            0 if page is None or taken is None else len(page.records), 0 if taken is None else taken.records.held_bytes
+        )
+
+
+class PollingFeed:
+    """Pages of one shard, as its cursor wants them. Of one task; a cancelled `next` loses nothing."""
+
+    def __init__(
+        self,
+        source: RecordSource,
+        cursor: FeedCursor,
+        *,
+        rng: Random,
+        on_event: Callable[[FeedEvent], None],
+        times: PollingOptions | None = None,
+        retention: Retention | None = None,
+        room: FetchRoom | None = None,
+    ) -> None:
+        """``retention``: the stream's; None: it is not known. ``room``: the shard's part of the consumer's buffer,
+        which says how much may be fetched; None: nothing bounds that here.
+        """
+        self.room = room
+        """Waited for before each page, by whatever feed goes on with the shard."""
+        self.pace = PollPace(times or PollingOptions(), rng)
+        self.cursor = cursor
+        """How far the shard is read: another feed may go on with it."""
+        self.source = source
+        """Where the shard is read from."""
+        self.rng = rng
+        """What pauses are drawn from."""
+        self.retention = retention or Retention()
+        """How old a record may be to be there."""
+        self.on_event = on_event
+        """Told what is noticed."""
+        self._iterator: str | None = None
+
+    async def next(self) -> Taken:
+        """The next page: maybe an empty one, and after the last one (``ended``) none.
+
+        What may pass is repeated without end, each time told. Raises what does not: NotFoundError when the stream is
+        gone, AccessDeniedError, CredentialsError, InvalidArgumentError; and AggregateError, if asked for.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            if wait_s := self.pace.wait_s(loop.time()):
+                await asyncio.sleep(wait_s)
+            records_max = self.pace.times.records_max
+            if self.room is not None:
+                records_max = min(records_max, await self.room.wait())
+            try:
+                taken = await self._read(records_max)
+            except ExpiredIteratorError:
+                self._iterator = None
+            except NotFoundError:
+                if not await self._is_trimmed():
+                    raise
+                taken = self.cursor.gone(horizon_s=self.horizon_s)
+                tell(self.source.stream, self.shard_id, taken, self.on_event)
+                return taken
+            except ThrottledError:
+                self.pace.refused(now_s := loop.time())
+                self.on_event(
+                    ReadRefused(self.source.stream, self.shard_id, self.pace.calls_per_s, self.pace.wait_s(now_s))
+                )
+            except (UnavailableError, TransportError) as error:
+                self.pace.failed(now_s := loop.time())
+                code = error.code if isinstance(error, ServiceError) else type(error).__name__
+                wait_s = self.pace.wait_s(now_s)
+                self.on_event(ReadFailed(self.source.stream, self.shard_id, code, wait_s, str(error)))
+            else:
+                if taken is not None:
+                    tell(self.source.stream, self.shard_id, taken, self.on_event)
+                    return taken
+
+    @property
+    def stream(self) -> str:
+        """Its stream, as the source names it."""
+        return self.source.stream
+
+    @property
+    def shard_id(self) -> str:
+        """The shard that is read."""
+        return self.cursor.shard_id
+
+    @property
+    def horizon_s(self) -> float | None:
+        """The oldest arrival time that the retention covers (epoch seconds), if it is known."""
+        return self.retention.horizon_s(self.source.now_s)
+
+    def use_room(self, room: FetchRoom | None) -> None:
+        """Go on with the room of the feed that read the shard before."""
+        self.room = room
+
+    def forget_iterator(self) -> None:
+        """The cursor was moved by others: ask for an iterator there."""
+        self._iterator = None
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    async def _read(self, records_max: int) -> Taken | None:
+        try:
+            if self._iterator is None:
+                self._iterator = await self._ask()
+            sent_s, asked_s = asyncio.get_running_loop().time(), self.source.now_s
+            page = await self.source.read(self._iterator, records_max)
+        except BaseException:
+            if self.room is not None:
+                self.room.came(None, None)
+            raise
+        taken = self.cursor.take(page, horizon_s=self.horizon_s, asked_s=asked_s)
+        size = _payload_bytes(page, taken)
+        # Records may be empty, and a shard that has some is not silent.
+        busy = size or len(page.records)
+        self.pace.answered(sent_s=sent_s, payload_bytes=busy, at_tip=not page.millis_behind_latest)
+        self.cursor.payload_bytes += size
+        if self.room is not None:
+            self.room.came(page, taken)
+        self._iterator = None if taken is None else page.next_iterator
+        return taken
+
+    async def _is_trimmed(self) -> bool:
+        """True when the stream is there, and this shard is older than all that is left of it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                listed = [shard.shard_id for shard in await self.source.shards()]
+                break
+            except (ThrottledError, UnavailableError, TransportError):
+                self.pace.failed(loop.time())
+                await asyncio.sleep(self.pace.wait_s(loop.time()))
+        number = shard_id_number(self.shard_id)
+        newest = max((one for shard_id in listed if (one := shard_id_number(shard_id)) is not None), default=-1)
+        return self.shard_id not in listed and number is not None and number < newest
+
+    async def _ask(self) -> str:
+        source, cursor = self.source, self.cursor
+        try:
+            return await source.iterator(cursor.shard_id, cursor.start(source.now_s, horizon_s=self.horizon_s))
+        except InvalidArgumentError:
+            if not cursor.refused():
+                raise
+        return await source.iterator(cursor.shard_id, cursor.start(source.now_s))
+
+
+def _payload_bytes(page: ReadPage, taken: Taken | None) -> int:
+    """Data of a page. Where each record is one for users, their column is there already."""
+    if taken is not None and len(taken.records) == len(page.records):
+        return taken.records.payload_bytes
+    return sum([len(raw.data) for raw in page.records])
+
+
+def tell(stream: str, shard_id: str, taken: Taken, on_event: Callable[[FeedEvent], None]) -> None:
+    """Tell what was noticed in a page."""
+    if taken.outside:
+        on_event(AggregatesOutside(stream, shard_id, taken.outside, taken.dropped))
+    if (trimmed := taken.trimmed) is not None:
+        on_event(CheckpointTrimmed(stream, shard_id, trimmed.position, trimmed.resumes_at, trimmed.surely_nothing_lost))
+
+
+# --- enhanced fan-out -----------------------------------------------------------------------------
+# Reading a shard by SubscribeToShard, and by polling where that does not work. AWS ends a subscription after five
+# minutes; refuses a second one to the same shard within five seconds of the first, and lets a later one take the shard
+# over from it. A connection can fall silent without an end.
 
 
 @dataclass(frozen=True, kw_only=True)

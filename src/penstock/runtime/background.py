@@ -1,16 +1,18 @@
-"""How what runs beside the reading of a stream tells that it has failed."""
+"""What runs beside the reading of a stream: how its failure is told, and how a worker ends all that it began."""
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.ledger.ledger import named
 from penstock.events import TaskFailed
+from penstock.tasks import spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from penstock.tasks import Heard
 
@@ -40,3 +42,26 @@ def _at(error: BaseException) -> str:
     """The deepest line. The message is not told: it may be a record's."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return f"{PurePath(frames[-1][0].f_code.co_filename).name}:{frames[-1][1]}" if frames else "not raised"
+
+
+class Chores:
+    """The tasks of a worker. What one of them raises ends the worker, whatever else waits for it."""
+
+    def __init__(self, failed: Heard) -> None:
+        """``failed`` hears what ended a task, and what a part of the worker says has failed."""
+        self.failed = failed
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Begin a task."""
+        task: asyncio.Task[Any] = spawn(work, self.failed)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def end(self) -> None:
+        """End all of them."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
