@@ -142,6 +142,12 @@ def nothing_sees_the_faces(importer: str, imported: str) -> bool:
     return not within(imported, "penstock.cli") or within(importer, "penstock.cli") or importer == "penstock.__main__"
 
 
+def nothing_but_the_command_sees_the_console(importer: str, imported: str) -> bool:
+    return not within(imported, "penstock.console") or any(
+        within(importer, home) for home in ("penstock.console", "penstock.cli")
+    )
+
+
 def nothing_but_the_command_sees_kclpy(importer: str, imported: str) -> bool:
     return not within(imported, "penstock.kclpy") or any(
         within(importer, home) for home in ("penstock.kclpy", "penstock.cli")
@@ -183,6 +189,7 @@ def parts_below_see_no_part_above(importer: str, imported: str) -> bool:
         telemetry_sees_only_events,
         nothing_sees_the_faces,
         nothing_but_the_command_sees_kclpy,
+        nothing_but_the_command_sees_the_console,
         a_processors_process_sees_the_standard_library_alone,
         parts_below_see_no_part_above,
     ],
@@ -206,6 +213,7 @@ def test_the_import_rules_can_fail() -> None:
     assert not telemetry_sees_only_events("penstock.telemetry.log", "penstock.runtime.producer")
     assert not nothing_sees_the_faces("penstock.local.http", "penstock.cli")
     assert not nothing_but_the_command_sees_kclpy("penstock.runtime.worker", "penstock.kclpy.shim")
+    assert not nothing_but_the_command_sees_the_console("penstock.inspect.inspector", "penstock.console.page")
     assert not a_processors_process_sees_the_standard_library_alone("penstock.kclpy.shim.kcl", "penstock.model")
     assert not a_processors_process_sees_the_standard_library_alone("penstock.kclpy.child", "msgspec")
     assert not parts_below_see_no_part_above("penstock.aws.wire", "penstock.local.service")

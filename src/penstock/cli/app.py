@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import application, check, dead_letters, doctor, kclpy, load, local, put, records, stream
+from penstock.cli import application, check, console, dead_letters, doctor, kclpy, load, local, put, records, stream
 from penstock.cli import run as run_job
 from penstock.cli.output import warn
 from penstock.errors import PenstockError
@@ -30,6 +30,7 @@ app.add_typer(application.app, name="app")
 app.add_typer(records.app, name="records")
 app.add_typer(check.app, name="check")
 app.add_typer(doctor.app, name="doctor")
+app.command("console")(console.command)
 
 
 def _show_version(wanted: bool) -> None:

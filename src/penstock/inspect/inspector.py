@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,12 @@ class Inspector:
         self.missing: list[Missing] = []
         """What the credentials did not show, in all reports so far."""
         self._client = KinesisClient(self.wire)
+
+    def apart(self) -> Inspector:
+        """One for another report at the same time: the same connections and paces, and its own list of `missing`."""
+        other = copy.copy(self)
+        other.missing = []
+        return other
 
     async def __aenter__(self) -> Inspector:
         return self

@@ -1,0 +1,207 @@
+"""``penstock console``: streams, applications and records in a browser. Read-only, unless it is told otherwise."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.application import StoreText, Table
+from penstock.cli.output import say, show
+from penstock.cli.producing import EndpointUrl, Profile, Region
+from penstock.errors import OptionError
+from penstock.wiring import ConnectionOptions
+
+if TYPE_CHECKING:
+    from penstock.console.serving import Serving
+    from penstock.console.settings import ConsoleSettings
+
+TOKEN_BYTES_MAX = 4096
+
+AllowWrites = Annotated[
+    bool, typer.Option("--allow-writes", help="Let writers change things; without, the console is read-only.")
+]
+NoPayloads = Annotated[
+    bool, typer.Option("--no-payloads", help="Show no data and no partition key of any record, and search in none.")
+]
+Mask = Annotated[
+    list[str] | None,
+    typer.Option(help="Hide this of each record: key, or a path like .customer.email.", metavar="PATH"),
+]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="File with the token that signs in as a writer; else one is made.", metavar="FILE")
+]
+ViewerTokenFile = Annotated[
+    Path | None, typer.Option(help="File with a token that signs in as a viewer.", metavar="FILE")
+]
+Audit = Annotated[
+    Path | None,
+    typer.Option(help="Audit log: a line of JSON for each write and each view of payloads.", metavar="FILE"),
+]
+HostName = Annotated[
+    list[str] | None, typer.Option(help="Name that browsers know the console by, or NAME:PORT.", metavar="NAME")
+]
+BehindProxy = Annotated[
+    list[str] | None, typer.Option(help="Address or network of a proxy that may name the user.", metavar="ADDRESS")
+]
+UserHeader = Annotated[str | None, typer.Option(help="Header in which those proxies name the user.", metavar="HEADER")]
+Writer = Annotated[
+    list[str] | None, typer.Option(help="User of that header that may write; others may look.", metavar="USER")
+]
+AppStream = Annotated[
+    list[str] | None,
+    typer.Option("--app", help="Stream of an application whose leases do not name it.", metavar="APPLICATION=STREAM"),
+]
+Letters = Annotated[
+    list[str] | None, typer.Option(help="Place of dead letters: a file, or stream:NAME.", metavar="PLACE")
+]
+IsLocal = Annotated[
+    bool, typer.Option("--local", help="The endpoint is a local Kinesis: show its clock and its faults too.")
+]
+
+
+def command(
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 4568,
+    host: Annotated[str, typer.Option(help="Address to listen on. Another than loopback needs a token and TLS.")] = (
+        "127.0.0.1"
+    ),
+    host_name: HostName = None,
+    base_path: Annotated[str, typer.Option(help="Path below which a proxy serves it.", metavar="PATH")] = "",
+    allow_writes: AllowWrites = False,
+    no_payloads: NoPayloads = False,
+    mask: Mask = None,
+    token_file: TokenFile = None,
+    viewer_token_file: ViewerTokenFile = None,
+    audit: Audit = None,
+    behind_proxy: BehindProxy = None,
+    user_header: UserHeader = None,
+    writer: Writer = None,
+    certificate: Annotated[Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")] = None,
+    application: AppStream = None,
+    letters: Letters = None,
+    local: IsLocal = False,
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
+) -> None:
+    """Serve the console until Ctrl-C: streams, applications with their lag, records, dead letters, and the doctor.
+
+    It prints a link that signs one browser in, once. It looks only at what an open page shows.
+    """
+    _needed()
+    from penstock.console.settings import ConsoleSettings
+    from penstock.inspect import Store
+
+    settings = ConsoleSettings(
+        token=_token(host, token_file),
+        audit=str(audit or state_home() / "console-audit.jsonl"),
+        host=host,
+        port=port,
+        host_names=tuple(host_name or ()),
+        base_path=base_path,
+        viewer_token=None if viewer_token_file is None else token_of(viewer_token_file),
+        allow_writes=allow_writes,
+        show_payloads=not no_payloads,
+        masks=tuple(mask or ()),
+        proxies=tuple(behind_proxy or ()),
+        user_header=user_header,
+        writers=tuple(writer or ()),
+        certificate=None if certificate is None else str(certificate),
+        key=None if key is None else str(key),
+        store=Store.parse(store, table),
+        streams=_pairs(application or []),
+        letters=tuple(letters or ()),
+        local_url=_local_url(endpoint_url) if local else None,
+    )
+    _serve(settings, ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), as_json)
+
+
+def _serve(settings: ConsoleSettings, connection: ConnectionOptions, as_json: bool) -> None:
+    from penstock.console.serving import serve
+
+    try:
+        serve(settings, connection, lambda serving: announce(serving, as_json=as_json))
+    except OSError as fault:
+        raise OptionError(f"cannot serve on {settings.host}:{settings.port}: {fault.strerror or fault}") from fault
+
+
+def announce(serving: Serving, *, as_json: bool = False) -> None:
+    """Say where the console is. The link holds a token that works once; the token itself is not told."""
+    link = serving.launch_url()
+    kind = "Writers may change things" if serving.settings.allow_writes else "It is read-only"
+    show({"url": serving.url, "launch_url": link}, f"The console is at {link}\n", as_json=as_json)
+    say(f"The link signs one browser in, once, within ten minutes. {kind}. Payloads that are viewed, and writes, are "
+        f"noted in {serving.settings.audit}")  # fmt: skip
+
+
+def local_settings(url: str, port: int) -> ConsoleSettings:
+    """The console of a local Kinesis: its visitor may write, since there is nothing else than this service."""
+    from penstock.console.settings import ConsoleSettings
+
+    return ConsoleSettings(
+        token=secrets.token_urlsafe(32),
+        audit=str(state_home() / "console-audit.jsonl"),
+        port=port,
+        allow_writes=True,
+        local_url=url,
+    )
+
+
+def state_home() -> Path:
+    """Where this user's programs keep what they note."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
+
+
+def token_of(path: Path) -> str:
+    """The token in a file. Raises OptionError for a file that others may read."""
+    try:
+        with path.open("rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise OptionError(f"{path}: others may read it: chmod 600 {path}")
+            return file.read(TOKEN_BYTES_MAX).decode().strip()
+    except OSError as fault:
+        raise OptionError(f"{path}: {fault.strerror}") from fault
+    except UnicodeDecodeError:
+        raise OptionError(f"{path}: it holds no token: a text of one line is wanted") from None
+
+
+def _token(host: str, path: Path | None) -> str:
+    if path is not None:
+        return token_of(path)
+    if host not in ("127.0.0.1", "::1", "localhost"):
+        raise OptionError(f"{host} may be reached from other machines: give the console a token (--token-file)")
+    return secrets.token_urlsafe(32)
+
+
+def _pairs(given: list[str]) -> dict[str, str]:
+    found = {}
+    for one in given:
+        name, sign, stream = one.partition("=")
+        if not (name and sign and stream):
+            raise OptionError(f"--app {one}: write APPLICATION=STREAM")
+        found[name] = stream
+    return found
+
+
+def _local_url(endpoint_url: str | None) -> str:
+    found = endpoint_url or os.environ.get("AWS_ENDPOINT_URL_KINESIS") or os.environ.get("AWS_ENDPOINT_URL")
+    if found is None:
+        raise OptionError("--local: name the local Kinesis (--endpoint-url)")
+    return found
+
+
+def _needed() -> None:
+    try:
+        from penstock.console import asgi  # noqa: F401 - it is only looked for
+    except ModuleNotFoundError as fault:
+        if (fault.name or "").partition(".")[0] not in ("starlette", "jinja2", "markupsafe"):
+            raise
+        raise OptionError('the console needs its extra: pip install "penstock[console]"') from fault

@@ -1,0 +1,117 @@
+"""The audit log: a line of JSON for each write and each view of payloads, on the disk before it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+import secrets
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.console.security import Visitor
+
+SHOWN_MAX = 200
+"""Lines that the page of the log shows: the newest."""
+TAIL_BYTES_MAX = 512 * 1024
+"""Of the file, that are read for that page."""
+
+
+class AuditError(PenstockError):
+    """The audit log cannot be written. What would have been done was not done."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of the log."""
+
+    at: dt.datetime
+    id: str
+    """The same in both lines of a write: before it is begun, and after."""
+    action: str
+    """``records.viewed``, ``app.sought``, ``local.clock`` and so on."""
+    outcome: str
+    """``viewed``; or ``begun``, and then ``done``, ``refused`` or ``unknown``."""
+    user: str
+    role: str
+    peer: str
+    target: dict[str, Any] = {}
+    """What it is about: stream, shards, application, positions. No payload and no key."""
+    before: Any = None
+    after: Any = None
+    error: str | None = None
+
+
+class AuditLog:
+    """Appends to one file, which its owner alone may read. Used from any thread."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+
+    async def viewed(self, visitor: Visitor, action: str, target: dict[str, Any]) -> None:
+        """Note that payloads are about to be shown. Raises AuditError: then they must not be."""
+        await asyncio.to_thread(self._append, _entry(visitor, action, "viewed", target), secrets.token_hex(8))
+
+    async def begun(self, visitor: Visitor, action: str, target: dict[str, Any], before: Any, after: Any) -> str:
+        """Note a write before it is begun; the id for `ended`. Raises AuditError: then it must not be begun."""
+        number = secrets.token_hex(8)
+        values = {**_entry(visitor, action, "begun", target), "before": before, "after": after}
+        await asyncio.to_thread(self._append, values, number)
+        return number
+
+    async def ended(
+        self, visitor: Visitor, action: str, number: str, outcome: str, *, after: Any = None, error: str | None = None
+    ) -> None:
+        """Note how a write ended. Raises AuditError."""
+        values = {**_entry(visitor, action, outcome, {}), "after": after, "error": error}
+        await asyncio.to_thread(self._append, values, number)
+
+    def _append(self, values: dict[str, Any], number: str) -> None:
+        line = msgspec.json.encode(Entry(id=number, at=dt.datetime.now(dt.UTC), **values)) + b"\n"
+        try:
+            with self._lock:
+                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+                try:
+                    if os.write(descriptor, line) != len(line):
+                        raise OSError(0, "the disk took only a part of the line")
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+        except OSError as fault:
+            raise AuditError(f"the audit log {self.path} cannot be written: {fault.strerror or fault}") from fault
+
+    def newest(self) -> list[Entry]:
+        """The newest entries first; lines that are none are left out. Raises AuditError."""
+        try:
+            if not self.path.exists():
+                return []
+            with self.path.open("rb") as file:
+                file.seek(max(0, self.path.stat().st_size - TAIL_BYTES_MAX))
+                lines = file.read(TAIL_BYTES_MAX).splitlines()[-SHOWN_MAX:]
+        except OSError as fault:
+            raise AuditError(f"the audit log {self.path} cannot be read: {fault.strerror or fault}") from fault
+        found = []
+        for line in reversed(lines):
+            try:
+                found.append(msgspec.json.decode(line, type=Entry))
+            except msgspec.DecodeError:
+                continue
+        return found
+
+
+def _entry(visitor: Visitor, action: str, outcome: str, target: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "action": action,
+        "outcome": outcome,
+        "user": visitor.name,
+        "role": visitor.role.value,
+        "peer": visitor.peer,
+        "target": target,
+    }

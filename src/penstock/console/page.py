@@ -1,0 +1,177 @@
+"""How pages are made: templates with what all of them need, and the values that they show as text."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, Response
+
+from penstock import __version__
+from penstock.console import drawing
+from penstock.console.security import Visitor
+from penstock.inspect.moments import span_text, time_text
+from penstock.shown import without_password
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from penstock.console.asgi import Console
+    from penstock.console.sampling import Sample
+
+BAD = {"falling behind", "stalled", "rewound", "stopped", "unowned", "gone", "not shown"}
+GOOD = {"ok", "ended", "catching up", "steady"}
+
+NAV = (
+    ("/", "Overview"),
+    ("/letters", "Dead letters"),
+    ("/doctor", "Doctor"),
+    ("/local", "Local Kinesis"),
+    ("/audit", "Audit log"),
+)
+
+
+class PageError(Exception):
+    """A page cannot be shown, or a form not be taken."""
+
+    def __init__(self, status: int, text: str) -> None:
+        self.status = status
+        super().__init__(text)
+
+
+def console_of(request: Request) -> Console:
+    """The console that a request is for."""
+    found: Console = request.app.state.console
+    return found
+
+
+def visitor_of(request: Request) -> Visitor:
+    """The visitor that the gate let in."""
+    found = request.state.visitor
+    assert isinstance(found, Visitor)
+    return found
+
+
+def form_of(request: Request) -> dict[str, str]:
+    """The fields of the form, as the gate has read them."""
+    found: dict[str, str] = request.state.form
+    return found
+
+
+def rendered(request: Request, template: str, context: dict[str, Any], *, status: int = 200) -> Response:
+    """A page."""
+    console = console_of(request)
+    visitor = getattr(request.state, "visitor", None)
+    settings = console.settings
+    values = {
+        "base": settings.base_path,
+        "visitor": visitor,
+        "csrf": _hidden_field(visitor),
+        "nav": [one for one in NAV if one[0] != "/local" or console.local is not None],
+        "may_write": visitor is not None and visitor.may_write,
+        "settings": settings,
+        "payloads": console.payloads,
+        "is_local": console.local is not None,
+        "where": _where(console),
+        "version": __version__,
+        "path": settings.base_path + request.scope["path"],
+        "live": None,
+        **context,
+    }
+    return HTMLResponse(ENVIRONMENT.get_template(template).render(values), status)
+
+
+def redirect(request: Request, path: str) -> Response:
+    """Go on at another page of the console."""
+    return Response(status_code=303, headers={"location": console_of(request).settings.base_path + path})
+
+
+def link(*parts: str, **query: Any) -> str:
+    """A path below the base, with its query: what is empty is left out."""
+    path = "".join(f"/{quote(one, safe='')}" for one in parts) or "/"
+    chosen = [(name.rstrip("_"), value) for name, value in query.items() if value not in (None, "", (), [])]
+    return path + (f"?{urlencode(chosen, doseq=True)}" if chosen else "")
+
+
+def _hidden_field(visitor: Visitor | None) -> Markup:
+    """What every form of ours carries."""
+    return Markup('<input type="hidden" name="csrf" value="{}">').format(visitor.csrf if visitor is not None else "")
+
+
+def _where(console: Console) -> str:
+    connection = console.connection
+    told = [
+        connection.region,
+        None if connection.endpoint_url is None else without_password(connection.endpoint_url),
+        connection.profile,
+    ]
+    return " · ".join(one for one in told if one) or "region and account of the environment"
+
+
+def _age(sample: Sample[Any]) -> Markup:
+    """How old what is shown is, and why it is not newer."""
+    parts = []
+    if sample.age_s is not None:
+        parts.append(Markup('<span class="age">seen {} ago</span>').format(span_text(round(sample.age_s))))
+    elif sample.fault is None:
+        parts.append(Markup('<span class="age">is being looked at</span>'))
+    if sample.fault is not None:
+        parts.append(Markup('<p class="fault" role="status">{}</p>').format(sample.fault))
+    return Markup(" ").join(parts)
+
+
+def _verdict(text: str) -> Markup:
+    kind = "good" if text in GOOD else "bad" if text in BAD else "open"
+    return Markup('<span class="verdict {}">{}</span>').format(kind, text)
+
+
+def _severity(text: str) -> Markup:
+    kind = {"critical": "bad", "warning": "warn"}.get(text, "open")
+    return Markup('<span class="verdict {}">{}</span>').format(kind, text)
+
+
+def _bytes(count: float | None) -> str:
+    if count is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def _when(at: dt.datetime | float | None) -> Markup:
+    if isinstance(at, int | float):
+        at = dt.datetime.fromtimestamp(at, dt.UTC)
+    text = time_text(at)
+    return Markup("-") if at is None else Markup('<time datetime="{0}">{0}</time>').format(text)
+
+
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("penstock.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    found.filters.update(
+        span=lambda value: "-" if value is None else span_text(value),
+        time=_when,
+        bytes=_bytes,
+        age=_age,
+        verdict=_verdict,
+        severity=_severity,
+        bar=drawing.bar,
+        short=lambda shard_id: str(shard_id).removeprefix("shardId-").lstrip("0") or "0",
+    )
+    found.globals.update(link=link, now=lambda: time.time())
+    return found
+
+
+ENVIRONMENT = _environment()

@@ -1,0 +1,162 @@
+"""What the console shows of records: all, all but what is masked, or no payload at all.
+
+A filter sees what the page shows, no more: else it would tell what a mask hides, one question after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.errors import OptionError
+from penstock.inspect.decoding import Decoded, Step
+from penstock.inspect.moments import time_text
+from penstock.inspect.records import SeenRecord
+
+if TYPE_CHECKING:
+    from penstock.console.settings import ConsoleSettings
+
+HIDDEN = "(hidden)"
+MASKED = "***"
+TEXT_CHARACTERS_MAX = 600
+"""Of a record in a list."""
+WHOLE_CHARACTERS_MAX = 512 * 1024
+"""Of a record on its own page."""
+HEX_BYTES_MAX = 4096
+_STEP = re.compile(r"\.([A-Za-z_*][\w-]*)|\[(\*)\]")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A record in a list."""
+
+    shard_id: str
+    sequence_number: str
+    sub_sequence_number: int | None
+    arrived_at: str
+    key: str
+    kind: str
+    """The innermost kind of the data."""
+    via: str
+    """The layers around it, from outside."""
+    size: int
+    text: str
+    cut: bool
+    """The text is longer."""
+
+
+class Payloads:
+    """Turns records into what may be shown of them."""
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self.shown = settings.show_payloads
+        self.key_shown = settings.show_payloads and "key" not in settings.masks
+        self._paths = [_steps(one) for one in settings.masks if one != "key"]
+
+    @property
+    def whole(self) -> bool:
+        """True when nothing is hidden."""
+        return self.shown and self.key_shown and not self._paths
+
+    def checked(self, *, where: str | None, key: str | None) -> None:
+        """Raises OptionError for a search in what is hidden."""
+        if where and not self.shown:
+            raise OptionError("this console shows no payloads, so none can be searched (it was started --no-payloads)")
+        if key and not self.key_shown:
+            raise OptionError("this console shows no partition keys, so none can be searched for")
+
+    def masked(self, record: SeenRecord) -> SeenRecord:
+        """The record as filters and pages may see it. `data` stays, for its size alone."""
+        if self.whole:
+            return record
+        return _Masked(record, self)
+
+    def decoded(self, record: SeenRecord) -> Decoded:
+        """What is inside, without what is hidden."""
+        if not self.shown:
+            return Decoded(steps=[Step(kind="hidden", why="this console shows no payloads")], data=b"", text=HIDDEN)
+        found = record.decoded
+        if not self._paths:
+            return found
+        if not found.is_json:
+            why = "masks are set, and only of JSON is it known what they hide"
+            return Decoded(steps=[*found.steps, Step(kind="hidden", why=why)], data=b"", text=HIDDEN)
+        value = found.value
+        for path in self._paths:
+            value = _hidden(value, path)
+        text = json.dumps(value, ensure_ascii=False)
+        return Decoded(steps=found.steps, data=text.encode(), text=text, value=value)
+
+    def row(self, record: SeenRecord) -> Row:
+        """A line of a list. ``record`` comes from `masked`."""
+        found, raw = record.decoded, record.record
+        text = found.shown if self.shown else HIDDEN
+        kinds = [step.kind for step in found.steps]
+        return Row(
+            shard_id=record.shard_id,
+            sequence_number=str(raw.sequence_number),
+            sub_sequence_number=raw.sub_sequence_number if raw.aggregated else None,
+            arrived_at=time_text(record.arrived_at),
+            key=record.partition_key,
+            kind=kinds[-1],
+            via=" > ".join(["kpl"] * raw.aggregated + kinds[:-1]),
+            size=len(record.data),
+            text=text[:TEXT_CHARACTERS_MAX],
+            cut=len(text) > TEXT_CHARACTERS_MAX,
+        )
+
+    def whole_text(self, record: SeenRecord) -> tuple[str, bool]:
+        """The text of a record's own page, JSON indented; and whether it was cut."""
+        found = record.decoded
+        if not self.shown:
+            return HIDDEN, False
+        if found.is_json:
+            text = json.dumps(found.value, indent=2, ensure_ascii=False)
+        elif found.text is not None:
+            text = found.text
+        else:
+            text = _dumped(found.data[:HEX_BYTES_MAX])
+            return text, len(found.data) > HEX_BYTES_MAX
+        return text[:WHOLE_CHARACTERS_MAX], len(text) > WHOLE_CHARACTERS_MAX
+
+
+class _Masked(SeenRecord):
+    """A record, as it may be seen."""
+
+    def __init__(self, record: SeenRecord, payloads: Payloads) -> None:
+        super().__init__(record.record)
+        self._key = record.partition_key if payloads.key_shown else HIDDEN
+        self.__dict__["decoded"] = payloads.decoded(record)  # what its cached property would find out
+
+    @property
+    def partition_key(self) -> str:
+        """The key, where keys are shown."""
+        return self._key
+
+
+def _steps(path: str) -> list[str]:
+    return [name or "[*]" for name, _ in _STEP.findall(path)]
+
+
+def _hidden(value: Any, path: list[str]) -> Any:
+    """A copy of the value in which what the path names is masked. It goes down the path, never into the depth."""
+    if not path:
+        return MASKED
+    first, rest = path[0], path[1:]
+    if isinstance(value, list) and first == "[*]":
+        return [_hidden(one, rest) for one in value]
+    if isinstance(value, dict):
+        return {name: _hidden(one, rest) if first in (name, "*") else one for name, one in value.items()}
+    return value
+
+
+def _dumped(data: bytes) -> str:
+    """Sixteen bytes a line: place, hexadecimal, and what of it is ASCII."""
+    lines = []
+    for at in range(0, len(data), 16):
+        part = data[at : at + 16]
+        shown = "".join(chr(one) if 32 <= one < 127 else "." for one in part)
+        lines.append(f"{at:08x}  {part.hex(' '):<47}  {shown}")
+    return "\n".join(lines)

@@ -1,0 +1,305 @@
+"""Records of a stream: browse, one by its position, download, and a live tail.
+
+The address of each page holds all that was chosen, so it can be sent to another reader of the same console. Each
+view of payloads is in the audit log before the payloads are on their way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from penstock.console.live import BEAT_S, HEADERS, PADDING
+from penstock.console.page import PageError, console_of, link, rendered, visitor_of
+from penstock.console.sampling import fault_text
+from penstock.errors import OptionError, PenstockError
+from penstock.inspect import Reading, SeenRecord
+from penstock.inspect.filters import parse
+from penstock.inspect.moments import HOW, moment_s, place, time_text
+from penstock.inspect.records import get, read
+from penstock.shown import one_line
+from penstock.wiring import stream_name
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from penstock.console.asgi import Console
+    from penstock.console.payloads import Row
+
+ROWS = 50
+ROWS_MAX = 500
+SEARCHED_MAX = 20_000
+SEARCH_S = 6.0
+"""For which a page searches; then it shows what it found, and how far it came."""
+DOWNLOAD_ROWS_MAX = 10_000
+DOWNLOAD_S = 60.0
+TAIL_INTERVAL_S = 0.25
+_BROWSER = re.compile(r"[A-Za-z0-9-]{8,64}", re.ASCII)
+_NUMBER = re.compile(r"\d{1,128}", re.ASCII)
+
+
+class Chosen:
+    """Which records a page shows: all that its address says. Raises OptionError."""
+
+    def __init__(self, console: Console, stream: str, query: Mapping[str, str], *, at: str = "10m ago") -> None:
+        self.stream = stream
+        self.at = query.get("from", "").strip() or at
+        self.until = query.get("until", "").strip() or None
+        self.shard = query.get("shard", "").strip() or None
+        self.key = query.get("key", "") or None
+        self.where = query.get("where", "").strip() or None
+        limit = query.get("limit", "")
+        self.limit = min(int(limit), ROWS_MAX) if limit.isdecimal() and int(limit) > 0 else ROWS
+        console.payloads.checked(where=self.where, key=self.key)
+        self.test: Callable[[SeenRecord], bool] | None = None if self.where is None else parse(self.where)
+        place(self.at, 0.0)
+        if self.until is not None:
+            moment_s(self.until, 0.0)
+
+    def reading(self, now_s: float) -> Reading:
+        """What is to be read, to the tip."""
+        return Reading(
+            at=place(self.at, now_s),
+            shards=() if self.shard is None else (self.shard,),
+            partition_key=self.key,
+            until_s=None if self.until is None else moment_s(self.until, now_s),
+        )
+
+    def query(self, **changed: Any) -> dict[str, Any]:
+        """The fields of the address, with changes."""
+        own: dict[str, Any] = {
+            "from_": self.at,
+            "until": self.until,
+            "shard": self.shard,
+            "key": self.key,
+            "where": self.where,
+        }
+        own["limit"] = None if self.limit == ROWS else self.limit
+        return {**own, **changed}
+
+    def target(self) -> dict[str, Any]:
+        """What the audit log says. A key and a filter may hold data, so it says only that there was one."""
+        told = {"stream": self.stream, "from": self.at, "until": self.until, "shard": self.shard}
+        told["key"] = "given" if self.key else None
+        told["where"] = "given" if self.where else None
+        return {name: value for name, value in told.items() if value is not None}
+
+
+class Found:
+    """What a search has found so far."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.searched = 0
+        self.more = ""
+        """Why the search ended before the tip; empty: it came there."""
+        self.fault: str | None = None
+
+
+async def records(request: Request) -> Response:
+    """A page of records."""
+    console, name = console_of(request), request.path_params["name"]
+    fault, chosen, found = None, None, Found()
+    try:
+        chosen = Chosen(console, name, request.query_params)
+    except OptionError as error:
+        fault = str(error)
+    if chosen is not None:
+        await _audited(request, "records.viewed", chosen.target())
+        await _search(console, chosen, found)
+    following = _following(name, chosen, found)
+    context: dict[str, Any] = {
+        "title": f"Records of {name}",
+        "name": name,
+        "query": request.query_params,
+        "at": chosen.at if chosen is not None else request.query_params.get("from", ""),
+        "chosen": chosen,
+        "found": found,
+        "fault": fault or found.fault,
+        "following": following,
+        "how": HOW,
+        "download": None if chosen is None else link("streams", name, "download", **chosen.query()),
+        "tail": link("streams", name, "tail", **({} if chosen is None else chosen.query(from_="latest", until=None))),
+        "shards": await _shards(console, name),
+    }
+    return rendered(request, "records.html", context, status=400 if fault else 200)
+
+
+async def _search(console: Console, chosen: Chosen, found: Found) -> None:
+    inspector = console.inspector.apart()
+    reading = chosen.reading(inspector.now_s)
+    seen = read(inspector, stream_name(chosen.stream), reading)
+    try:
+        async with asyncio.timeout(SEARCH_S), contextlib.aclosing(seen):
+            async for record in seen:
+                found.searched += 1
+                masked = console.payloads.masked(record)
+                if chosen.test is None or chosen.test(masked):
+                    found.rows.append(console.payloads.row(masked))
+                if len(found.rows) >= chosen.limit:
+                    found.more = f"the first {chosen.limit} are shown"
+                    return
+                if found.searched >= SEARCHED_MAX:
+                    found.more = f"{SEARCHED_MAX} records were searched"
+                    return
+    except TimeoutError:
+        found.more = f"{SEARCH_S:g} s were searched; a shard is asked once a second"
+    except PenstockError as fault:
+        found.fault = fault_text(fault)
+
+
+def _following(name: str, chosen: Chosen | None, found: Found) -> str | None:
+    """The address of what follows. Only one shard has an order in which something follows."""
+    if chosen is None or not found.rows or not found.more or chosen.shard is None:
+        return None
+    return link("streams", name, "records", **chosen.query(from_=f"after:{found.rows[-1].sequence_number}"))
+
+
+async def record(request: Request) -> Response:
+    """One record, whole."""
+    console, name = console_of(request), request.path_params["name"]
+    query = request.query_params
+    number, sub, shard = query.get("seq", ""), query.get("sub", "0"), query.get("shard") or None
+    if not _NUMBER.fullmatch(number) or not _NUMBER.fullmatch(sub):
+        raise PageError(400, "A position is a sequence number, and for records of aggregates a number in it.")
+    await _audited(request, "record.viewed", {"stream": name, "shard": shard, "sequence_number": number, "sub": sub})
+    seen = await get(console.inspector.apart(), stream_name(name), int(number), int(sub), shard)
+    masked = console.payloads.masked(seen)
+    text, cut = console.payloads.whole_text(masked)
+    context: dict[str, Any] = {
+        "title": f"Record of {name}",
+        "name": name,
+        "record": masked,
+        "raw": seen.record,
+        "arrived": time_text(seen.arrived_at),
+        "text": text,
+        "cut": cut,
+    }
+    return rendered(request, "record.html", context)
+
+
+async def download(request: Request) -> Response:
+    """Lines of JSON. Where nothing is hidden, ``penstock put --format records`` takes them back byte for byte."""
+    console, name = console_of(request), request.path_params["name"]
+    chosen = Chosen(console, name, request.query_params)
+    if not console.payloads.shown:
+        raise PageError(403, "This console shows no payloads, and gives none out.")
+    await _audited(request, "records.downloaded", chosen.target())
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    headers = {"content-disposition": f'attachment; filename="{safe}.jsonl"'}
+    return StreamingResponse(_lines(console, chosen), media_type="application/octet-stream", headers=headers)
+
+
+async def _lines(console: Console, chosen: Chosen) -> AsyncIterator[bytes]:
+    inspector, count = console.inspector.apart(), 0
+    seen = read(inspector, stream_name(chosen.stream), chosen.reading(inspector.now_s))
+    async with asyncio.timeout(DOWNLOAD_S), contextlib.aclosing(seen):
+        async for one in seen:
+            masked = console.payloads.masked(one)
+            if chosen.test is not None and not chosen.test(masked):
+                continue
+            if console.payloads.whole:
+                yield msgspec.json.encode(one.to_line()) + b"\n"
+            else:
+                yield msgspec.json.encode(console.payloads.row(masked)) + b"\n"
+            count += 1
+            if count >= DOWNLOAD_ROWS_MAX:
+                return
+
+
+async def tail(request: Request) -> Response:
+    """The page of a live tail; its records come by events."""
+    console, name = console_of(request), request.path_params["name"]
+    fault, chosen = None, None
+    try:
+        chosen = Chosen(console, name, request.query_params, at="latest")
+        if chosen.key:
+            raise OptionError('a tail has no key of its own: write it into the filter, as in key == "a"')
+    except OptionError as error:
+        fault = str(error)
+    query = {} if chosen is None else chosen.query(until=None, limit=None)
+    context: dict[str, Any] = {
+        "title": f"Live tail of {name}",
+        "name": name,
+        "query": request.query_params,
+        "fault": fault,
+        "events": None if fault else link("streams", name, "tail", "events", **query),
+        "records": link("streams", name, "records", **{**query, "from_": None}),
+        "how": HOW,
+        "shards": await _shards(console, name),
+    }
+    return rendered(request, "tail.html", context, status=400 if fault else 200)
+
+
+async def tail_events(request: Request) -> Response:
+    """The records of a live tail, until the browser leaves."""
+    console, name, query = console_of(request), request.path_params["name"], request.query_params
+    browser = query.get("browser", "")
+    if not _BROWSER.fullmatch(browser):
+        raise PageError(400, "A live tail names its browser.")
+    visitor = visitor_of(request)
+    browser = f"{visitor.name} {browser}"  # of no other visitor
+    basket = console.tails.basket_of(browser)
+    if basket is None:
+        chosen = Chosen(console, name, query, at="latest")
+        await _audited(request, "records.tailed", chosen.target())
+        shards = () if chosen.shard is None else (chosen.shard,)
+        console.tails.follow(browser, name, chosen.at, shards, chosen.test)
+    for_text = query.get("for", "")
+    for_s = float(for_text) if for_text.isdecimal() else None
+    return StreamingResponse(_tail_events(console, browser, for_s), media_type="text/event-stream", headers=HEADERS)
+
+
+async def _tail_events(console: Console, browser: str, for_s: float | None) -> AsyncIterator[str]:
+    """Events with rows. ``for_s``: end after so long, so that a proxy that holds the answer back lets it go."""
+    basket = console.tails.basket_of(browser)
+    if basket is None:
+        return
+    clock = asyncio.get_running_loop().time
+    end_s = None if for_s is None else clock() + for_s
+    yield f"{PADDING}retry: 1000\n\n"
+    try:
+        while not console.ending.is_set() and (end_s is None or clock() < end_s):
+            rows = basket.take()
+            told = {"rows": rows, "seen": basket.seen, "matched": basket.matched, "lost": basket.lost}
+            yield f"event: rows\ndata: {msgspec.json.encode({**told, 'fault': basket.fault}).decode()}\n\n"
+            if basket.fault is not None:
+                break
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_S if end_s is None else min(BEAT_S, max(0.0, end_s - clock()))):
+                    await basket.filled.wait()
+            await asyncio.sleep(TAIL_INTERVAL_S)
+    finally:
+        console.tails.left(browser)
+
+
+async def _audited(request: Request, action: str, target: dict[str, Any]) -> None:
+    console = console_of(request)
+    if console.payloads.shown:
+        await console.audit.viewed(visitor_of(request), action, {name: _told(one) for name, one in target.items()})
+
+
+def _told(value: Any) -> Any:
+    return one_line(value)[:256] if isinstance(value, str) else value
+
+
+async def _shards(console: Console, name: str) -> list[str]:
+    sample = await console.sampler.sample(console.topics.stream(name), wait_s=3.0)
+    return [one.shard_id for one in (sample.value.shards or [])] if sample.value is not None else []
+
+
+ROUTES = [
+    ("/streams/{name}/records", ["GET"], records),
+    ("/streams/{name}/record", ["GET"], record),
+    ("/streams/{name}/download", ["GET"], download),
+    ("/streams/{name}/tail", ["GET"], tail),
+    ("/streams/{name}/tail/events", ["GET"], tail_events),
+]

@@ -1,0 +1,444 @@
+"""The one gate of the console: it decides on each request before any page sees it.
+
+In this order: is the Host one of ours, does the request come from one of our own pages, which visitor is it, may that
+visitor write. A write is a request with a method other than GET and HEAD, so no route can forget to ask. What every
+answer carries (the content security policy and its like) is added here too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+import secrets
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl, quote
+
+import msgspec
+
+from penstock.core.pacing import TokenBucket
+from penstock.shown import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, MutableMapping
+
+    from penstock.console.asgi import Console
+    from penstock.console.settings import ConsoleSettings
+
+    Scope = MutableMapping[str, Any]
+    Message = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[Message]]
+    Send = Callable[[Message], Awaitable[None]]
+    Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+log = logging.getLogger("penstock.console")
+
+BODY_BYTES_MAX = 256 * 1024
+SESSIONS_MAX = 128
+SESSION_S = 12 * 3600.0
+LAUNCHES_MAX = 8
+LAUNCH_S = 600.0
+FAILURES_PER_S, FAILURES_BURST = 0.5, 10.0
+"""Tries to sign in that may fail."""
+USER_CHARACTERS_MAX = 128
+CSRF_HEADER = b"x-penstock-csrf"
+SIGN_IN, LAUNCH, SIGN_OUT, LINK = "/sign-in", "/launch", "/sign-out", "/launch-link"
+_PUBLIC = (SIGN_IN, LAUNCH)
+_OF_SESSIONS = (SIGN_IN, LAUNCH, SIGN_OUT, LINK)
+"""Where a POST changes nothing but a session."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    # With no-referrer a browser sends `Origin: null` from our own forms.
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+    (b"x-frame-options", b"DENY"),
+]
+
+
+class Role(StrEnum):
+    """What a visitor may do."""
+
+    VIEWER = "viewer"
+    WRITER = "writer"
+
+
+class Visitor(msgspec.Struct, frozen=True, kw_only=True):
+    """The user behind a request."""
+
+    name: str
+    role: Role
+    peer: str
+    """The address that the request came from."""
+    csrf: str
+    """What a form must carry, so that it is one of our own pages."""
+    may_write: bool
+    by_program: bool = False
+    """It brought the token itself: no browser sends that by itself, so no other page can have made the request."""
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a failure
+    """The request goes no further."""
+
+    def __init__(self, status: int, why: str, *, location: str | None = None) -> None:
+        self.status = status
+        self.why = why
+        self.location = location
+        super().__init__(why)
+
+
+class _Session(NamedTuple):
+    role: Role
+    csrf: str
+    until_s: float
+    name: str
+
+
+class Sessions:
+    """Browsers that are signed in, and one-time tokens that sign one in. All of it is in memory, and bounded."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._sessions: dict[bytes, _Session] = {}
+        self._launches: dict[bytes, tuple[Role, float]] = {}
+
+    def open(self, role: Role, name: str) -> str:
+        """The cookie of a new session. The oldest one ends where there are too many."""
+        while len(self._sessions) >= SESSIONS_MAX:
+            del self._sessions[next(iter(self._sessions))]
+        cookie = secrets.token_urlsafe(32)
+        self._sessions[_digest(cookie)] = _Session(role, secrets.token_urlsafe(32), self._now() + SESSION_S, name)
+        return cookie
+
+    def of(self, cookie: str) -> _Session | None:
+        """The session of a cookie, if it goes on."""
+        found = self._sessions.get(_digest(cookie))
+        if found is not None and found.until_s < self._now():
+            self.close(cookie)
+            return None
+        return found
+
+    def close(self, cookie: str) -> None:
+        """End a session."""
+        self._sessions.pop(_digest(cookie), None)
+
+    def launch_token(self, role: Role) -> str:
+        """A token that signs in once, within ten minutes."""
+        while len(self._launches) >= LAUNCHES_MAX:
+            del self._launches[next(iter(self._launches))]
+        token = secrets.token_urlsafe(32)
+        self._launches[_digest(token)] = role, self._now() + LAUNCH_S
+        return token
+
+    def launched(self, token: str) -> Role | None:
+        """The role of a one-time token, which is used up by that."""
+        role, until_s = self._launches.pop(_digest(token), (None, 0.0))
+        return role if until_s >= self._now() else None
+
+
+class Gate:
+    """Stands before the console's application."""
+
+    def __init__(self, application: Application, settings: ConsoleSettings, console: Console) -> None:
+        self.console = console
+        self._application = application
+        self._settings = settings
+        self.sessions = Sessions()
+        self.cookie = f"penstock-console-{settings.port}"
+        self._secret = secrets.token_bytes(32)
+        self._hosts = _hosts(settings)
+        self._proxies = [ipaddress.ip_network(one) for one in settings.proxies]
+        self._failures = TokenBucket(
+            records_per_s=FAILURES_PER_S, records_burst=FAILURES_BURST, bytes_per_s=float("inf"), now_s=time.monotonic()
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or hand it on with its visitor."""
+        if scope["type"] == "lifespan":
+            await self._application(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # a WebSocket that is not accepted is closed
+        asked = Asked(scope)
+        answer = _Answering(send, scope, secure=self._scheme(asked) == "https")
+        try:
+            await self._admit(asked, receive)
+            scope["path"], scope["raw_path"] = asked.path, asked.path.encode()
+            await self._application(scope, asked.replayed(receive), answer.send)
+        except Refused as refused:
+            await answer.refuse(refused, asked)
+        finally:
+            name = getattr(scope.get("state", {}).get("visitor"), "name", "-")
+            # The path alone: a query holds keys and filters.
+            log.info("%s %s %s %s", one_line(asked.method), one_line(asked.path), answer.status, one_line(name))
+
+    async def _admit(self, asked: Asked, receive: Receive) -> None:
+        """Raises Refused."""
+        self._of_our_host(asked)
+        asked.path = self._below_base(asked.path)
+        if asked.method not in ("GET", "HEAD", "POST"):
+            raise Refused(405, "the console answers GET, HEAD and POST")
+        self._of_our_pages(asked)
+        if asked.method == "POST":
+            await asked.read_form(receive)
+        state = asked.scope.setdefault("state", {})
+        state["form"], state["gate"] = asked.form, self
+        visitor = state["visitor"] = self.visitor(asked)
+        if asked.path.startswith("/assets/") and asked.method != "POST":
+            return
+        if visitor is None:
+            if asked.path in _PUBLIC:
+                return
+            if asked.method == "GET" and b"text/html" in asked.header(b"accept"):
+                query = asked.scope.get("query_string", b"").decode("latin-1")
+                following = quote(asked.path + (f"?{query}" if query else ""), safe="")
+                raise Refused(303, "sign in", location=f"{self._settings.base_path}{SIGN_IN}?next={following}")
+            raise Refused(401, "sign in first, or give the token: Authorization: Bearer TOKEN")
+        if asked.method == "POST":
+            self._may_post(asked, visitor)
+
+    def _may_post(self, asked: Asked, visitor: Visitor) -> None:
+        """The one place that decides on writes."""
+        given = asked.header(CSRF_HEADER).decode("latin-1") or asked.form.get("csrf", "")
+        if asked.path not in _PUBLIC and not visitor.by_program and not _equal(given, visitor.csrf):
+            raise Refused(403, "the form is not one of this console's pages, or is older than your session: reload it")
+        if asked.path in _OF_SESSIONS:
+            return
+        if not self._settings.allow_writes:
+            raise Refused(403, "this console is read-only: it was started without --allow-writes")
+        if not visitor.may_write:
+            raise Refused(403, f"{visitor.name} is a viewer, and may not write")
+
+    # --- from where -------------------------------------------------------------------------------
+
+    def _of_our_host(self, asked: Asked) -> None:
+        """A page of another site whose name leads here (DNS rebinding) sends that name."""
+        hosts = asked.headers.get(b"host", [])
+        if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts:
+            raise Refused(403, "the console does not know itself by the name of this host: see --host-name")
+
+    def _of_our_pages(self, asked: Asked) -> None:
+        origins = asked.headers.get(b"origin", [])
+        ours = f"{self._scheme(asked)}://{asked.header(b'host').decode('latin-1').lower()}"
+        if any(one.decode("latin-1").lower() != ours for one in origins) or len(origins) > 1:
+            raise Refused(403, "the request comes from a page of another origin")
+        if asked.method == "POST" and not origins and not asked.header(b"authorization"):
+            raise Refused(403, "a request that changes something must tell its origin, or bring the token")
+        # A browser says which site made the request. To follow a link or to type the address is no request of a page.
+        site, mode = asked.header(b"sec-fetch-site"), asked.header(b"sec-fetch-mode")
+        if site not in (b"", b"same-origin", b"none") and (mode != b"navigate" or asked.method != "GET"):
+            raise Refused(403, "the request was made by a page of another site")
+
+    def _below_base(self, path: str) -> str:
+        base = self._settings.base_path
+        if base and path != base and not path.startswith(base + "/"):
+            raise Refused(404, f"the console is below {base}")
+        return path[len(base) :] or "/"
+
+    def _scheme(self, asked: Asked) -> str:
+        if self._is_proxy(asked.peer):
+            told = asked.header(b"x-forwarded-proto")
+            return "http" if told == b"http" else "https" if told == b"https" else self._own_scheme
+        return self._own_scheme
+
+    @property
+    def _own_scheme(self) -> str:
+        return "https" if self._settings.secure else "http"
+
+    def _is_proxy(self, peer: str) -> bool:
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        return any(address in one for one in self._proxies if one.version == address.version)
+
+    # --- which visitor ----------------------------------------------------------------------------
+
+    def visitor(self, asked: Asked) -> Visitor | None:
+        """Which visitor asks. Raises Refused for a wrong token, and for a proxy's header that is none."""
+        if asked.header(b"authorization"):
+            return self._by_token(asked)
+        if (by_proxy := self._by_proxy(asked)) is not None:
+            return by_proxy
+        session = self.sessions.of(asked.cookie(self.cookie))
+        if session is None:
+            return None
+        return self._visitor(session.name, session.role, asked, session.csrf)
+
+    def _by_token(self, asked: Asked) -> Visitor:
+        word, _, given = asked.header(b"authorization").decode("latin-1").partition(" ")
+        role = self.role_of(given.strip()) if word.lower() in ("bearer", "token") else None
+        if role is None:
+            raise Refused(401, "the token is wrong")
+        return self._visitor(f"token:{role}", role, asked, "", by_program=True)
+
+    def _by_proxy(self, asked: Asked) -> Visitor | None:
+        header = self._settings.user_header
+        if header is None or not self._is_proxy(asked.peer):
+            return None
+        named = asked.headers.get(header.lower().encode(), [])
+        if not named:
+            return None
+        name = named[0].decode("utf-8", "replace").strip()
+        if len(named) > 1 or not name.isprintable() or not 0 < len(name) <= USER_CHARACTERS_MAX:
+            raise Refused(400, f"the proxy's header {header} names no single user")
+        role = Role.WRITER if name in self._settings.writers else Role.VIEWER
+        csrf = hmac.new(self._secret, name.encode(), hashlib.sha256).hexdigest()
+        return self._visitor(name, role, asked, csrf)
+
+    def _visitor(self, name: str, role: Role, asked: Asked, csrf: str, *, by_program: bool = False) -> Visitor:
+        may_write = self._settings.allow_writes and role is Role.WRITER
+        return Visitor(name=name, role=role, peer=asked.peer, csrf=csrf, may_write=may_write, by_program=by_program)
+
+    def role_of(self, token: str) -> Role | None:
+        """The role of a token; None for a wrong one. Raises Refused when too many were wrong."""
+        # Both are compared, each in a time that tells nothing of the token.
+        is_writer = _equal(token, self._settings.token)
+        is_viewer = self._settings.viewer_token is not None and _equal(token, self._settings.viewer_token)
+        if is_writer or is_viewer:
+            return Role.WRITER if is_writer else Role.VIEWER
+        if not self._failures.take(time.monotonic(), records=1):
+            raise Refused(429, "too many wrong tokens: wait some seconds")
+        return None
+
+    def signed_in(self, role: Role, name: str) -> tuple[str, str]:
+        """A header that gives the browser a session."""
+        cookie = self.sessions.open(role, name)
+        return "set-cookie", self._cookie_text(cookie)
+
+    def signed_out(self, cookie: str) -> tuple[str, str]:
+        """End the session; a header that makes the browser forget it."""
+        self.sessions.close(cookie)
+        return "set-cookie", self._cookie_text("") + "; Max-Age=0"
+
+    def _cookie_text(self, value: str) -> str:
+        secure = "; Secure" if self._settings.secure else ""
+        path = self._settings.base_path or "/"
+        return f"{self.cookie}={value}; Path={path}; HttpOnly; SameSite=Strict{secure}"
+
+
+class Asked:
+    """A request, as the gate looks at it."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.peer: str = (scope.get("client") or ("", 0))[0]
+        self.headers: dict[bytes, list[bytes]] = {}
+        for name, value in scope["headers"]:
+            self.headers.setdefault(name.lower(), []).append(value)
+        self.form: dict[str, str] = {}
+        self._body: bytes | None = None
+
+    def header(self, name: bytes) -> bytes:
+        """The only or first value; empty without."""
+        return self.headers.get(name, [b""])[0]
+
+    def cookie(self, name: str) -> str:
+        """The value of a cookie; empty without."""
+        for line in self.headers.get(b"cookie", []):
+            for part in line.decode("latin-1").split(";"):
+                found, _, value = part.strip().partition("=")
+                if found == name:
+                    return value
+        return ""
+
+    async def read_form(self, receive: Receive) -> None:
+        """Read the body, within its bound, as the fields of a form. Raises Refused."""
+        if self.header(b"content-type").partition(b";")[0].strip().lower() != b"application/x-www-form-urlencoded":
+            raise Refused(415, "the console takes forms (application/x-www-form-urlencoded)")
+        parts, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Refused(400, "the request broke off")
+            part = message.get("body", b"")
+            size += len(part)
+            if size > BODY_BYTES_MAX:
+                raise Refused(413, f"a form has at most {BODY_BYTES_MAX} bytes")
+            parts.append(part)
+            if not message.get("more_body"):
+                break
+        self._body = b"".join(parts)
+        try:
+            fields = parse_qsl(self._body.decode(), keep_blank_values=True, max_num_fields=200, errors="strict")
+        except ValueError:
+            raise Refused(400, "the form cannot be read") from None
+        self.form = dict(fields)
+
+    def replayed(self, receive: Receive) -> Receive:
+        """Gives the application the body that was read already."""
+        body, self._body = self._body, None
+
+        async def again() -> Message:
+            nonlocal body
+            if body is None:
+                return await receive()
+            message = {"type": "http.request", "body": body, "more_body": False}
+            body = None
+            return message
+
+        return again
+
+
+class _Answering:
+    """Adds what every answer carries, and answers for what is refused."""
+
+    def __init__(self, send: Send, scope: Scope, *, secure: bool) -> None:
+        self._send = send
+        self._scope = scope
+        self._secure = secure
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message = {**message, "headers": [*self._with(message.get("headers", []))]}
+        await self._send(message)
+
+    def _with(self, headers: Any) -> list[tuple[bytes, bytes]]:
+        given = {name.lower() for name, _ in headers}
+        added = [*HEADERS, (b"cache-control", b"no-store")]
+        if self._secure:
+            added.append((b"strict-transport-security", b"max-age=31536000"))
+        return [*headers, *((name, value) for name, value in added if name not in given)]
+
+    async def refuse(self, refused: Refused, asked: Asked) -> None:
+        """A line of text: nothing of the request is repeated in it."""
+        headers = [(b"content-type", b"text/plain; charset=utf-8")]
+        if refused.location is not None:
+            headers.append((b"location", refused.location.encode()))
+        if refused.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        body = b"" if asked.method == "HEAD" else f"{refused.why}\n".encode()
+        await self.send({"type": "http.response.start", "status": refused.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def _hosts(settings: ConsoleSettings) -> frozenset[str]:
+    """What a Host header may say, in small letters."""
+    named = {f"{one}:{settings.port}" for one in ("localhost", "127.0.0.1", "[::1]")} if settings.on_loopback else set()
+    for one in settings.host_names:
+        name = one.lower()
+        has_port = name.rpartition(":")[2].isdigit() and not name.endswith("]")
+        named |= {name} if has_port else {name, f"{name}:{settings.port}"}
+    return frozenset(named)
+
+
+def _equal(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()

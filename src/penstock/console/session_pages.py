@@ -1,0 +1,88 @@
+"""Signing in and out, one-time links for another browser, and the audit log's page."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from starlette.responses import RedirectResponse, Response
+
+from penstock.console.page import PageError, console_of, form_of, redirect, rendered, visitor_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from penstock.console.security import Gate
+
+
+def _gate(request: Request) -> Gate:
+    found: Gate = request.app.state.gate
+    return found
+
+
+async def sign_in_page(request: Request) -> Response:
+    """The form for the token."""
+    following = _following(request.query_params.get("next", ""))
+    return rendered(request, "sign_in.html", {"title": "Sign in", "following": following, "wrong": False})
+
+
+async def sign_in(request: Request) -> Response:
+    """Take the token, or a one-time one."""
+    form, gate = form_of(request), _gate(request)
+    given, following = form.get("token", "").strip(), _following(form.get("next", ""))
+    role = gate.sessions.launched(given) or gate.role_of(given)
+    if role is None:
+        context = {"title": "Sign in", "following": following, "wrong": True}
+        return rendered(request, "sign_in.html", context, status=401)
+    base = console_of(request).settings.base_path
+    response = RedirectResponse(base + following, 303)
+    response.headers.append(*gate.signed_in(role, f"browser:{role}"))
+    return response
+
+
+async def launch_page(request: Request) -> Response:
+    """Where a one-time link leads. The token is in the link's fragment, which no server and no proxy ever sees."""
+    return rendered(request, "launch.html", {"title": "Sign in"})
+
+
+async def sign_out(request: Request) -> Response:
+    """End the session."""
+    gate = _gate(request)
+    response = redirect(request, "/sign-in")
+    response.headers.append(*gate.signed_out(request.cookies.get(gate.cookie, "")))
+    return response
+
+
+async def launch_link(request: Request) -> Response:
+    """A one-time link for another browser, with this visitor's role."""
+    visitor = visitor_of(request)
+    token = _gate(request).sessions.launch_token(visitor.role)
+    origin = request.headers.get("origin") or f"{request.url.scheme}://{request.headers['host']}"
+    address = f"{origin}{console_of(request).settings.base_path}/launch#{token}"
+    return rendered(request, "launch_link.html", {"title": "Link for another browser", "address": address})
+
+
+async def audit_page(request: Request) -> Response:
+    """The newest lines of the audit log."""
+    entries = await asyncio.to_thread(console_of(request).audit.newest)
+    return rendered(request, "audit.html", {"title": "Audit log", "entries": entries})
+
+
+def _following(path: str) -> str:
+    """Where to go after signing in: a path of the console, and never another site."""
+    if not path:
+        return "/"
+    if not path.startswith("/") or path.startswith("//") or "\\" in path or not path.isprintable():
+        raise PageError(400, "That is no page of this console.")
+    return path
+
+
+ROUTES = [
+    ("/sign-in", ["GET"], sign_in_page),
+    ("/sign-in", ["POST"], sign_in),
+    ("/launch", ["GET"], launch_page),
+    ("/launch", ["POST"], sign_in),
+    ("/sign-out", ["POST"], sign_out),
+    ("/launch-link", ["POST"], launch_link),
+    ("/audit", ["GET"], audit_page),
+]

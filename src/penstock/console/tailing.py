@@ -1,0 +1,177 @@
+"""Live tails: one reading of a stream for all browsers that follow it, and a small basket for each browser.
+
+A basket is bounded by records and by bytes. A browser that is slow, or asleep, loses the oldest records of its basket
+and is told how many; the server's memory does not grow by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from penstock.console.sampling import fault_text
+from penstock.errors import OptionError, PenstockError
+from penstock.inspect.moments import place
+from penstock.inspect.records import Reading, read
+from penstock.tasks import awaited, give_up, logged, spawn
+from penstock.wiring import stream_name
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from penstock.console.payloads import Payloads, Row
+    from penstock.inspect import Inspector, SeenRecord
+
+BASKET_RECORDS_MAX = 200
+BASKET_BYTES_MAX = 4 * 1024 * 1024
+READINGS_MAX = 16
+BASKETS_MAX = 64
+LEFT_S = 20.0
+"""For which a basket waits for a browser that lost its connection."""
+
+
+class Basket:
+    """What one browser has not got yet."""
+
+    def __init__(self, test: Callable[[SeenRecord], bool] | None, payloads: Payloads) -> None:
+        self.seen = self.matched = self.lost = 0
+        self.fault: str | None = None
+        self.left_at_s: float | None = None
+        self.filled = asyncio.Event()
+        self._test = test
+        self._payloads = payloads
+        self._records: deque[SeenRecord] = deque()
+        self._bytes = 0
+
+    def offer(self, record: SeenRecord) -> None:
+        """Take a record, if the filter wants it; the oldest one makes room."""
+        self.seen += 1
+        if self._test is not None:
+            record = self._payloads.masked(record)
+            if not self._test(record):
+                return
+        self.matched += 1
+        self._records.append(record)
+        self._bytes += len(record.data)
+        while len(self._records) > BASKET_RECORDS_MAX or (self._bytes > BASKET_BYTES_MAX and len(self._records) > 1):
+            self._bytes -= len(self._records.popleft().data)
+            self.lost += 1
+        self.filled.set()
+
+    def take(self) -> list[Row]:
+        """All that is in it."""
+        records, self._records, self._bytes = self._records, deque(), 0
+        self.filled.clear()
+        payloads = self._payloads
+        return [payloads.row(one if self._test is not None else payloads.masked(one)) for one in records]
+
+
+class _Shared:
+    def __init__(self) -> None:
+        self.baskets: set[Basket] = set()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Tails:
+    """All live tails of a console."""
+
+    def __init__(
+        self, inspector: Inspector, payloads: Payloads, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._inspector = inspector
+        self._payloads = payloads
+        self._clock = clock
+        self._shared: dict[tuple[str, str, tuple[str, ...]], _Shared] = {}
+        self._by_browser: dict[str, tuple[Basket, tuple[str, str, tuple[str, ...]]]] = {}
+
+    @property
+    def readings(self) -> int:
+        """Streams that are being read."""
+        return len(self._shared)
+
+    def basket_of(self, browser: str) -> Basket | None:
+        """The basket of a browser that was here a moment ago."""
+        self._sweep()
+        found = self._by_browser.get(browser)
+        if found is None:
+            return None
+        found[0].left_at_s = None
+        return found[0]
+
+    def follow(
+        self, browser: str, stream: str, at: str, shards: tuple[str, ...], test: Callable[[SeenRecord], bool] | None
+    ) -> Basket:
+        """Begin to follow. Raises OptionError for too many at a time, and for a place that is none."""
+        self._sweep()
+        place(at, 0.0)
+        key = (stream, at, shards)
+        if len(self._by_browser) >= BASKETS_MAX or (key not in self._shared and len(self._shared) >= READINGS_MAX):
+            raise OptionError("too many live tails are open: close one")
+        self.drop(browser)
+        basket = Basket(test, self._payloads)
+        self._by_browser[browser] = basket, key
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = self._shared[key] = _Shared()
+            shared.task = spawn(self._read(key, shared), logged("a live tail failed", lambda: self._ended(key, shared)))
+        shared.baskets.add(basket)
+        return basket
+
+    def left(self, browser: str) -> None:
+        """The browser has closed its connection. It may come again."""
+        if browser in self._by_browser:
+            self._by_browser[browser][0].left_at_s = self._clock()
+
+    def drop(self, browser: str) -> None:
+        """The browser does not come again."""
+        found = self._by_browser.pop(browser, None)
+        if found is not None and (shared := self._shared.get(found[1])) is not None:
+            shared.baskets.discard(found[0])
+
+    async def close(self) -> None:
+        """End all of them."""
+        await give_up(*[one.task for one in self._shared.values() if one.task is not None])
+
+    def _sweep(self) -> None:
+        now_s = self._clock()
+        for browser, (basket, _) in list(self._by_browser.items()):
+            if basket.left_at_s is not None and basket.left_at_s + LEFT_S < now_s:
+                self.drop(browser)
+
+    async def _read(self, key: tuple[str, str, tuple[str, ...]], shared: _Shared) -> None:
+        stream, at, shards = key
+        inspector, why = self._inspector.apart(), "the stream was read to its end"
+        reading = Reading(at=place(at, inspector.now_s), shards=shards, follow=True)
+        following = awaited(_hand_out(read(inspector, stream_name(stream), reading), shared))
+        watching = awaited(self._until_left(shared))
+        try:
+            await asyncio.wait((following, watching), return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                following.result()
+        except PenstockError as fault:
+            why = fault_text(fault)
+        finally:
+            self._ended(key, shared, why)
+            await give_up(following, watching)
+
+    async def _until_left(self, shared: _Shared) -> None:
+        while shared.baskets:
+            await asyncio.sleep(1.0)
+            self._sweep()
+
+    def _ended(self, key: tuple[str, str, tuple[str, ...]], shared: _Shared, fault: str = "the reading failed") -> None:
+        if self._shared.get(key) is shared:
+            del self._shared[key]
+        for basket in shared.baskets:
+            basket.fault = fault
+            basket.filled.set()
+
+
+async def _hand_out(records: AsyncGenerator[SeenRecord, None], shared: _Shared) -> None:
+    async with contextlib.aclosing(records):
+        async for record in records:
+            for basket in tuple(shared.baskets):
+                basket.offer(record)

@@ -1,0 +1,166 @@
+"""What the pages look at, as topics of the sampler, and what is remembered of an application between looks."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.console.sampling import Topic, fault_text
+from penstock.errors import PenstockError
+from penstock.inspect import LagTimes
+from penstock.runtime.waiting import side_by_side
+from penstock.wiring import stream_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.inspect import (
+        ApplicationReport,
+        ApplicationsReport,
+        DoctorReport,
+        HeatReport,
+        Inspector,
+        LagReport,
+        Look,
+        Store,
+        StreamReport,
+        StreamsReport,
+        StreamView,
+    )
+
+STREAMS_MAX = 200
+"""That are described on the overview. An account's DescribeStreamSummary calls are few."""
+LOOKS_MAX = 60
+"""Of each lease, that are kept: they tell the trend."""
+POINTS_MAX = 720
+MOVES_MAX = 500
+SHARDS_OF_POINTS_MAX = 64
+"""An application with more shards is drawn as its worst shard alone."""
+TRAILS_MAX = 200
+ALL = "all shards"
+
+
+class StreamsSeen(NamedTuple):
+    """The streams of the account, and what is known of each."""
+
+    report: StreamsReport
+    views: dict[str, StreamView]
+    faults: dict[str, str]
+
+
+class Move(NamedTuple):
+    """A lease that changed its owner between two looks."""
+
+    at_s: float
+    lease: str
+    before: str | None
+    after: str | None
+
+
+class Trail:
+    """How an application was seen so far: for its trend, its chart, and its moves."""
+
+    def __init__(self) -> None:
+        self.looks: dict[str, list[Look]] = {}
+        self.points: deque[tuple[float, Mapping[str, float]]] = deque(maxlen=POINTS_MAX)
+        self.moves: deque[Move] = deque(maxlen=MOVES_MAX)
+
+    def took(self, report: LagReport, looks: Mapping[str, Sequence[Look]]) -> None:
+        """Remember one more look."""
+        for lease, found in looks.items():
+            if len(found) > 1 and found[-1].owner != found[-2].owner:
+                self.moves.append(Move(found[-1].at_s, lease, found[-2].owner, found[-1].owner))
+        self.looks = {lease: list(found[-LOOKS_MAX:]) for lease, found in looks.items()}
+        behind = {one.shard_id: one.behind_s for one in report.shards if one.behind_s is not None}
+        if len(behind) > SHARDS_OF_POINTS_MAX:
+            behind = {ALL: max(behind.values())}
+        self.points.append((report.taken_at.timestamp(), behind))
+
+
+class Topics:
+    """Makes topics. The same key is the same topic, whichever page asks."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._trails: dict[tuple[str, str], Trail] = {}
+
+    def streams(self) -> Topic[StreamsSeen]:
+        """All streams, each described."""
+        return Topic(("streams",), _streams, 20.0)
+
+    def stream(self, name: str) -> Topic[StreamReport]:
+        """One stream with its shards and consumers."""
+        return Topic(("stream", name), lambda inspector: inspector.stream(name), 10.0)
+
+    def heat(self, name: str, since_s: float, *, show_keys: bool) -> Topic[HeatReport]:
+        """Where the load of a stream lies. It reads records, so it is looked at seldom, and only when asked for."""
+        return Topic(
+            ("heat", name, f"{since_s:g}"),
+            lambda inspector: inspector.heat(name, since_s=since_s, records_max=10_000, show_keys=show_keys),
+            30.0,
+        )
+
+    def applications(self) -> Topic[ApplicationsReport]:
+        """The applications that have leases."""
+        return Topic(("applications",), lambda inspector: inspector.applications(self._store), 30.0)
+
+    def application(self, name: str) -> Topic[ApplicationReport]:
+        """One application's leases and workers."""
+        return Topic(("application", name), lambda inspector: inspector.application(name, self._store), 10.0)
+
+    def lag(self, application: str, stream: str) -> Topic[LagReport]:
+        """How far an application is behind on a stream."""
+        trail = self.trail(application, stream)
+
+        async def look(inspector: Inspector) -> LagReport:
+            report, looks = await inspector.lag(application, stream, self._store, history=trail.looks)
+            trail.took(report, looks)
+            return report
+
+        return Topic(("lag", application, stream), look, 10.0)
+
+    def doctor(self, application: str | None, stream: str | None) -> Topic[DoctorReport]:
+        """The symptoms of an application and its stream. What lag was seen before counts."""
+        trail = self.trail(application, stream) if application and stream else Trail()
+
+        async def look(inspector: Inspector) -> DoctorReport:
+            from penstock.inspect import examine
+
+            times = LagTimes(window_s=0.0)
+            snapshot = await inspector.snapshot(application, stream, self._store, times=times)
+            if application is not None and snapshot.lag is not None:
+                report, looks = await inspector.lag(application, snapshot.lag.stream, self._store, history=trail.looks)
+                trail.took(report, looks)
+                import msgspec
+
+                snapshot = msgspec.structs.replace(snapshot, lag=report)
+            return examine(snapshot)
+
+        return Topic(("doctor", application or "", stream or ""), look, 15.0)
+
+    def trail(self, application: str, stream: str) -> Trail:
+        """What is remembered of an application."""
+        key = (application, stream)
+        found = self._trails.pop(key, None) or Trail()
+        self._trails[key] = found  # the newest stands last
+        while len(self._trails) > TRAILS_MAX:
+            del self._trails[next(iter(self._trails))]
+        return found
+
+
+async def _streams(inspector: Inspector) -> StreamsSeen:
+    report = await inspector.streams()
+    views: dict[str, StreamView] = {}
+    faults: dict[str, str] = {}
+
+    async def describe(name: str) -> None:
+        try:
+            found = await inspector.shown(f"the stream {name}", "kinesis", inspector.describe(stream_name(name)))
+        except PenstockError as fault:
+            faults[name] = fault_text(fault)
+        else:
+            if found is not None:
+                views[name] = found
+
+    await side_by_side(describe, [one.name for one in report.streams[:STREAMS_MAX]], 8)
+    return StreamsSeen(report, views, faults)

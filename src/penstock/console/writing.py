@@ -1,0 +1,66 @@
+"""The one way in which the console writes: it is in the audit log before it is begun, and how it ended after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.console.audit import AuditError
+from penstock.console.page import console_of, rendered, visitor_of
+from penstock.console.sampling import fault_text
+from penstock.errors import PenstockError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+
+class Write:
+    """Something to do, with what it is about."""
+
+    def __init__(
+        self, action: str, title: str, target: dict[str, Any], *, before: Any = None, after: Any = None
+    ) -> None:
+        self.action = action
+        self.title = title
+        self.target = target
+        self.before = before
+        self.after = after
+
+
+async def written(request: Request, write: Write, do: Callable[[], Awaitable[Any]], *, back: str) -> Response:
+    """Do it, and show how it ended. Raises AuditError: nothing was done, since it could not be noted.
+
+    The gate has decided already that this visitor may write.
+    """
+    audit, visitor = console_of(request).audit, visitor_of(request)
+    number = await audit.begun(visitor, write.action, write.target, write.before, write.after)
+    outcome, result = "done", None
+    error: PenstockError | None = None
+    try:
+        result = await do()
+    except TransportError as fault:  # it may have been done: nothing is known of it
+        outcome, error = "unknown", fault
+    except PenstockError as fault:
+        outcome, error = "refused", fault
+    except BaseException:
+        await audit.ended(visitor, write.action, number, "unknown", error="the console failed, or was ended")
+        raise
+    remark = None
+    try:
+        told = None if error is None else type(error).__name__
+        await audit.ended(visitor, write.action, number, outcome, after=result, error=told)
+    except AuditError as fault:
+        remark = f"How it ended is not in the audit log: {fault}"
+    context = {
+        "title": write.title,
+        "outcome": outcome,
+        "target": write.target,
+        "before": write.before,
+        "result": result,
+        "error": None if error is None else fault_text(error),
+        "remark": remark,
+        "back": back,
+    }
+    return rendered(request, "written.html", context, status=200 if outcome == "done" else 502)
