@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.console.sampling import Topic, fault_text
 from penstock.errors import PenstockError
-from penstock.inspect import LagTimes
+from penstock.inspect import examine
 from penstock.runtime.waiting import side_by_side
 from penstock.wiring import stream_name
 
@@ -120,23 +120,16 @@ class Topics:
         return Topic(("lag", application, stream), look, 10.0)
 
     def doctor(self, application: str | None, stream: str | None) -> Topic[DoctorReport]:
-        """The symptoms of an application and its stream. What lag was seen before counts."""
+        """The symptoms of an application and its stream, seldom: a snapshot reads records and metrics too."""
         trail = self.trail(application, stream) if application and stream else Trail()
 
         async def look(inspector: Inspector) -> DoctorReport:
-            from penstock.inspect import examine
-
-            times = LagTimes(window_s=0.0)
-            snapshot = await inspector.snapshot(application, stream, self._store, times=times)
-            if application is not None and snapshot.lag is not None:
-                report, looks = await inspector.lag(application, snapshot.lag.stream, self._store, history=trail.looks)
-                trail.took(report, looks)
-                import msgspec
-
-                snapshot = msgspec.structs.replace(snapshot, lag=report)
+            snapshot = await inspector.snapshot(application, stream, self._store, history=trail.looks)
+            if snapshot.lag is not None:
+                trail.took(snapshot.lag, snapshot.looks)
             return examine(snapshot)
 
-        return Topic(("doctor", application or "", stream or ""), look, 15.0)
+        return Topic(("doctor", application or "", stream or ""), look, 60.0)
 
     def trail(self, application: str, stream: str) -> Trail:
         """What is remembered of an application."""
