@@ -12,7 +12,7 @@ from penstock.console.writing import Write, written
 from penstock.core.ledger.letter import Letter
 from penstock.errors import PenstockError
 from penstock.inspect import SeenRecord
-from penstock.runtime.dead_letters.replaying import (
+from penstock.runtime.dead_letters import (
     ToStream,
     letters_of_file,
     letters_of_stream,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from penstock.console.asgi import Console
-    from penstock.runtime.dead_letters.replaying import BadLetter
+    from penstock.runtime.dead_letters import BadLetter
 
 LETTERS_MAX = 5_000
 """That are read of a place at a time."""
