@@ -303,12 +303,16 @@ class Inspector:
     ) -> HeatReport:
         """Where the load of the last ``since_s`` seconds lies. Reads at most ``records_max`` records of each shard."""
         name = stream_name(stream)
-        listed = await self.shards(name)
+        listed = await self._shards_shown(name) or []
         begin_s = self.now_s - since_s
         read: dict[str, tuple[HeatOfShard, float, bool]] = {}
 
         async def look(shard: Shard) -> None:
-            read[shard.shard_id] = await self._heat_of(name, shard, begin_s, records_max)
+            found = await self.shown(
+                f"the records of {name}", "kinesis", self._heat_of(name, shard, begin_s, records_max)
+            )
+            if found is not None:
+                read[shard.shard_id] = found
 
         await side_by_side(look, [one for one in listed if not one.closed], AT_ONCE_MAX)
         total = sum(counted.payload_bytes for counted, _, _ in read.values())

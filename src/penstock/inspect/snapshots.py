@@ -7,7 +7,6 @@ What the credentials or the service do not show is left out, and noted.
 from __future__ import annotations
 
 import datetime as dt
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -315,14 +314,12 @@ async def _names(inspector: Inspector, namespace: str) -> tuple[int, int]:
 
 # --- what is left out -----------------------------------------------------------------------------
 
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
-
 
 def without_values(snapshot: Snapshot) -> Snapshot:
     """Without what may come from a payload, a partition key, or a row that is no lease."""
     view, heat = snapshot.application, snapshot.heat
     if view is not None:
-        unreadable = {key: _QUOTED.sub("...", why) for key, why in view.unreadable.items()}
+        unreadable = {key: _without_value(key, why) for key, why in view.unreadable.items()}
         view = msgspec.structs.replace(view, unreadable=unreadable)
     if heat is not None:
         # A hash key at which one key begins is that key's, as good as its name.
@@ -332,6 +329,12 @@ def without_values(snapshot: Snapshot) -> Snapshot:
         ]
         heat = msgspec.structs.replace(heat, shards=shards)
     return msgspec.structs.replace(snapshot, application=view, heat=heat)
+
+
+def _without_value(key: str, why: str) -> str:
+    """What an error says of a row before it shows what stands there."""
+    row = f"the row {key!r} "
+    return why.removeprefix(row).partition("(")[0] if why.startswith(row) else "it cannot be read as a lease"
 
 
 def _unnamed(keys: Iterable[Any]) -> list[Any]:

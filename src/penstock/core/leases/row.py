@@ -286,23 +286,23 @@ def _lease_row(of: Mapping[str, Any]) -> LeaseRow:
         key=_str(of[KEY]),
         counter=of[COUNTER],
         checkpoint=Checkpoint.parse(_str(of[CHECKPOINT]), int(of.get(SUB, 0))),
-        owner=of.get(OWNER),
-        checkpoint_owner=of.get(CHECKPOINT_OWNER),
+        owner=_str_or_none(of.get(OWNER)),
+        checkpoint_owner=_str_or_none(of.get(CHECKPOINT_OWNER)),
         pending=None if pending is None else Checkpoint.parse(_str(pending), int(of.get(PENDING_SUB, 0))),
         # The KCL's create writes a number under this name, its update bytes.
         pending_state=state if isinstance(state, bytes) else None,
         switches=int(of.get(SWITCHES, 0)),
-        parents=frozenset(of.get(PARENTS, ())),
-        children=frozenset(of.get(CHILDREN, ())),
+        parents=_names(of.get(PARENTS, ())),
+        children=_names(of.get(CHILDREN, ())),
         first_hash_key=_int(of.get(FIRST_HASH_KEY)),
         last_hash_key=_int(of.get(LAST_HASH_KEY)),
-        stream=of.get(STREAM),
-        shard_id=of.get(SHARD_ID),
+        stream=_str_or_none(of.get(STREAM)),
+        shard_id=_str_or_none(of.get(SHARD_ID)),
         throughput_kib_s=None if throughput is None else float(throughput),
-        entity=of.get(ENTITY),
+        entity=_str_or_none(of.get(ENTITY)),
         read_until_ms=None if of.get(READ_UNTIL) is None else int(of[READ_UNTIL]),
-        process=of.get(PROCESS),
-        of_stream=of.get(OF_STREAM),
+        process=_str_or_none(of.get(PROCESS)),
+        of_stream=_str_or_none(of.get(OF_STREAM)),
         others=MappingProxyType({name: value for name, value in of.items() if name not in _KNOWN}) or _NOTHING,
     )
 
@@ -314,6 +314,16 @@ def _str(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"text is wanted, not {type(value).__name__}")
     return value
+
+
+def _str_or_none(value: object) -> str | None:
+    return None if value is None else _str(value)
+
+
+def _names(value: Iterable[object]) -> frozenset[str]:
+    if isinstance(value, str | bytes):
+        raise TypeError("several texts are wanted, not one")
+    return frozenset(map(_str, value))
 
 
 def _int(value: str | None) -> int | None:

@@ -1,0 +1,298 @@
+"""Snapshots: nothing secret is in them; a permission that lacks leaves the rest; calls are those of the policy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from penstock.aws.calls import RetryPolicy
+from penstock.aws.settings import Credentials
+from penstock.errors import OptionError
+from penstock.inspect import Inspector, Snapshot, check_leases, examine
+from penstock.inspect.calls import INSPECT_POLICY, STATEMENTS
+from penstock.local import LocalKinesis
+from penstock.testing import Fault
+from tests.docs.doc_pages import ROOT
+from tests.inspect.scenes import Clients, Scene, shard_id
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    Make = Callable[..., Scene]
+
+pytestmark = pytest.mark.xdist_group("inspected-tables")
+SUFFIXES = {"-Workers": "workerId", "-CoordinatorState": "key", "-WorkerMetricStats": "wid"}
+
+
+@pytest.fixture(scope="module")
+def clients() -> Iterator[Clients]:
+    with LocalKinesis() as running:
+        found = Clients(running)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def make(clients: Clients, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    name = "".join(one if one.isalnum() else "-" for one in request.node.name)[-80:]
+    monkeypatch.setattr("penstock.inspect.calls.RETRY", RetryPolicy(attempts_max=3, base_s=0.001, cap_s=0.001))
+    yield lambda shards=2, kind="kcl 2.x": Scene(clients, name, shards, kind)
+    clients.local.faults.clear()
+
+
+# --- secrets --------------------------------------------------------------------------------------
+
+CANARY = "canary"
+
+
+def test_no_payload_no_key_and_no_secret_is_in_a_snapshot(make: Make) -> None:
+    scene = make(shards=3)
+    number = scene.put(0, b"canary-payload", "canary-partition-key")
+    for _ in range(12):
+        scene.put(0, b"canary" * 100_000, "canary-hot-key")
+    scene.leases(number)
+    odd = {"leaseCounter": 1, "checkpoint": "LATEST"}
+    scene.row({**odd, "leaseKey": "a", "leaseCounter": "canary-counter"})
+    scene.row({**odd, "leaseKey": "b", "checkpoint": "canary-'check\"point"})
+    scene.row({**odd, "leaseKey": "c", "startingHashKey": "canary-(hash)-key"})
+    scene.row({**odd, "leaseKey": "d", "ownerSwitchesSinceCheckpoint": "can\nary"})
+    scene.row({"leaseKey": "e", "card": "canary-of-another-row"})
+    scene.lease(1, number, others={"note": "canary-unknown-attribute"}, pending_state=b"canary-state")
+    scene.table("-Workers", key="workerId")
+    scene.row({"workerId": "w1", "counter": 1, "secret": "canary-worker"}, "-Workers")
+    scene.credentials = Credentials("CANARYID", "canary-secret-key", "canary-token")
+    taken = scene.snapshot()
+    assert taken.application is not None
+    assert taken.application.unreadable.keys() == {"a", "b", "c", "d"}
+    assert taken.heat is not None
+    assert taken.heat.shards[0].hot
+    assert taken.heat.shards[0].hot_keys[0].share > 0.9
+    text = msgspec.json.encode(taken).decode()
+    assert CANARY not in text.lower()
+    assert "can\\nary" not in text
+    assert text == msgspec.json.encode(msgspec.json.decode(text, type=Snapshot)).decode()
+
+
+def test_a_database_password_is_not_in_what_is_said_of_it(make: Make) -> None:
+    from penstock.inspect import Store
+
+    scene = make()
+
+    async def look() -> None:
+        async with scene.inspector() as inspector:
+            store = Store.parse("postgresql://user:canary@127.0.0.1:1/db")
+            await inspector.snapshot(scene.name, scene.name, store)
+
+    with pytest.raises(OptionError) as told:
+        asyncio.run(look())
+    assert CANARY not in str(told.value)
+
+
+# --- permissions ----------------------------------------------------------------------------------
+
+
+def whole(make: Make) -> Scene:
+    """With all that there may be to look at."""
+    scene = make()
+    scene.at_tip()
+    for suffix, key in SUFFIXES.items():
+        scene.table(suffix, key=key)
+    scene.ask("RegisterStreamConsumer", StreamARN=scene.arn, ConsumerName="fan")
+    return scene
+
+
+OF_THE_DOCTOR = sorted(set(STATEMENTS) - {"dynamodb:ListTables", "kinesis:ListStreams"})
+
+
+@pytest.mark.parametrize("action", OF_THE_DOCTOR)
+def test_a_permission_that_lacks_is_named_and_the_rest_is_there(action: str, make: Make) -> None:
+    scene = whole(make)
+    scene.local.faults.add(Fault(how="access_denied", operation=action.partition(":")[2]))
+    taken = scene.snapshot()
+    assert {one.action for one in taken.missing} == {action}
+    assert all(one.lacks_permission and one.message for one in taken.missing)
+    (found,) = [one for one in examine(taken).findings if one.id == "PST-D030"]
+    assert found.evidence == [f"{action} is missing, which {INSPECT_POLICY} has under {STATEMENTS[action]}"]
+    parts = {
+        "stream": taken.stream is not None and taken.stream.stream is not None,
+        "shards": taken.stream is not None and taken.stream.shards is not None,
+        "consumers": taken.stream is not None and taken.stream.consumers is not None,
+        "tables": taken.application is not None and bool(taken.application.tables),
+        "leases": taken.application is not None and bool(taken.application.leases),
+        "lag": taken.lag is not None and taken.lag.behind_s == 0.0,
+        "heat": taken.heat is not None and len(taken.heat.shards) == 2,
+        "metrics": taken.metrics is not None,
+        "limits": taken.limits is not None,
+    }
+    assert {name for name, shown in parts.items() if not shown} == {
+        "cloudwatch:GetMetricData": {"metrics"},
+        "cloudwatch:ListMetrics": set(),
+        "dynamodb:DescribeTable": {"tables"},
+        "dynamodb:Scan": {"leases", "lag"},
+        "kinesis:DescribeLimits": {"limits"},
+        "kinesis:DescribeStreamSummary": {"stream", "consumers"},
+        "kinesis:GetRecords": {"lag", "heat"},
+        "kinesis:GetShardIterator": {"lag", "heat"},
+        "kinesis:ListShards": {"shards", "heat"},
+        "kinesis:ListStreamConsumers": {"consumers"},
+    }[action]
+
+
+VIEWS: dict[str, tuple[Callable[[Inspector, str], Awaitable[Any]], set[str]]] = {
+    "streams": (lambda inspector, _: inspector.streams(), {"ListStreams"}),
+    "stream": (
+        lambda inspector, name: inspector.stream(name),
+        {"DescribeStreamSummary", "ListShards", "ListStreamConsumers"},
+    ),
+    "applications": (lambda inspector, _: inspector.applications(), {"ListTables", "DescribeTable"}),
+    "application": (lambda inspector, name: inspector.application(name), {"DescribeTable", "Scan"}),
+    "lag": (
+        lambda inspector, name: inspector.lag(name, name),
+        {"DescribeTable", "Scan", "DescribeStreamSummary", "ListShards", "GetShardIterator", "GetRecords"},
+    ),
+    "heat": (lambda inspector, name: inspector.heat(name), {"ListShards", "GetShardIterator", "GetRecords"}),
+}
+
+
+@pytest.mark.parametrize("view", [*VIEWS])
+def test_each_view_does_without_any_one_of_its_permissions(view: str, make: Make) -> None:
+    scene = whole(make)
+    look, operations = VIEWS[view]
+
+    async def seen() -> tuple[set[str], set[str]]:
+        async with scene.inspector() as inspector:
+            await look(inspector, scene.name)
+            return set(inspector.calls), {one.action.partition(":")[2] for one in inspector.missing}
+
+    assert asyncio.run(seen()) == (operations, set())
+    for operation in sorted(operations):
+        scene.local.faults.add(Fault(how="access_denied", operation=operation))
+        if (view, operation) == ("lag", "Scan"):
+            with pytest.raises(OptionError, match="shows no leases: the credentials lack dynamodb:Scan"):
+                asyncio.run(seen())
+        else:
+            assert asyncio.run(seen())[1] == {operation}
+        scene.local.faults.clear()
+
+
+def test_the_calls_that_are_seen_are_those_of_the_policy_statement_by_statement(make: Make) -> None:
+    scene = whole(make)
+    scene.local.reset_stats()
+
+    async def look() -> set[tuple[str, str]]:
+        async with scene.inspector() as inspector:
+            seen: set[tuple[str, str]] = set()
+            plain = inspector.wire.call
+
+            async def call(service: str, operation: str, body: bytes, **more: Any) -> bytes:
+                seen.add((service, operation))
+                return await plain(service, operation, body, **more)
+
+            inspector.wire.call = call  # type: ignore[method-assign]
+            for view, _ in VIEWS.values():
+                await view(inspector, scene.name)
+            await inspector.snapshot(scene.name, scene.name)
+            return seen
+
+    by_statement: dict[str, set[str]] = {}
+    for service, operation in asyncio.run(look()):
+        action = f"{service}:{operation}"
+        by_statement.setdefault(STATEMENTS[action], set()).add(action)
+    policy = json.loads((ROOT / INSPECT_POLICY).read_text(encoding="utf-8"))
+    allowed = {one["Sid"]: one["Action"] for one in policy["Statement"]}
+    assert allowed.pop("OnlyForEncryptedStreams") == "kms:Decrypt"
+    assert by_statement == {name: set(actions) for name, actions in allowed.items()}
+    assert {action.partition(":")[2] for action in STATEMENTS} == set(scene.local.stats().operations)
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+def test_refusals_for_a_rate_leave_the_rest_and_are_told(make: Make) -> None:
+    scene = whole(make)
+    scene.local.faults.add(Fault(how="throttle", operation="Scan"))
+    taken = scene.snapshot()
+    assert taken.application is not None
+    assert (taken.application.listed, taken.application.leases) == (False, [])
+    assert taken.stream is not None
+    assert taken.stream.shards is not None
+    assert taken.refused["Scan"] >= 3
+    assert not any(one.lacks_permission for one in taken.missing)
+    found = {one.id: one for one in examine(taken).findings}
+    assert "Scan was refused" in found["PST-D044"].evidence[0]
+    assert found.keys() & {"PST-D003", "PST-D030", "PST-D038"} == set()
+    checked = check_leases(taken.application)
+    assert (checked.status.name, checked.remarks) == ("UNKNOWN", [])
+
+
+def test_a_table_that_is_no_lease_table(make: Make) -> None:
+    scene = make()
+    scene.table(key="customer")
+    scene.row({"customer": "one"})
+    with pytest.raises(OptionError, match=r"has the key \['customer'\].*it is no lease table"):
+        scene.snapshot()
+
+
+def test_a_table_with_the_key_of_leases_and_other_rows(make: Make) -> None:
+    scene = make()
+    scene.table()
+    for number in range(20):
+        scene.row({"leaseKey": f"order-{number}", "price": number, "checkpoint": number})
+    found = {one.id for one in examine(scene.snapshot()).findings}
+    assert "PST-D038" in found
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"leaseCounter": "1", "checkpoint": "LATEST"},
+        {"leaseCounter": 1, "checkpoint": 7},
+        {"leaseCounter": 1, "checkpoint": "soon"},
+        {"leaseCounter": 1},
+        {"leaseCounter": 1, "checkpoint": "LATEST", "startingHashKey": "many"},
+        {"leaseCounter": 1, "checkpoint": "LATEST", "ownerSwitchesSinceCheckpoint": "x"},
+        {"leaseCounter": 1, "checkpoint": "LATEST", "parentShardId": 5},
+        {"leaseCounter": 1, "checkpoint": "LATEST", "throughputKBps": "fast"},
+        {"leaseCounter": 1, "checkpoint": "LATEST", "leaseOwner": 9},
+        {"leaseCounter": 1, "checkpoint": "LATEST", "checkpointOwner": frozenset({"a"})},
+        {"leaseCounter": 1, "checkpoint": "LATEST", "childShardIds": "abc"},
+        {"leaseCounter": 1, "checkpoint": "LATEST", "penstockStream": 4},
+        {"leaseCounter": 1, "checkpoint": "LATEST", "penstockProcess": 4},
+        {"leaseCounter": 1, "checkpoint": "LATEST", "readUntilMillis": 10**30},
+    ],
+    ids=repr,
+)
+def test_a_row_with_wrong_types_hides_no_other_and_breaks_nothing(row: dict[str, Any], make: Make) -> None:
+    scene = make(shards=1)
+    scene.at_tip()
+    scene.row({**row, "leaseKey": "odd"})
+    taken = scene.snapshot()
+    assert taken.application is not None
+    assert shard_id(0) in {one.key for one in taken.application.leases}
+    examine(taken)
+
+
+# --- every kind of table --------------------------------------------------------------------------
+
+KINDS = ("kcl 1.x", "kcl 2.x", "kcl 3.x", "penstock")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_tables_of_each_consumer_show_what_is_wrong_and_nothing_else(kind: str, make: Make) -> None:
+    scene = make(kind=kind)
+    numbers = scene.at_tip()
+    clock = {"PST-D021"}  # other tests have set it forward
+
+    def ids() -> set[str]:
+        return {one.id for one in examine(scene.snapshot()).findings} - clock
+
+    assert ids() == set()
+    scene.advance(25)
+    assert ids() == {"PST-D018"}  # no counter has moved
+    scene.lease(0, numbers[0], counter=9, owner=None)
+    scene.lease(1, numbers[1], counter=9, switches=2)
+    assert ids() == {"PST-D003", "PST-D017"} | ({"PST-D033"} if kind == "kcl 3.x" else set())
