@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import application, check, console, dead_letters, doctor, kclpy, load, local, put, records, stream
+from penstock.cli import application, check, console, dead_letters, doctor, kclpy, load, local, moving, put, records, stream
 from penstock.cli import run as run_job
 from penstock.cli.output import warn
 from penstock.errors import PenstockError
@@ -27,6 +27,10 @@ app.add_typer(dead_letters.app, name="dead-letters")
 app.command("kclpy")(kclpy.command)
 app.add_typer(stream.app, name="stream")
 app.add_typer(application.app, name="app")
+application.app.command("export")(moving.export_command)
+application.app.command("seek")(moving.seek_command)
+application.app.command("import")(moving.import_command)
+application.app.command("apply")(moving.apply_command)
 app.add_typer(records.app, name="records")
 app.add_typer(check.app, name="check")
 app.add_typer(doctor.app, name="doctor")

@@ -128,30 +128,6 @@ def lag_command(
     tell_missing(report.missing)
 
 
-@app.command("export")
-def export_command(
-    name: Name,
-    store: StoreText = "dynamodb",
-    table: Table = None,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    profile: Profile = None,
-) -> None:
-    """Write an application's positions to standard output, as a document of JSON (penstock.positions/1)."""
-    import datetime as dt
-
-    from penstock.inspect.positions import positions_of
-
-    report = _read(name, store, table, ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile))
-    document = positions_of(report.application, dt.datetime.now(dt.UTC))
-    show_report(document, [], "", Shape.json)
-    for key, why in document.left_out.items():
-        warn(f"left out: {key}: {why}")
-    tell_missing(report.missing)
-    if document.left_out or report.missing:
-        raise typer.Exit(1)
-
-
 def _read(name: str, store: str, table: str | None, connection: ConnectionOptions) -> ApplicationReport:
     from penstock.inspect import Store
 

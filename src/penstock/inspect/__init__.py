@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         TableView,
         WorkerView,
     )
+    from penstock.inspect.applying import Applied, ChangedError, apply_plan, lease_table
     from penstock.inspect.checks import (
         Checked,
         Figure,
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from penstock.inspect.doctor import Confidence, DoctorReport, Finding, Severity, examine
     from penstock.inspect.heat import HeatReport, HotKey, ShardHeat
     from penstock.inspect.inspector import Inspector
-    from penstock.inspect.positions import PositionsReport, PositionsSource, PositionView
+    from penstock.inspect.plans import Goal, Life, Move, Plan, Seen, plan_import, plan_seek
+    from penstock.inspect.positions import PositionsReport, PositionsSource, PositionView, positions_from, positions_of
     from penstock.inspect.records import CountReport, Reading, RecordLine, SeenRecord, ShardCount
     from penstock.inspect.snapshots import AccountLimits, MetricsView, MetricView, Snapshot
     from penstock.inspect.tables import Store
@@ -58,6 +60,8 @@ __all__ = [
     "ApplicationReport",
     "ApplicationView",
     "ApplicationsReport",
+    "Applied",
+    "ChangedError",
     "Checked",
     "Confidence",
     "ConsumerView",
@@ -67,6 +71,7 @@ __all__ = [
     "DoctorReport",
     "Figure",
     "Finding",
+    "Goal",
     "HeatReport",
     "HotKey",
     "Inspector",
@@ -75,15 +80,19 @@ __all__ = [
     "LagReport",
     "LagTimes",
     "LeaseView",
+    "Life",
     "Look",
     "MetricView",
     "MetricsView",
     "Missing",
+    "Move",
+    "Plan",
     "PositionView",
     "PositionsReport",
     "PositionsSource",
     "Reading",
     "RecordLine",
+    "Seen",
     "SeenRecord",
     "Severity",
     "ShardCount",
@@ -102,12 +111,18 @@ __all__ = [
     "StreamsReport",
     "TableView",
     "WorkerView",
+    "apply_plan",
     "check_lag",
     "check_leases",
     "check_stream",
     "decode",
     "examine",
     "judge",
+    "lease_table",
+    "plan_import",
+    "plan_seek",
+    "positions_from",
+    "positions_of",
     "unknown",
 ]
 
@@ -120,6 +135,8 @@ _HOMES = {
     "ApplicationReport": "penstock.inspect.applications",
     "ApplicationView": "penstock.inspect.applications",
     "ApplicationsReport": "penstock.inspect.applications",
+    "Applied": "penstock.inspect.applying",
+    "ChangedError": "penstock.inspect.applying",
     "Checked": "penstock.inspect.checks",
     "Confidence": "penstock.inspect.doctor",
     "ConsumerView": "penstock.inspect.values",
@@ -128,6 +145,7 @@ _HOMES = {
     "DoctorReport": "penstock.inspect.doctor",
     "Figure": "penstock.inspect.checks",
     "Finding": "penstock.inspect.doctor",
+    "Goal": "penstock.inspect.plans",
     "HeatReport": "penstock.inspect.heat",
     "HotKey": "penstock.inspect.heat",
     "Inspector": "penstock.inspect.inspector",
@@ -136,13 +154,17 @@ _HOMES = {
     "LagReport": "penstock.inspect.verdicts",
     "LagTimes": "penstock.inspect.verdicts",
     "LeaseView": "penstock.inspect.applications",
+    "Life": "penstock.inspect.plans",
     "Look": "penstock.inspect.verdicts",
     "Missing": "penstock.inspect.values",
+    "Move": "penstock.inspect.plans",
+    "Plan": "penstock.inspect.plans",
     "PositionView": "penstock.inspect.positions",
     "PositionsReport": "penstock.inspect.positions",
     "PositionsSource": "penstock.inspect.positions",
     "Reading": "penstock.inspect.records",
     "RecordLine": "penstock.inspect.records",
+    "Seen": "penstock.inspect.plans",
     "SeenRecord": "penstock.inspect.records",
     "Severity": "penstock.inspect.doctor",
     "ShardCount": "penstock.inspect.records",
@@ -161,12 +183,18 @@ _HOMES = {
     "StreamsReport": "penstock.inspect.values",
     "TableView": "penstock.inspect.applications",
     "WorkerView": "penstock.inspect.applications",
+    "apply_plan": "penstock.inspect.applying",
     "check_lag": "penstock.inspect.checks",
     "check_leases": "penstock.inspect.checks",
     "check_stream": "penstock.inspect.checks",
     "decode": "penstock.inspect.decoding",
     "examine": "penstock.inspect.doctor",
     "judge": "penstock.inspect.verdicts",
+    "lease_table": "penstock.inspect.applying",
+    "plan_import": "penstock.inspect.plans",
+    "plan_seek": "penstock.inspect.plans",
+    "positions_from": "penstock.inspect.positions",
+    "positions_of": "penstock.inspect.positions",
     "unknown": "penstock.inspect.checks",
 }
 """The module of each name: that one is loaded for it, and no other."""

@@ -57,6 +57,7 @@ class Kind(StrEnum):
     METADATA = "metadata"
     BEGIN_ANEW = "begin_anew"
     RESTORE = "restore"
+    MOVE = "move"
     DELETE = "delete"
 
 
@@ -222,6 +223,26 @@ def begin_anew(row: LeaseRow, born: LeaseRow, *, note: str | None = None) -> Wri
     del changes[KEY]
     expects = (*_as_seen(row), (OF_STREAM, row.of_stream))
     return Write(Kind.BEGIN_ANEW, row.key, expects, tuple(changes.items()))
+
+
+def move(row: LeaseRow, to: Checkpoint, *, children: frozenset[str] = frozenset()) -> Write:
+    """Let the lease go on elsewhere, forward or back, without an owner: what an operator writes. A checkpoint that was
+    prepared is dropped, and so is until when all was read. ``children``: of a shard that counts as ended from now on.
+    """
+    changes: dict[str, Any] = {
+        COUNTER: row.counter + 1,
+        OWNER: None,
+        CHECKPOINT_OWNER: None,
+        CHECKPOINT: to.text,
+        SUB: to.sub_sequence_number,
+        SWITCHES: 0,
+        READ_UNTIL: None,
+        **pending_attributes(None, None),
+        **_of_process(row, None),
+    }
+    if to.is_end and children:
+        changes[CHILDREN] = children
+    return Write(Kind.MOVE, row.key, (*_as_seen(row), (CHECKPOINT, row.checkpoint.text)), tuple(changes.items()))
 
 
 def mark_stream(row: LeaseRow, of_stream: str) -> Write:

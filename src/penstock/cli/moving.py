@@ -1,0 +1,332 @@
+"""``penstock app seek``, ``export``, ``import`` and ``apply``: positions moved, with a preview, and kept before.
+
+Nothing is written without ``--apply``, and then only what was shown and confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from penstock.cli.application import Name, OfStream, StoreText, Table
+from penstock.cli.looking import looking
+from penstock.cli.output import say, warn
+from penstock.cli.producing import EndpointUrl, Profile, Region
+from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
+from penstock.errors import OptionError
+from penstock.inspect.moments import HOW, span_s, span_text, time_text
+from penstock.wiring import ConnectionOptions
+
+if TYPE_CHECKING:
+    from penstock.inspect import Applied, Inspector, Plan, PositionsReport, Store
+
+PLAN_BYTES_MAX = 64 * 1024 * 1024
+
+Shards = Annotated[list[str] | None, typer.Option("--shard", help="Only this shard; may be given again.")]
+Failover = Annotated[
+    str, typer.Option(help="Failover time of workers whose rows do not tell it, as KCL workers'.", metavar="SPAN")
+]
+PlanFile = Annotated[Path | None, typer.Option("--plan", help="Write the plan to a file, for penstock app apply.")]
+Apply = Annotated[bool, typer.Option("--apply", help="Write it, once it is confirmed.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask: what is shown is confirmed.")]
+Handoff = Annotated[bool, typer.Option("--handoff", help="Have live Penstock workers hand their leases over for it.")]
+Inexact = Annotated[
+    bool, typer.Option("--accept-inexact", help="Also write positions that do not say exactly where reading goes on.")
+]
+Save = Annotated[
+    Path | None,
+    typer.Option(help="File that keeps what was there; else APPLICATION-TIME.positions.json.", metavar="FILE"),
+]
+
+
+class ExportForm(StrEnum):
+    """What ``penstock app export`` writes."""
+
+    positions = "positions"
+    kcl = "kcl"
+
+
+def export_command(
+    name: Name,
+    form: Annotated[
+        ExportForm, typer.Option("--format", help="positions; or kcl: items of a KCL table, as a scan tells them.")
+    ] = ExportForm.positions,
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+) -> None:
+    """Write an application's positions to standard output, as a document of JSON (penstock.positions/1)."""
+    from penstock.inspect import Store
+    from penstock.inspect.positions import kcl_items, positions_of
+
+    connection, where = (
+        ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile),
+        Store.parse(store, table),
+    )
+    report = asyncio.run(looking(connection, lambda inspector: inspector.application(name, where)))
+    document = positions_of(report.application, dt.datetime.now(dt.UTC))
+    if form is ExportForm.kcl:
+        print(kcl_items(report.application).decode(), flush=True)
+    else:
+        show_report(document, [], "", Shape.json)
+    for key, why in document.left_out.items():
+        warn(f"left out: {key}: {why}")
+    tell_missing(report.missing)
+    if document.left_out or report.missing:
+        raise typer.Exit(1)
+
+
+def seek_command(
+    name: Name,
+    to: Annotated[str, typer.Option("--to", help=f"Where to go on: {HOW}.", metavar="PLACE")],
+    shard: Shards = None,
+    stream: OfStream = None,
+    plan_file: PlanFile = None,
+    apply: Apply = False,
+    yes: Yes = False,
+    handoff: Handoff = False,
+    save: Save = None,
+    failover: Failover = "10s",
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    rate: Rate = 2.0,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Show what it takes to have an application go on at another place; with --apply, write it.
+
+    A time, or the newest record, becomes a real position in each shard. A lease that a live worker has is not written,
+    unless --handoff has Penstock workers hand theirs over.
+    """
+    from penstock.inspect import Goal, Store, plan_seek
+
+    connection, where = (
+        ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile),
+        Store.parse(store, table),
+    )
+    goal = Goal(to, tuple(shard or ()))
+    goal.at(0.0)
+
+    async def look(inspector: Inspector) -> Plan:
+        return await plan_seek(inspector, name, goal, stream=stream, store=where, failover_s=span_s(failover))
+
+    say("penstock: looking whether the owners of leases live")
+    plan = asyncio.run(looking(connection, look, calls_per_s=rate))
+    _go_on(plan, plan_file, output, lambda: _Writing(where, connection, yes, handoff, False, save), apply=apply)
+
+
+def import_command(
+    name: Name,
+    file: Annotated[Path, typer.Argument(help="The document; of Spark its checkpoint directory.")],
+    form: Annotated[
+        str,
+        typer.Option("--format", help="positions, kcl, spark-awslabs, databricks, kinsumer and others."),
+    ] = "positions",
+    scope: Annotated[
+        str | None, typer.Option(help="Which rows of a table that several consumers share: a group, a stream.")
+    ] = None,
+    stream: OfStream = None,
+    plan_file: PlanFile = None,
+    apply: Apply = False,
+    yes: Yes = False,
+    handoff: Handoff = False,
+    accept_inexact: Inexact = False,
+    save: Save = None,
+    failover: Failover = "10s",
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    rate: Rate = 2.0,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Show what it takes to have an application go on where a document says; with --apply, write it.
+
+    It takes what export and --save have written, and what other consumers keep.
+    """
+    from penstock.inspect import Store, plan_import, positions_from
+
+    connection, where = (
+        ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile),
+        Store.parse(store, table),
+    )
+    document = positions_from(file, form, taken_at=dt.datetime.now(dt.UTC), scope=scope)
+
+    async def look(inspector: Inspector) -> Plan:
+        return await plan_import(inspector, name, document, stream=stream, store=where, failover_s=span_s(failover))
+
+    say("penstock: looking whether the owners of leases live")
+    plan = asyncio.run(looking(connection, look, calls_per_s=rate))
+    _go_on(
+        plan, plan_file, output, lambda: _Writing(where, connection, yes, handoff, accept_inexact, save), apply=apply
+    )
+
+
+def apply_command(
+    file: Annotated[Path, typer.Argument(help="A plan that seek or import has written (--plan).")],
+    yes: Yes = False,
+    handoff: Handoff = False,
+    accept_inexact: Inexact = False,
+    save: Save = None,
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Write a plan, if all rows are still as it saw them."""
+    from penstock.inspect import Plan, Store
+
+    try:
+        if file.stat().st_size > PLAN_BYTES_MAX:
+            raise OptionError(f"{file} has more than {PLAN_BYTES_MAX} bytes")
+        plan = msgspec.json.decode(file.read_bytes(), type=Plan)
+    except OSError as fault:
+        raise OptionError(f"{file}: {fault.strerror}") from fault
+    except msgspec.DecodeError as fault:
+        raise OptionError(f"{file} is no plan: {fault}") from None
+    connection, where = (
+        ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile),
+        Store.parse(store, table),
+    )
+    _go_on(plan, None, output, lambda: _Writing(where, connection, yes, handoff, accept_inexact, save), apply=True)
+
+
+class _Writing:
+    """How a plan is written."""
+
+    def __init__(
+        self,
+        store: Store,
+        connection: ConnectionOptions,
+        yes: bool,
+        handoff: bool,
+        accept_inexact: bool,
+        save: Path | None,
+    ) -> None:
+        self.store, self.connection, self.yes, self.save = store, connection, yes, save
+        self.handoff, self.accept_inexact = handoff, accept_inexact
+
+    def write(self, plan: Plan) -> Applied:
+        from penstock.inspect import apply_plan, lease_table
+
+        if plan.store != self.store.kind:
+            raise OptionError(f"the plan is for {plan.store}: name the store (--store)")
+        path = self.save or Path(f"{plan.application}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}.positions.json")
+
+        async def write() -> Applied:
+            table = lease_table(self.store, plan.application, self.connection)
+            try:
+                return await apply_plan(
+                    plan,
+                    table,
+                    keep=lambda found: _keep(path, found),
+                    handoff=self.handoff,
+                    accept_inexact=self.accept_inexact,
+                )
+            finally:
+                await table.close()
+
+        return asyncio.run(write())
+
+    def confirm(self, plan: Plan) -> None:
+        """Nothing is written that was not confirmed."""
+        if self.yes:
+            return
+        if not sys.stdin.isatty():
+            raise OptionError("nothing was written: there is no terminal to confirm it; give --yes")
+        say(f"This writes {len(plan.moves)} leases of {plan.application}. Type the application's name to go on:")
+        if sys.stdin.readline().strip() != plan.application:
+            raise OptionError("nothing was written: it was not confirmed")
+
+
+def _go_on(plan: Plan, plan_file: Path | None, output: Shape, writing: Any, *, apply: bool) -> None:
+    """Show a plan, and write it if it is to be written."""
+    if not apply or output is Shape.table:
+        show_report(plan, plan.moves, _shown(plan), output)
+    tell_missing(plan.missing)
+    for key, why in plan.refused.items():
+        warn(f"this cannot be written: {key}: {why}")
+    if plan_file is not None:
+        _create(plan_file, msgspec.json.format(msgspec.json.encode(plan), indent=2), "--plan")
+    if not apply or plan.refused or not plan.moves:
+        raise typer.Exit(1 if plan.refused else 0)
+    writer = writing()
+    writer.confirm(plan)
+    applied = writer.write(plan)
+    show_report(applied, [applied], _told(applied), output)
+    raise typer.Exit(0 if applied.complete else 1)
+
+
+def _keep(path: Path, found: PositionsReport) -> None:
+    _create(path, msgspec.json.format(msgspec.json.encode(found), indent=2), "--save")
+    say(f"penstock: what was there is kept in {path}")
+
+
+def _create(path: Path, content: bytes, option: str) -> None:
+    """A file that was not there before; it is on the disk when this returns."""
+    try:
+        with path.open("xb") as file:
+            file.write(content + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as fault:
+        raise OptionError(f"{option} {path}: {fault.strerror}") from fault
+
+
+def _shown(plan: Plan) -> str:
+    head = ("SHARD", "FROM", "TO", "NEXT RECORD", "WAS", "DISTANCE", "OWNER", "WHY")
+    rows = [
+        (
+            one.shard_id,
+            "(no row)" if one.before is None else _place(one.before.checkpoint, one.before.sub_sequence_number),
+            _place(one.checkpoint, one.sub_sequence_number) + ("" if one.exact else " (not exact)"),
+            time_text(one.next_after),
+            time_text(one.next_before),
+            _distance(one.distance_s),
+            one.life.value if one.before is None or one.before.owner is None else f"{one.before.owner}: {one.life}",
+            one.why + ("; the prepared checkpoint is dropped" if one.before and one.before.pending else ""),
+        )
+        for one in plan.moves
+    ]
+    lines = [f"{plan.application} on {plan.stream}: {len(plan.moves)} leases move, {len(plan.stays)} stay"]
+    if rows:
+        lines.append(table_of(head, rows))
+    if plan.stays:
+        lines.append(pairs_of(("stays", f"{key}: {why}") for key, why in plan.stays.items()))
+    if plan.live:
+        lines.append(f"{len(plan.live)} of them have live owners: stop these, or have them hand over (--handoff)")
+    return "\n".join(lines)
+
+
+def _place(checkpoint: str, sub: int) -> str:
+    return checkpoint + (f"/{sub}" if sub else "")
+
+
+def _distance(distance_s: float | None) -> str | None:
+    if distance_s is None:
+        return None
+    if abs(distance_s) < 1:
+        return "none"
+    return f"{span_text(abs(distance_s))} {'back' if distance_s < 0 else 'forward'}"
+
+
+def _told(applied: Applied) -> str:
+    lines = [f"{len(applied.written)} leases of {applied.application} are written"]
+    lines += [f"{key} was refused: {why}" for key, why in applied.refused.items()]
+    lines += [f"{key}: it is not known whether it is written: {why}" for key, why in applied.unknown.items()]
+    return "\n".join(lines)

@@ -1,0 +1,363 @@
+"""Writes what a plan says, and nothing else: lease by lease, each on condition of the row as the plan saw it.
+
+A lease whose owner lives is written only if the owner is a Penstock worker that hands it over. It is asked for as the
+leader of a KCL 3.x fleet asks. So the owner stops, settles what is out, and gives the lease away with its last
+checkpoint, and what is written then frees it. A lease that was asked for is let go again in any case.
+
+What was there is kept before the first write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import secrets
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from penstock.core.leases import Done, LeaseRow, Outcome, Refused, Unknown, writes
+from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.row import LeaseKey, StreamMark
+from penstock.errors import NotFoundError, OptionError, PenstockError
+from penstock.inspect.applications import ApplicationRows, application_view
+from penstock.inspect.plans import NO_ROWS, QUIET_FAILOVERS, Life, Look, Move, Plan, failover_of, quiet_of, seen
+from penstock.inspect.positions import positions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from penstock.core.leases import Write
+    from penstock.inspect.positions import PositionsReport
+    from penstock.inspect.tables import Store
+    from penstock.ports import LeaseTable
+    from penstock.wiring import ConnectionOptions
+
+TRIES_MAX = 6
+"""Of a write whose outcome is not known."""
+RETRY_S = 0.25
+POLL_S = 0.2
+"""Between two looks at leases that are on their way."""
+RENEWALS = 3
+"""Of a lease that is held for the others, within a failover time."""
+HANDOFF_TIMEOUT_S = 60.0
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a plan."""
+
+    schema: str = "penstock.applied/1"
+    application: str
+    written: list[str]
+    """Leases that go on where the plan says."""
+    refused: dict[str, str]
+    """Leases that are as they were, or as others have made them since, and why."""
+    unknown: dict[str, str]
+    """Leases of which no answer tells whether they were written: look at them."""
+    handed_over: list[str]
+    """Leases that a live worker has handed over for it."""
+
+    @property
+    def complete(self) -> bool:
+        """True when all of the plan is written."""
+        return not (self.refused or self.unknown)
+
+
+class Waiting(NamedTuple):
+    """How applying waits; tests have clocks of their own."""
+
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    monotonic: Callable[[], float] = time.monotonic
+    handoff_timeout_s: float = HANDOFF_TIMEOUT_S
+
+
+class ChangedError(PenstockError):
+    """Rows are not as the plan saw them, or an owner lives: nothing was written."""
+
+    def __init__(self, faults: dict[str, str]) -> None:
+        self.faults = faults
+        told = "; ".join(f"{key}: {why}" for key, why in list(faults.items())[:5])
+        super().__init__(f"nothing was written, since {len(faults)} leases do not fit the plan: {told}. Plan again")
+
+
+def lease_table(store: Store, application: str, connection: ConnectionOptions) -> LeaseTable:
+    """The table of an application, for writing. Raises OptionError."""
+    if store.kind == "sqlite":
+        from penstock.stores.sqlite import SqliteLeaseTable
+
+        return SqliteLeaseTable(store.location, store.table or "leases").of(application)
+    if store.kind == "postgresql":
+        from penstock.stores.postgres import PostgresLeaseTable
+
+        return PostgresLeaseTable(store.location, store.table or "leases").of(application)
+    from penstock.aws.lease_table import DynamoLeaseTable
+
+    return DynamoLeaseTable(store.table or application, connection)
+
+
+async def apply_plan(
+    plan: Plan,
+    table: LeaseTable,
+    *,
+    keep: Callable[[PositionsReport], object],
+    handoff: bool = False,
+    accept_inexact: bool = False,
+    waiting: Waiting | None = None,
+) -> Applied:
+    """Write what the plan says. ``keep`` gets the positions as they are before anything is written; what it raises
+    keeps all of it from being written. ``handoff``: live Penstock workers are asked for their leases.
+
+    Raises ChangedError where a row is not as the plan saw it, OptionError for a plan that must not be written.
+    """
+    if plan.refused:
+        key, why = next(iter(plan.refused.items()))
+        raise OptionError(f"the plan cannot be written: {key}: {why}")
+    if plan.inexact and not accept_inexact:
+        keys = ", ".join(one.lease for one in plan.inexact[:5])
+        raise OptionError(
+            f"{len(plan.inexact)} positions are not exact ({keys}): a worker may begin elsewhere; accept that "
+            "(accept_inexact, --accept-inexact), or leave them out"
+        )
+    applying = _Applying(plan, table, waiting or Waiting())
+    try:
+        await applying.look(handoff=handoff)
+        await applying.ask()
+        keep(applying.positions())
+        await applying.write()
+    finally:
+        await asyncio.shield(applying.let_go())
+    return applying.result()
+
+
+class _Applying:
+    """One application of a plan."""
+
+    def __init__(self, plan: Plan, table: LeaseTable, waiting: Waiting) -> None:
+        self.plan = plan
+        self.table = table
+        self.waiting = waiting
+        self.name = f"penstock-move-{secrets.token_hex(4)}"
+        """Of the worker as which it asks for leases."""
+        self.rows: dict[str, LeaseRow] = {}
+        self.found = NO_ROWS
+        self.asked: dict[str, LeaseRow] = {}
+        """Leases that live owners are to hand over, as they were when they were asked for."""
+        self.mine: dict[str, tuple[LeaseRow, float]] = {}
+        """Leases that were handed over, and when each was renewed."""
+        self.written: list[str] = []
+        self.refused: dict[str, str] = {}
+        self.unknown: dict[str, str] = {}
+        self.handed_over: list[str] = []
+
+    # --- is it as it was? -------------------------------------------------------------------------
+
+    async def look(self, *, handoff: bool) -> None:
+        """Compare the rows with the plan, and wait to see whether owners live."""
+        first = await self._scanned()
+        self._check(first, handoff=handoff)
+        second = first
+        if wait_s := quiet_of(first, self.plan.failover_s):
+            await self.waiting.sleep(wait_s)
+            second = await self._scanned()
+            self._check(second, handoff=handoff)
+        self.found = second
+        self.rows = {row.key: row for row in second.listing.rows}
+        look, faults = Look(first, second, self.plan.failover_s), {}
+        workers = {one.worker_id for one in second.workers}
+        for move in self.plan.moves:
+            row = self.rows.get(move.lease)
+            if row is None or look.life_of(row) is not Life.LIVE:
+                continue
+            if row.actual_owner not in workers:
+                faults[move.lease] = f"the worker {row.actual_owner} reads it: stop that worker"
+            elif not handoff:
+                faults[move.lease] = (
+                    f"the worker {row.actual_owner} reads it: stop that worker, or ask for a handoff (--handoff)"
+                )
+            else:
+                self.asked[move.lease] = row
+        if faults:
+            raise ChangedError(faults)
+
+    def _check(self, rows: ApplicationRows, *, handoff: bool) -> None:
+        found, faults = {row.key: row for row in rows.listing.rows}, {}
+        for move in self.plan.moves:
+            row = found.get(move.lease)
+            if move.lease in rows.listing.unreadable:
+                faults[move.lease] = rows.listing.unreadable[move.lease]
+            elif (row is None) != (move.before is None):
+                faults[move.lease] = "the row is gone" if row is None else "there is a row by now"
+            elif row is not None and seen(row) != move.before and not (handoff and _is_handed(move)):
+                faults[move.lease] = f"the row has changed: it is at {row.checkpoint.text}, owner {row.actual_owner}"
+        if faults:
+            raise ChangedError(faults)
+
+    async def _scanned(self) -> ApplicationRows:
+        # Workers last: a lease is written on condition of the row as it was before its owner was seen to be silent.
+        try:
+            listing = await self.table.scan(consistent=True)
+        except NotFoundError:
+            if any(one.before is not None for one in self.plan.moves):
+                raise
+            await self.table.ensure()
+            listing = await self.table.scan(consistent=True)
+        try:
+            workers = await self.table.workers(consistent=True)
+        except NotFoundError:
+            workers = []
+        return ApplicationRows(listing, workers)
+
+    # --- handoffs ---------------------------------------------------------------------------------
+
+    async def ask(self) -> None:
+        """Have live owners hand their leases over. Raises ChangedError where one does not."""
+        deadline_s = self.waiting.monotonic() + self.waiting.handoff_timeout_s
+        wanted = dict(self.asked)
+        for key, row in wanted.items():
+            outcome = await self._sent(writes.ask_handoff(row, self.name) if row.handoff_to is None else None, row.key)
+            if isinstance(outcome, Refused) and outcome.row is not None:
+                row = outcome.row  # a renewal came between
+                retry = None if row.handoff_to is not None or row.owner is None else writes.ask_handoff(row, self.name)
+                outcome = await self._sent(retry, row.key)
+            if not isinstance(outcome, Done):
+                raise ChangedError({key: "its owner could not be asked for it"})
+        since: dict[str, tuple[int, float]] = {}
+        while waited := set(wanted) - set(self.mine):
+            if self.waiting.monotonic() > deadline_s:
+                raise ChangedError(dict.fromkeys(waited, "its owner has not handed it over in time"))
+            for key in sorted(waited):
+                await self._receive(key, since)
+            await self._renew()
+            await self.waiting.sleep(POLL_S)
+
+    async def _receive(self, key: str, since: dict[str, tuple[int, float]]) -> None:
+        row = await self.table.get(key)
+        now_s = self.waiting.monotonic()
+        if row is None or row.owner != self.name:
+            raise ChangedError({key: "another worker has it by now" if row is not None else "the row is gone"})
+        if row.checkpoint_owner is None:
+            self.mine[key] = (row, now_s)
+            self.handed_over.append(key)
+            return
+        counter, since_s = since.setdefault(key, (row.counter, now_s))
+        if row.counter != counter:
+            since[key] = (row.counter, now_s)
+        elif now_s - since_s > QUIET_FAILOVERS * failover_of(self.found, row.actual_owner, self.plan.failover_s):
+            outcome = await self._sent(writes.take(row, self.name), key)  # it has died over it
+            if isinstance(outcome, Done) and outcome.row is not None:
+                self.mine[key] = (outcome.row, now_s)
+
+    async def _renew(self) -> None:
+        for key, (row, since_s) in list(self.mine.items()):
+            owner = self.asked[key].actual_owner
+            every_s = failover_of(self.found, owner, self.plan.failover_s) / RENEWALS
+            if self.waiting.monotonic() - since_s < every_s:
+                continue
+            outcome = await self._sent(writes.renew(row), key)
+            if not isinstance(outcome, Done) or outcome.row is None:
+                del self.mine[key]
+                raise ChangedError({key: "it was lost while the others were waited for"})
+            self.mine[key] = (outcome.row, self.waiting.monotonic())
+
+    async def let_go(self) -> None:
+        """Free what was handed over and not written; also what may still come."""
+        for key in self.asked.keys() - set(self.written) - self.unknown.keys():
+            try:
+                row = self.mine[key][0] if key in self.mine else await self.table.get(key)
+                if row is not None and row.owner == self.name and row.checkpoint_owner is None:
+                    await self._sent(writes.free(row), key)
+            except PenstockError:
+                continue  # its next owner takes it once it is silent
+
+    # --- writes -----------------------------------------------------------------------------------
+
+    def positions(self) -> PositionsReport:
+        """All positions of the application as they are now."""
+        rows = {**self.rows, **{key: row for key, (row, _) in self.mine.items()}}
+        listing = self.found.listing._replace(rows=list(rows.values()))
+        view = application_view(self.plan.application, self.plan.store, ApplicationRows(listing, self.found.workers))
+        return positions_of(view, dt.datetime.now(dt.UTC))
+
+    async def write(self) -> None:
+        """Parents before their children: a child waits for its parent, whichever comes first."""
+        for move in self.plan.moves:
+            try:
+                outcome = await self._write(move)
+            except PenstockError as fault:
+                outcome = Unknown(str(fault))
+            if isinstance(outcome, Done):
+                self.written.append(move.lease)
+            elif isinstance(outcome, Refused):
+                self.refused[move.lease] = "another program has written the row meanwhile"
+            else:
+                self.unknown[move.lease] = outcome.reason
+
+    async def _write(self, move: Move) -> Outcome:
+        to = Checkpoint.parse(move.checkpoint, move.sub_sequence_number)
+        if move.before is None:
+            return await self._made(self._born(move, to))
+        row = self.mine[move.lease][0] if move.lease in self.mine else self.rows[move.lease]
+        return await self._sent(writes.move(row, to, children=frozenset(move.children)), move.lease)
+
+    def _born(self, move: Move, to: Checkpoint) -> LeaseRow:
+        """A row as its neighbours in the table are."""
+        key = LeaseKey.parse(move.lease)
+        beside = next(iter(self.rows.values()), None)
+        marked = beside is not None and beside.of_stream is not None
+        plan = self.plan
+        return LeaseRow(
+            key=move.lease,
+            checkpoint=to,
+            parents=frozenset(move.parents),
+            first_hash_key=None if move.first_hash_key is None else int(move.first_hash_key),
+            last_hash_key=None if move.last_hash_key is None else int(move.last_hash_key),
+            stream=None if key.stream is None else key.stream.text,
+            shard_id=None if key.stream is None else key.shard_id,
+            entity=None if beside is None else beside.entity,
+            of_stream=StreamMark(plan.stream_arn, int(plan.stream_created_at.timestamp())).text if marked else None,
+        )
+
+    async def _made(self, row: LeaseRow) -> Outcome:
+        outcome: Outcome = Unknown("it was not sent")
+        for number in range(TRIES_MAX):
+            if number:
+                await self.waiting.sleep(RETRY_S * 2**number)
+            outcome = await self.table.create(row)
+            if isinstance(outcome, Refused) and outcome.row is not None:
+                return Done(outcome.row) if number and seen(outcome.row) == seen(row) else outcome
+            if not isinstance(outcome, Unknown):
+                return outcome
+        return outcome
+
+    async def _sent(self, write: Write | None, key: str) -> Outcome:
+        """Send until the outcome is known. A write that is repeated is applied once at most: it raises the counter."""
+        if write is None:
+            return Refused(await self.table.get(key))
+        outcome: Outcome = Unknown("it was not sent")
+        for number in range(TRIES_MAX):
+            if number:
+                await self.waiting.sleep(RETRY_S * 2**number)
+            outcome = await self.table.write(write)
+            if isinstance(outcome, Unknown) or (number and isinstance(outcome, Refused)):
+                told = outcome.reason if isinstance(outcome, Unknown) else ""
+                outcome = writes.resolve(write, await self.table.get(key))
+                outcome = Unknown(told or outcome.reason) if isinstance(outcome, Unknown) else outcome
+            if not isinstance(outcome, Unknown):
+                return outcome
+        return outcome
+
+    def result(self) -> Applied:
+        """What became of it."""
+        return Applied(
+            application=self.plan.application,
+            written=self.written,
+            refused=self.refused,
+            unknown=self.unknown,
+            handed_over=self.handed_over,
+        )
+
+
+def _is_handed(move: Move) -> bool:
+    """True where a live worker is to hand the lease over: its row goes on changing until then."""
+    return move.life is Life.LIVE and move.by_penstock
