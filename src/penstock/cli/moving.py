@@ -226,7 +226,7 @@ class _Writing:
 
         if plan.store != self.store.kind:
             raise OptionError(f"the plan is for {plan.store}: name the store (--store)")
-        path = self.save or Path(f"{plan.application}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}.positions.json")
+        path = self.save or Path(f"{plan.application}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S%fZ}.positions.json")
 
         async def write() -> Applied:
             table = lease_table(self.store, plan.application, self.connection)

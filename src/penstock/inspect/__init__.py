@@ -1,7 +1,8 @@
 """The read model: what streams, shards and applications are like now, with what it cost to look.
 
-It only reads, it leaves most of each shard's calls to others, and it needs no running Penstock application. The
-command-line tools show this model and nothing else. Names are loaded when first used, so that commands that look at
+An `Inspector` only reads, leaves most of each shard's calls to others, and needs no running Penstock application. The
+command-line tools show this model and nothing else. `plan_seek` and `plan_import` only read too; `apply_plan` is what
+writes. Names are loaded when first used, so that commands that look at
 nothing start as fast as before.
 """
 

@@ -10,20 +10,24 @@ What was there is kept before the first write.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import secrets
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from penstock.core.leases import Done, LeaseRow, Outcome, Refused, Unknown, writes
 from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases.membership import WRITES_PER_FAILOVER, WorkerRow
 from penstock.core.leases.row import LeaseKey, StreamMark
-from penstock.errors import NotFoundError, OptionError, PenstockError
+from penstock.errors import CredentialsError, NotFoundError, OptionError, PenstockError, ServiceError
 from penstock.inspect.applications import ApplicationRows, application_view
 from penstock.inspect.plans import NO_ROWS, QUIET_FAILOVERS, Life, Look, Move, Plan, failover_of, quiet_of, seen
 from penstock.inspect.positions import positions_of
+from penstock.runtime.waiting import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 TRIES_MAX = 6
 """Of a write whose outcome is not known."""
 RETRY_S = 0.25
+AT_ONCE_MAX = 16
 POLL_S = 0.2
 """Between two looks at leases that are on their way."""
 RENEWALS = 3
@@ -149,6 +154,9 @@ class _Applying:
         self.refused: dict[str, str] = {}
         self.unknown: dict[str, str] = {}
         self.handed_over: list[str] = []
+        self.shown: WorkerRow | None = None
+        """As which worker this one shows itself while it holds leases."""
+        self.shown_s = float("-inf")
 
     # --- is it as it was? -------------------------------------------------------------------------
 
@@ -212,24 +220,56 @@ class _Applying:
 
     async def ask(self) -> None:
         """Have live owners hand their leases over. Raises ChangedError where one does not."""
+        if not self.asked:
+            return
         deadline_s = self.waiting.monotonic() + self.waiting.handoff_timeout_s
-        wanted = dict(self.asked)
-        for key, row in wanted.items():
-            outcome = await self._sent(writes.ask_handoff(row, self.name) if row.handoff_to is None else None, row.key)
-            if isinstance(outcome, Refused) and outcome.row is not None:
-                row = outcome.row  # a renewal came between
-                retry = None if row.handoff_to is not None or row.owner is None else writes.ask_handoff(row, self.name)
-                outcome = await self._sent(retry, row.key)
-            if not isinstance(outcome, Done):
-                raise ChangedError({key: "its owner could not be asked for it"})
+        await self._show()
+        await side_by_side(self._ask, list(self.asked), AT_ONCE_MAX)
         since: dict[str, tuple[int, float]] = {}
-        while waited := set(wanted) - set(self.mine):
+        while waited := sorted(self.asked.keys() - self.mine.keys()):
             if self.waiting.monotonic() > deadline_s:
                 raise ChangedError(dict.fromkeys(waited, "its owner has not handed it over in time"))
-            for key in sorted(waited):
-                await self._receive(key, since)
-            await self._renew()
+            await side_by_side(lambda key: self._receive(key, since), waited, AT_ONCE_MAX)
+            await self._hold()
             await self.waiting.sleep(POLL_S)
+
+    async def _ask(self, key: str) -> None:
+        row: LeaseRow | None = self.asked[key]
+        for _ in range(TRIES_MAX):  # a renewal may come between
+            if row is None or row.owner is None or row.handoff_to is not None:
+                break
+            outcome = await self._sent(writes.ask_handoff(row, self.name), key)
+            if isinstance(outcome, Done):
+                return
+            row = await self.table.get(key)
+        raise ChangedError({key: "its owner could not be asked for it"})
+
+    async def _show(self) -> None:
+        """A worker that leaves is what the others see: they wait for its leases, and neither give it any nor steal."""
+        now_s = self.waiting.monotonic()
+        if now_s < self.shown_s + self.held_s / WRITES_PER_FAILOVER / 2:
+            return
+        beside = next(iter(self.found.workers), None)
+        self.shown = replace(
+            self.shown or WorkerRow(worker_id=self.name, failover_s=self.held_s, leaving=True),
+            counter=0 if self.shown is None else self.shown.counter + 1,
+            held=frozenset(self.mine),
+            stream="" if beside is None else beside.stream,
+            application="" if beside is None else beside.application,
+        )
+        self.shown_s = now_s
+        await self.table.put_worker(self.shown)
+
+    @property
+    def held_s(self) -> float:
+        """The shortest failover time of the owners: leases are held as if it were this worker's."""
+        return min(failover_of(self.found, row.actual_owner, self.plan.failover_s) for row in self.asked.values())
+
+    async def _hold(self) -> None:
+        """Keep what was handed over until all of it is there."""
+        await self._show()
+        due_s = self.waiting.monotonic() - self.held_s / RENEWALS
+        await side_by_side(self._renew, [key for key, (_, at_s) in self.mine.items() if at_s < due_s], AT_ONCE_MAX)
 
     async def _receive(self, key: str, since: dict[str, tuple[int, float]]) -> None:
         row = await self.table.get(key)
@@ -248,17 +288,12 @@ class _Applying:
             if isinstance(outcome, Done) and outcome.row is not None:
                 self.mine[key] = (outcome.row, now_s)
 
-    async def _renew(self) -> None:
-        for key, (row, since_s) in list(self.mine.items()):
-            owner = self.asked[key].actual_owner
-            every_s = failover_of(self.found, owner, self.plan.failover_s) / RENEWALS
-            if self.waiting.monotonic() - since_s < every_s:
-                continue
-            outcome = await self._sent(writes.renew(row), key)
-            if not isinstance(outcome, Done) or outcome.row is None:
-                del self.mine[key]
-                raise ChangedError({key: "it was lost while the others were waited for"})
-            self.mine[key] = (outcome.row, self.waiting.monotonic())
+    async def _renew(self, key: str) -> None:
+        outcome = await self._sent(writes.renew(self.mine[key][0]), key)
+        if not isinstance(outcome, Done) or outcome.row is None:
+            del self.mine[key]
+            raise ChangedError({key: "it was lost while the others were waited for"})
+        self.mine[key] = (outcome.row, self.waiting.monotonic())
 
     async def let_go(self) -> None:
         """Free what was handed over and not written; also what may still come."""
@@ -269,6 +304,9 @@ class _Applying:
                     await self._sent(writes.free(row), key)
             except PenstockError:
                 continue  # its next owner takes it once it is silent
+        if self.shown is not None:
+            with contextlib.suppress(PenstockError):
+                await self.table.delete_worker(self.name)
 
     # --- writes -----------------------------------------------------------------------------------
 
@@ -281,17 +319,25 @@ class _Applying:
 
     async def write(self) -> None:
         """Parents before their children: a child waits for its parent, whichever comes first."""
-        for move in self.plan.moves:
-            try:
-                outcome = await self._write(move)
-            except PenstockError as fault:
-                outcome = Unknown(str(fault))
-            if isinstance(outcome, Done):
-                self.written.append(move.lease)
-            elif isinstance(outcome, Refused):
-                self.refused[move.lease] = "another program has written the row meanwhile"
-            else:
-                self.unknown[move.lease] = outcome.reason
+        for moves in _generations(self.plan.moves):
+            if self.asked:
+                await self._show()
+            await side_by_side(self._settle, moves, AT_ONCE_MAX)
+
+    async def _settle(self, move: Move) -> None:
+        try:
+            outcome = await self._write(move)
+        except (ServiceError, CredentialsError) as fault:
+            self.refused[move.lease] = str(fault)
+            return
+        except PenstockError as fault:
+            outcome = Unknown(str(fault))
+        if isinstance(outcome, Done):
+            self.written.append(move.lease)
+        elif isinstance(outcome, Refused):
+            self.refused[move.lease] = "another program has written the row meanwhile"
+        else:
+            self.unknown[move.lease] = outcome.reason
 
     async def _write(self, move: Move) -> Outcome:
         to = Checkpoint.parse(move.checkpoint, move.sub_sequence_number)
@@ -324,8 +370,12 @@ class _Applying:
             if number:
                 await self.waiting.sleep(RETRY_S * 2**number)
             outcome = await self.table.create(row)
-            if isinstance(outcome, Refused) and outcome.row is not None:
-                return Done(outcome.row) if number and seen(outcome.row) == seen(row) else outcome
+            if (
+                isinstance(outcome, Refused)
+                and outcome.row is not None
+                and outcome.row.attributes() == row.attributes()
+            ):
+                return Done(outcome.row)
             if not isinstance(outcome, Unknown):
                 return outcome
         return outcome
@@ -339,10 +389,11 @@ class _Applying:
             if number:
                 await self.waiting.sleep(RETRY_S * 2**number)
             outcome = await self.table.write(write)
-            if isinstance(outcome, Unknown) or (number and isinstance(outcome, Refused)):
-                told = outcome.reason if isinstance(outcome, Unknown) else ""
-                outcome = writes.resolve(write, await self.table.get(key))
-                outcome = Unknown(told or outcome.reason) if isinstance(outcome, Unknown) else outcome
+            if isinstance(outcome, Unknown):
+                found = writes.resolve(write, await self.table.get(key))
+                outcome = outcome if isinstance(found, Unknown) else found
+            elif isinstance(outcome, Refused) and writes.applied(write, outcome.row):
+                outcome = Done(outcome.row)  # it was sent twice, by a connection that broke
             if not isinstance(outcome, Unknown):
                 return outcome
         return outcome
@@ -351,11 +402,24 @@ class _Applying:
         """What became of it."""
         return Applied(
             application=self.plan.application,
-            written=self.written,
+            written=sorted(self.written),
             refused=self.refused,
             unknown=self.unknown,
-            handed_over=self.handed_over,
+            handed_over=sorted(self.handed_over),
         )
+
+
+def _generations(moves: list[Move]) -> list[list[Move]]:
+    """Moves that may be made side by side, one such list after the other."""
+    found: list[list[Move]] = []
+    names: set[str] = set()
+    for move in moves:
+        if not found or not names.isdisjoint(move.parents):
+            found.append([])
+            names = set()
+        found[-1].append(move)
+        names.add(move.shard_id)
+    return found
 
 
 def _is_handed(move: Move) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S
 from penstock.core.feeding.pages import ShardView, opened
 from penstock.core.leases.checkpoint import Checkpoint
 from penstock.core.leases.row import CLOCKS_DIFFER_S, NOTE, LeaseKey, LeaseRow, Listing
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.model import Shard, StreamName
 
 AT_ONCE_MAX = 48
-WINDOWS_S = (1.0, 5.0, 30.0, 300.0, 3_600.0, 6 * 3_600.0, 86_400.0, 7 * 86_400.0, 366 * 86_400.0)
+WINDOWS_S = (2.0, 60.0, 1_800.0, 86_400.0, 366 * 86_400.0)
 """How far back of a place the last record before it is looked for, one after the other."""
 PAGES_MAX = 10_000
 """Of one such look: a page crosses some time of silence."""
@@ -180,7 +181,11 @@ class Places:
         self.horizon_s = self.now_s - view.retention_hours * 3600.0
 
     async def before_time(self, shard_id: str, epoch_s: float) -> Target:
-        """Go on with the first record that arrived at this time or later."""
+        """Go on with the first record that arrived at this time or later; with the next one, if that is now."""
+        if epoch_s > self.now_s - SERVICE_CLOCK_S:  # the service takes no time that is still to come
+            if self.lineage.shards[shard_id].closed:
+                return Target(Checkpoint.SHARD_END, "the shard has ended")
+            return await self._behind_last(shard_id, None, self.now_s)
         first = await self._first(shard_id, IteratorAt.at_timestamp(epoch_s))
         if first is None and self.lineage.shards[shard_id].closed:
             return Target(Checkpoint.SHARD_END, "the shard has no record as new as that, and has ended")
@@ -281,6 +286,8 @@ async def seek_targets(places: Places, goal: Goal) -> dict[str, Target]:
     if to.type == "TRIM_HORIZON":
         return {one: Target(Checkpoint.TRIM_HORIZON, "the oldest record that is left") for one in chosen}
     epoch_s = places.now_s if to.timestamp_s is None else to.timestamp_s
+    if epoch_s > places.now_s + SERVICE_CLOCK_S:
+        raise OptionError(f"{goal.to!r} is still to come")
 
     async def look(shard_id: str) -> None:
         found[shard_id] = await places.before_time(shard_id, epoch_s)

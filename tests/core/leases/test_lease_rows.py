@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.leases import Checkpoint, LeaseKey, LeaseRow, NotALeaseError, StreamKey, is_lease, lease_row
+from penstock.core.leases import Checkpoint, LeaseKey, LeaseRow, NotALeaseError, StreamKey, is_lease, lease_row, writes
 from penstock.core.leases.row import listing_of
 from penstock.model import Position
 
@@ -198,3 +199,29 @@ def test_what_is_no_checkpoint(text: str) -> None:
 def test_keys(text: str, key: LeaseKey) -> None:
     assert LeaseKey.parse(text) == key
     assert key.text == text
+
+
+@pytest.mark.parametrize("end", [False, True])
+def test_a_lease_that_an_operator_moves_goes_back_without_an_owner(end: bool) -> None:
+    row = LeaseRow(
+        key="shardId-000000000000",
+        counter=5,
+        checkpoint=Checkpoint.at(Position(9, 2)),
+        pending=Checkpoint.at(Position(10)),
+        owner="next",
+        checkpoint_owner="w1",
+        process="p/w1",
+        switches=3,
+        read_until_ms=7,
+        others={"theirs": "kept"},
+    )
+    to = Checkpoint.SHARD_END if end else Checkpoint.at(Position(3))
+    write = writes.move(row, to, children=frozenset({"child"}))
+    moved = lease_row(write.onto(row.attributes()))
+    assert moved == LeaseRow(
+        key=row.key, counter=6, checkpoint=to, children=frozenset({"child"} if end else ()), others=row.others
+    )
+    assert writes.applied(write, moved)
+    assert write.allowed_on(row.attributes())
+    for other in (replace(row, counter=6), replace(row, checkpoint=Checkpoint.LATEST), replace(row, owner=None)):
+        assert not write.allowed_on(other.attributes())
