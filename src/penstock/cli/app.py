@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import application, check, console, dead_letters, doctor, kclpy, load, local, moving, put, records, stream
+from penstock.cli import (
+    application,
+    check,
+    console,
+    dead_letters,
+    doctor,
+    kclpy,
+    load,
+    local,
+    moving,
+    put,
+    records,
+    stream,
+)
 from penstock.cli import run as run_job
 from penstock.cli.output import warn
 from penstock.errors import PenstockError

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from penstock.core.leases import Done, LeaseRow, Outcome, Refused, Unknown, writes
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, writes
 from penstock.core.leases.membership import WRITES_PER_FAILOVER, WorkerRow
 from penstock.core.leases.row import LeaseKey, StreamMark
 from penstock.errors import CredentialsError, NotFoundError, OptionError, PenstockError, ServiceError

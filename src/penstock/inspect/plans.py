@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S
 from penstock.core.feeding.pages import ShardView, opened
-from penstock.core.leases.checkpoint import Checkpoint
+from penstock.core.leases import Checkpoint
 from penstock.core.leases.row import CLOCKS_DIFFER_S, NOTE, LeaseKey, LeaseRow, Listing
 from penstock.core.lineage import Lineage
 from penstock.core.sequence import second_of, shard_id_number, shard_number_of
