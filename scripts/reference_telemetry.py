@@ -15,6 +15,7 @@ from scripts.reference import attribute_docs, renewed_with, struct_table, table
 from penstock.telemetry.cloudwatch import CloudWatchChoice
 from penstock.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
 from penstock.telemetry.names import AGE, LOSSES, TABLE, Of
+from penstock.telemetry.query_metrics import QuerySnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,10 +96,13 @@ def choice_table() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "consumer": lambda: names_table(Of.CONSUMER),
     "producer": lambda: names_table(Of.PRODUCER),
+    "query": lambda: names_table(Of.QUERY),
     "exporter": exporter_table,
     "CloudWatch choice": choice_table,
     "KCL": lambda: cloudwatch_table(Of.CONSUMER),
     "KPL": lambda: cloudwatch_table(Of.PRODUCER),
+    "query in CloudWatch": lambda: cloudwatch_table(Of.QUERY),
+    "query snapshot": lambda: struct_table(QuerySnapshot, set()),
     "snapshot": lambda: struct_table(ConsumerSnapshot, set()),
     "shard snapshot": lambda: struct_table(ConsumerShardSnapshot, set()),
     "worker levels": lambda: struct_table(WorkerLevels, set()),

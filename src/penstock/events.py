@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.model import Position
     from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
+    from penstock.telemetry.query_metrics import QuerySnapshot
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -648,8 +649,23 @@ class ConsumerMetrics(Event, frozen=True):
 ConsumerEvent: TypeAlias = ShardBegun | ShardLeft | KeysIgnored | ConsumerMetrics
 """What a consumer tells of its shards and streams."""
 
+
+class QueryMetrics(Event, frozen=True):
+    """What a Spark query did with a stream that it reads since the event of this kind before, and how far it is."""
+
+    stream: str
+    application: str
+    """The query's name, or the beginning of its id where it has none."""
+    snapshot: QuerySnapshot
+    last: bool = False
+    """True when the query was stopped, and has not failed: nothing more is to come."""
+
+
+QueryEvent: TypeAlias = QueryMetrics
+"""What a Spark query tells, on its driver."""
+
 FeedEvent: TypeAlias = ReadRefused | ReadFailed | CheckpointTrimmed | AggregatesOutside | FanOutLeft | FanOutReturned
 """What reading a shard tells."""
 
-AnyEvent: TypeAlias = ProducerEvent | LedgerEvent | FeedEvent | ConsumerEvent | WorkerEvent
+AnyEvent: TypeAlias = ProducerEvent | LedgerEvent | FeedEvent | ConsumerEvent | WorkerEvent | QueryEvent
 """All that anything tells."""

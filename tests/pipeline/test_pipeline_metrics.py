@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,13 +14,17 @@ from penstock.aws.kinesis import PutEntry
 from penstock.core.aggregation import encode_aggregate
 from penstock.local import LocalKinesis
 from penstock.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
+from penstock.pipeline.metrics import BatchNumbers, QueryNumbers
 from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
+from penstock.telemetry.query_metrics import QuerySnapshot
 from tests.pipeline.metrics_system import gauges, told_all
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from penstock.events import QueryMetrics
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 CUT_MS = 1_795_000_000_000
@@ -109,6 +115,57 @@ def test_other_sources_are_passed_over(end: str | None) -> None:
     if end == '{"v": 9, "arn": 1}':  # an offset of ours, of a newer version
         other["endOffset"] = offset().replace('"v": 1', '"v": 9')
     assert stream_metrics(progress(other, source(offset()))) == [PLAIN]
+
+
+# --- as events ----------------------------------------------------------------------------------------------------
+
+
+def test_a_progress_is_told_as_an_event() -> None:
+    told: list[QueryMetrics] = []
+    spark: Any = object()  # as with Spark Connect, which has no metrics system
+    listener = MetricsListener(spark, on_event=told.append)
+    durations = {"triggerExecution": 1500, "addBatch": 900}
+    seen = {"penstock": Row(stream="orders", rows=10, bytes=1000, aggregates_outside=1)}
+    listener.show(progress(source(offset()), name="lake", id="q-1", durationMs=durations, observedMetrics=seen))
+    listener.show(progress(source(offset()), name=None, id="q-2", durationMs=durations))
+    listener.show(progress(source(offset(), rows=0), name="lake", id="q-1"))
+    first, other, idle = (event.snapshot for event in told)
+    assert [(event.stream, event.application) for event in told] == [("orders", one) for one in ("lake", "q", "lake")]
+    assert (first.batches, first.records_read, first.bytes_read, first.aggregates_outside) == (1, 10, 1000, 1)
+    assert (first.lag_s, first.shards, first.shards_unread, first.batch_s.max) == (1.5, 2, 1, 1.5)
+    assert (other.records_read, other.bytes_read) == (10, 0)
+    assert (idle.batches, idle.records_read, idle.lag_s, idle.period_start_s) == (0, 0, 1.5, first.period_end_s)
+    whole = first + idle
+    assert (whole.records_read, whole.lag_s, whole.period_end_s) == (10, 1.5, idle.period_end_s)
+    assert QuerySnapshot.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
+
+    event: Any = SimpleNamespace(id="q-1", exception=None)
+    listener.onQueryIdle(event)
+    assert (len(told), told[-1].last) == (4, False)
+    listener.onQueryTerminated(event)
+    assert (len(told), told[-1].last, told[-1].snapshot.lag_s) == (5, True, None)
+    listener.onQueryIdle(event)
+    failed: Any = SimpleNamespace(id="q-2", exception="it has failed")
+    listener.onQueryTerminated(failed)
+    assert len(told) == 5, "what has ended tells nothing any more, and what has failed is missed"
+
+
+def test_the_lag_grows_while_no_batch_ends_and_not_while_nothing_comes() -> None:
+    told: list[QueryMetrics] = []
+    clock = iter(range(100, 200, 10))
+    numbers = QueryNumbers(told.append, now=lambda: float(next(clock)))
+    numbers.begin("lake", "orders")
+    numbers.busy("lake")
+    numbers.busy("lake")
+    numbers.batch("lake", PLAIN, BatchNumbers(10, 1000, 4.0, dead_letters=1, repeats=2, late=3))
+    numbers.busy("lake")
+    numbers.idle("lake")
+    numbers.busy("another")
+    assert [event.snapshot.lag_s for event in told] == [0.0, 10.0, 20.0, 1.5, 11.5, 11.5]
+    ends = [(event.snapshot.period_start_s, event.snapshot.period_end_s) for event in told]
+    assert all(before[1] == after[0] for before, after in pairwise(ends))
+    batch = told[3].snapshot
+    assert (batch.records_dead_lettered, batch.records_duplicate, batch.records_late) == (1, 2, 3)
 
 
 # --- in Spark ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock import events
 from penstock.runtime.producer.metrics import ProducerMeter
 from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
+from penstock.telemetry.query_metrics import QuerySnapshot
 
 
 def consumer_event(*, shards: int = 2, stream: str = "orders", application: str = "billing") -> events.ConsumerMetrics:
@@ -44,3 +45,13 @@ def producer_event(*, stream: str = "orders") -> events.ProducerMetrics:
     meter.records_not_put(1, "InternalFailure")
     meter.request(2, 10, 1000, 0.0625)
     return events.ProducerMetrics(stream, meter.interval(1005.0))
+
+
+def query_event(*, stream: str = "orders", application: str = "orders_to_lake") -> events.QueryMetrics:
+    """A query's batch of 5 seconds."""
+    snapshot = QuerySnapshot(
+        period_start_s=1000.0, period_end_s=1005.0, batches=1, records_read=20, bytes_read=2000,
+        records_dead_lettered=2, records_duplicate=3, lag_s=1.5, shards=2, shards_unread=2,
+    )  # fmt: skip
+    snapshot.batch_s.add(4.0)
+    return events.QueryMetrics(stream, application, snapshot)

@@ -23,7 +23,7 @@ from penstock.telemetry.names import (
 )
 from scripts import reference_telemetry
 from tests.docs.doc_pages import DOCS
-from tests.telemetry.number_kit import consumer_event, producer_event
+from tests.telemetry.number_kit import consumer_event, producer_event, query_event
 
 NOT_NUMBERS = {
     "period_start_s",
@@ -55,7 +55,11 @@ def test_every_number_of_a_snapshot_has_a_name() -> None:
 def test_a_row_fits_what_it_names(metric: Metric) -> None:
     by_shard = ConsumerShardSnapshot if metric.of is Of.CONSUMER else ShardSnapshot
     assert metric.of_shard is None or metric.of_shard in by_shard.__struct_fields__
-    snapshot = consumer_event().snapshot if metric.of is Of.CONSUMER else producer_event().snapshot
+    snapshot: object = {
+        Of.CONSUMER: consumer_event().snapshot,
+        Of.PRODUCER: producer_event().snapshot,
+        Of.QUERY: query_event().snapshot,
+    }[metric.of]
     assert isinstance(getattr(snapshot, metric.field), Histogram) == (metric.kind is Kind.HISTOGRAM)
     assert re.fullmatch(r"[a-z][a-z0-9_.]*", metric.name)
     assert re.fullmatch(r"s|ms|By|1|\{[a-z]+\}", metric.unit)
@@ -71,7 +75,7 @@ def test_rows_of_one_name_are_one_metric() -> None:
             if metric is not other and metric.name == other.name:
                 assert (metric.kind, metric.unit, metric.help) == (other.kind, other.unit, other.help)
                 assert (metric.of, metric.attributes) != (other.of, other.attributes)
-    cloudwatch = [(called.name, called.operation) for metric in TABLE for called in metric.cloudwatch]
+    cloudwatch = [(metric.of, called.name, called.operation) for metric in TABLE for called in metric.cloudwatch]
     assert len(cloudwatch) == len(set(cloudwatch))
 
 

@@ -14,7 +14,7 @@ from penstock.events import AnyEvent, PutRecordsDone, RecordsExpired, RecordsRef
 from penstock.model import Position
 from penstock.runtime.producer.metrics import ProducerMeter
 from penstock.telemetry.log import KINDS_MAX, LINES, log_events
-from tests.telemetry.number_kit import consumer_event
+from tests.telemetry.number_kit import consumer_event, query_event
 
 METER = ProducerMeter(0.0)
 METER.accepted(30)
@@ -45,6 +45,12 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         events.StopWaits("billing", 2, 30, 3.0, 12.0),
         logging.INFO,
         "billing: stopping for 3 s: 2 shards are held and 30 records are with handlers; at most 12 s more",
+    ),
+    (
+        query_event(),
+        logging.INFO,
+        "orders: in 5 s: 1 batches, 20 records (4/s), 2 dead letters, the oldest record that is not read may have "
+        "waited for 1.5 s",
     ),
     (
         consumer_event(),

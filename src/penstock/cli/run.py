@@ -60,6 +60,15 @@ def command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON for each batch, error and summary.")
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            help="Serve /metrics for Prometheus, and probes, there; 0 takes a free port. The job file's [metrics] has "
+            "the other exporters.",
+            metavar="PORT",
+        ),
+    ] = None,
 ) -> None:
     """Run a job file until its stream's end, or SIGTERM or Ctrl-C, which finish the batch.
 
@@ -73,7 +82,9 @@ def command(
         return
     if job is None:
         raise typer.BadParameter("which one is to be run?", param_hint="JOB.toml")
-    raise typer.Exit(int(run_file(job, check=check, as_json=as_json, log_level=spark_log.value)))
+    raise typer.Exit(
+        int(run_file(job, check=check, as_json=as_json, log_level=spark_log.value, metrics_port=metrics_port))
+    )
 
 
 # --- an archive of classes ------------------------------------------------------------------------

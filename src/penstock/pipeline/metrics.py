@@ -11,14 +11,17 @@ import ast
 import datetime as dt
 import json
 import logging
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from penstock.events import QueryMetrics
 from penstock.pipeline.spark_calls import Py4JError, columns_of
 from penstock.spark.columns import OUTSIDE
 from penstock.spark.offsets import OffsetFormatError, StreamOffset, is_initial
+from penstock.telemetry.query_metrics import LEVELS, QuerySnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -128,14 +131,23 @@ class MetricsListener(StreamingQueryListener):
     query's name and each StreamMetrics, for what is not in Spark. It must not wait: Spark tells listeners one thing
     after the other.
 
-    With Spark Connect there is no metrics system at hand: there ``on_metrics`` is all.
+    ``on_event`` is called with a `QueryMetrics` event for each stream of each batch, and of each idle spell of ten
+    seconds: an exporter of `penstock.telemetry` is one.
+
+    With Spark Connect there is no metrics system at hand: there ``on_metrics`` and ``on_event`` are all.
     """
 
     def __init__(
-        self, spark: SparkSession, *, on_metrics: Callable[[str, StreamMetrics], object] | None = None
+        self,
+        spark: SparkSession,
+        *,
+        on_metrics: Callable[[str, StreamMetrics], object] | None = None,
+        on_event: Callable[[QueryMetrics], object] | None = None,
     ) -> None:
         self._gauges: _Gauges | None = _Gauges(spark) if hasattr(spark, "_jsparkSession") else None
         self._on_metrics = on_metrics
+        self._numbers = None if on_event is None else QueryNumbers(on_event)
+        self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Nothing is known yet."""
@@ -155,8 +167,19 @@ class MetricsListener(StreamingQueryListener):
                 self._set_gauges(name, metrics)
                 if self._on_metrics is not None:
                     self._on_metrics(name, metrics)
+                if self._numbers is not None:
+                    self._names[str(progress["id"])] = name
+                    self._tell(self._numbers, name, progress, metrics)
         except Exception as error:  # what cannot be shown must not end anything
             logger.warning("the metrics of a query's batch were not shown: %s: %s", type(error).__name__, error)
+
+    def _tell(self, numbers: QueryNumbers, name: str, progress: Mapping[str, Any], metrics: StreamMetrics) -> None:
+        durations = progress["durationMs"]
+        if "addBatch" in durations:
+            seconds = int(durations.get("triggerExecution", 0)) / 1000
+            numbers.batch(name, metrics, BatchNumbers(metrics.rows, metrics.bytes or 0, seconds))
+        else:  # Spark tells now and then that nothing happens
+            numbers.idle(name)
 
     def _set_gauges(self, name: str, metrics: StreamMetrics) -> None:
         if self._gauges is None:
@@ -168,10 +191,93 @@ class MetricsListener(StreamingQueryListener):
             logger.warning("Spark's metrics system takes no gauges here: %s", error)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """The gauges stay as they are."""
+        """The gauges stay as they are. Exporters hear that the query is there."""
+        if self._numbers is not None and (name := self._names.get(str(event.id))) is not None:
+            self._numbers.idle(name)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """The gauges stay: the same query goes on with them when it is started again."""
+        if self._numbers is not None and (name := self._names.pop(str(event.id), None)) is not None:
+            self._numbers.ended(name, failed=event.exception is not None)
+
+
+class BatchNumbers(NamedTuple):
+    """What is counted of one batch."""
+
+    records: int
+    data_bytes: int
+    seconds: float
+    dead_letters: int = 0
+    repeats: int = 0
+    late: int = 0
+
+
+class QueryNumbers:
+    """Tells the numbers of queries as `QueryMetrics` events. For one thread."""
+
+    def __init__(self, on_event: Callable[[QueryMetrics], object], *, now: Callable[[], float] = time.time) -> None:
+        self._on_event = on_event
+        self._now = now
+        self._last: dict[tuple[str, str], QuerySnapshot] = {}
+        """Of each query and stream: what was told last."""
+
+    def begin(self, query: str, stream: str) -> None:
+        """The query starts: what it waits for from here on counts, also before its first batch."""
+        now_s = self._now()
+        self._tell(query, stream, QuerySnapshot(period_start_s=now_s, period_end_s=now_s, lag_s=0.0))
+
+    def batch(self, query: str, metrics: StreamMetrics, counted: BatchNumbers) -> None:
+        """A batch is committed."""
+        now_s = self._now()
+        before = self._last.get((query, metrics.stream))
+        snapshot = QuerySnapshot(
+            period_start_s=now_s - counted.seconds if before is None else before.period_end_s,
+            period_end_s=now_s,
+            batches=1,
+            records_read=counted.records,
+            bytes_read=counted.data_bytes,
+            records_dead_lettered=counted.dead_letters,
+            records_duplicate=counted.repeats,
+            records_late=counted.late,
+            aggregates_outside=metrics.aggregates_outside or 0,
+            lag_s=metrics.lag_ms / 1000,
+            shards=metrics.shards,
+            shards_unread=metrics.unread_shards,
+            shards_silent=metrics.silent_shards,
+            shards_left_out=metrics.left_out_shards,
+            possible_losses=metrics.possible_losses,
+        )
+        snapshot.batch_s.add(counted.seconds)
+        self._tell(query, metrics.stream, snapshot)
+
+    def idle(self, query: str) -> None:
+        """No batch was committed, as nothing came. The levels stay."""
+        self._again(query, 0.0)
+
+    def busy(self, query: str) -> None:
+        """No batch was committed, though one runs, or its end is looked for: what waits has waited for longer."""
+        self._again(query, 1.0)
+
+    def ended(self, query: str, *, failed: bool) -> None:
+        """The query has ended. One that has failed is missed: its numbers grow old."""
+        for name, stream in [key for key in self._last if key[0] == query]:
+            last = self._last.pop((name, stream))
+            if not failed:
+                snapshot = QuerySnapshot(period_start_s=last.period_end_s, period_end_s=self._now())
+                self._on_event(QueryMetrics(stream, name, snapshot, last=True))
+
+    def _again(self, query: str, ages: float) -> None:
+        now_s = self._now()
+        for (name, stream), last in list(self._last.items()):
+            if name == query:
+                lag_s = None if last.lag_s is None else last.lag_s + ages * (now_s - last.period_end_s)
+                levels = {field: getattr(last, field) for field in LEVELS} | {"lag_s": lag_s}
+                snapshot = QuerySnapshot(period_start_s=last.period_end_s, period_end_s=now_s, **levels)
+                self._tell(name, stream, snapshot)
+
+    def _tell(self, query: str, stream: str, snapshot: QuerySnapshot) -> None:
+        self._last[query, stream] = snapshot
+        self._on_event(QueryMetrics(stream, query, snapshot))
 
 
 class _Gauges:

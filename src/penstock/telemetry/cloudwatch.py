@@ -7,7 +7,7 @@ of a log in the embedded metric format.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,10 +15,12 @@ from penstock import events
 from penstock.core.histogram import BUCKETS_PER_DOUBLING, RELATIVE_ERROR_MAX, Histogram
 from penstock.errors import OptionError
 from penstock.telemetry.consumer_metrics import OTHERS, Spread
-from penstock.telemetry.names import TABLE, CloudWatchName, Kind, Level, Metric, Of, stream_label
+from penstock.telemetry.names import TABLE, CloudWatchName, Kind, Level, Metric, of_event, stream_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from penstock.telemetry.names import Told
 
 DATUMS_MAX = 1000
 """PutMetricData takes so many metrics in a call."""
@@ -33,8 +35,6 @@ KPL_NAMESPACE = "KinesisProducerLibrary"
 SHARD_ID, WORKER_ID = "ShardId", "WorkerIdentifier"
 LEVELS = ("NONE", "SUMMARY", "DETAILED")
 DIMENSIONS = (SHARD_ID, WORKER_ID)
-
-Told: TypeAlias = "events.ConsumerMetrics | events.ProducerMetrics"
 
 
 class CloudWatchChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,8 +90,7 @@ def datums(told: Sequence[Told], choice: CloudWatchChoice) -> list[Datum]:
     """What one period's events of one consumer, or producer, come to, in the order of the table."""
     if choice.level == "NONE" or not told:
         return []
-    first = told[0]
-    of = Of.CONSUMER if isinstance(first, events.ConsumerMetrics) else Of.PRODUCER
+    of = of_event(told[0])
     whole = told[0].snapshot
     for event in told[1:]:
         whole = whole + event.snapshot  # type: ignore[operator]
@@ -114,14 +113,15 @@ class _Period:
         event = told[0]
         self._stream = stream_label(event.stream)
         self._several = ", " in event.stream
-        if isinstance(event, events.ConsumerMetrics):
-            self._namespace = choice.namespace or event.application
-            self._common: tuple[tuple[str, str], ...] = ()
-            self._worker: tuple[tuple[str, str], ...] = ((WORKER_ID, event.worker_id),)
-        else:
+        self._worker: tuple[tuple[str, str], ...] = ()
+        if isinstance(event, events.ProducerMetrics):
             self._namespace = choice.namespace or KPL_NAMESPACE
-            self._common = (("StreamName", self._stream),)
-            self._worker = ()
+            self._common: tuple[tuple[str, str], ...] = (("StreamName", self._stream),)
+        else:
+            self._namespace = choice.namespace or event.application
+            self._common = ()
+            if isinstance(event, events.ConsumerMetrics):
+                self._worker = ((WORKER_ID, event.worker_id),)
 
     def of(self, metric: Metric, called: CloudWatchName) -> Iterator[Datum]:
         """The data of one metric under one of its names."""
@@ -145,8 +145,9 @@ class _Period:
             if value.count:
                 yield self._datum(called, dimensions, values_of(value, called.factor))
         elif metric.kind is Kind.GAUGE:
-            levels = [getattr(one.snapshot, metric.field) for one in self._told]
-            yield self._datum(called, dimensions, _counted([level * called.factor for level in levels]))
+            levels = [level for one in self._told if (level := getattr(one.snapshot, metric.field)) is not None]
+            if levels:
+                yield self._datum(called, dimensions, _counted([level * called.factor for level in levels]))
         else:
             yield self._datum(called, dimensions, ((_size(value) * called.factor,), (1.0,)))
 

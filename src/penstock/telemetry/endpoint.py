@@ -18,7 +18,7 @@ from penstock.telemetry.exporting import TICK_S, Exporter
 from penstock.telemetry.health import Health, Verdict
 
 if TYPE_CHECKING:
-    from penstock.telemetry.exporting import Told
+    from penstock.telemetry.names import Told
 
 HEAD_BYTES_MAX = 16_384
 """A request's head is at most so long."""

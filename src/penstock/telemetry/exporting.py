@@ -13,19 +13,18 @@ import os
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from penstock.events import ConsumerMetrics, Event, ProducerMetrics
+from penstock.events import ConsumerMetrics, Event, ProducerMetrics, QueryMetrics
 from penstock.tasks import logged, thread
-from penstock.telemetry.names import AGE, LOSSES, SYSTEM, Point, common_to, points
+from penstock.telemetry.names import AGE, LOSSES, SYSTEM, Point, Told, common_to, points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-Told: TypeAlias = "ConsumerMetrics | ProducerMetrics"
 log = logging.getLogger("penstock.telemetry")
 
 QUEUE_EVENTS_MAX = 1000
@@ -53,7 +52,7 @@ class _Part:
         """Each that is here is waited for; of what was closed nothing more is to come. One that an error has ended is
         missed until another one is in its place.
         """
-        if isinstance(event, ProducerMetrics):
+        if not isinstance(event, ConsumerMetrics):
             self._hear("", now_s, left=event.last)
             return
         for worker, levels in event.snapshot.workers.items():
@@ -112,13 +111,8 @@ class Totals:
 
 
 def _summed(before: Told, event: Told) -> Told:
-    if isinstance(before, ConsumerMetrics) and isinstance(event, ConsumerMetrics):
-        snapshot = before.snapshot + event.snapshot
-        whole = ConsumerMetrics(event.stream, event.application, event.worker_id, snapshot)
-        return _without_those_that_left(whole)
-    assert isinstance(before, ProducerMetrics)
-    assert isinstance(event, ProducerMetrics)
-    return ProducerMetrics(event.stream, before.snapshot + event.snapshot)
+    both: Any = before.snapshot + event.snapshot  # type: ignore[operator]  # of one kind: it is a part of their key
+    return _without_those_that_left(replace(event, snapshot=both))
 
 
 def _without_those_that_left(event: Told) -> Told:
@@ -156,7 +150,7 @@ class Exporter:
 
     def at_once(self, event: Event) -> None:
         """Take note of an event, on any thread. It returns at once, and raises nothing."""
-        if not isinstance(event, ConsumerMetrics | ProducerMetrics) or self._closed.is_set():
+        if not isinstance(event, ConsumerMetrics | ProducerMetrics | QueryMetrics) or self._closed.is_set():
             return
         self._queue.append(event)
         if len(self._queue) > self._queue_max:

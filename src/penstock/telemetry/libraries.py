@@ -16,7 +16,7 @@ from penstock.telemetry.prometheus import bounds_of, cut
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.telemetry.exporting import Told
+    from penstock.telemetry.names import Told
 
 RECORDED_MAX = 10_000
 """Of an event's histogram so many values are handed to OpenTelemetry at most, each by a call of its own; the rest is

@@ -81,6 +81,11 @@ LINES: dict[type, Line] = {
         "{snapshot.records_dead_lettered} dead letters; {shards} shards, the oldest record that is not settled may "
         "have waited for {lag}", every_s=60,
     ),
+    events.QueryMetrics: Line(
+        INFO, "in {snapshot.period_s:.0f} s: {snapshot.batches} batches, {snapshot.records_read} records "
+        "({snapshot.records_per_s:.0f}/s), {snapshot.records_dead_lettered} dead letters, the oldest record that is "
+        "not read may have waited for {lag}", every_s=60,
+    ),
     events.RecordsStalled: Line(
         WARNING, "{shard_id}: {records} records are not settled after {age_s:.0f} s, the first at {positions[0]} "
         "({waiting} of them wait for another try); what is done: {action}",
@@ -333,9 +338,11 @@ def _shown(event: events.Event) -> dict[str, object]:
             shown[name] = f"{value.sequence_number}/{value.sub_sequence_number}"
     if isinstance(positions := shown.get("positions"), tuple):
         shown["positions"] = [f"{one.sequence_number}/{one.sub_sequence_number}" for one in positions]
-    if isinstance(event, events.ConsumerMetrics):
+    if isinstance(event, events.ConsumerMetrics | events.QueryMetrics):
         lag_s = event.snapshot.lag_s
-        shown |= {"shards": len(event.snapshot.shards), "lag": "0 s" if lag_s is None else f"{lag_s:.1f} s"}
+        shown["lag"] = "0 s" if lag_s is None else f"{lag_s:.1f} s"
+    if isinstance(event, events.ConsumerMetrics):
+        shown["shards"] = len(event.snapshot.shards)
     if isinstance(event, events.ShardMapChanged):
         shown |= {"added": len(event.added), "closed": len(event.closed)}
     return shown

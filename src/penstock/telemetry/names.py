@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -46,6 +46,8 @@ class Of(StrEnum):
 
     CONSUMER = "consumer"
     PRODUCER = "producer"
+    QUERY = "query"
+    """Of Spark, on its driver: also a job of ``penstock run``."""
 
 
 class Level(StrEnum):
@@ -105,8 +107,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def penstock_name(self) -> str:
         """The snapshot, and its field."""
-        snapshot = "ConsumerSnapshot" if self.of is Of.CONSUMER else "ProducerSnapshot"
-        return f"{snapshot}.{self.level or self.field}"
+        return f"{self.of.value.title()}Snapshot.{self.level or self.field}"
 
     @property
     def shard_name(self) -> str | None:
@@ -143,6 +144,10 @@ def _histogram(name: str, field: str, unit: str, text: str, **more: Any) -> Metr
 
 def _of_producer(name: str, kind: Kind, field: str, unit: str, text: str, **more: Any) -> Metric:
     return Metric(name=name, kind=kind, unit=unit, help=text, of=Of.PRODUCER, field=field, **more)
+
+
+def _of_query(name: str, kind: Kind, field: str, unit: str, text: str, **more: Any) -> Metric:
+    return Metric(name=name, kind=kind, unit=unit, help=text, of=Of.QUERY, field=field, **more)
 
 
 _SUMMARY, _DETAILED = Level.SUMMARY, Level.DETAILED
@@ -441,7 +446,71 @@ _PRODUCER = (
     ),
 )  # fmt: skip
 
-TABLE: tuple[Metric, ...] = (*_CONSUMER, *_PRODUCER)
+_QUERY = (
+    _of_query(
+        "penstock.consumer.lag", Kind.GAUGE, "lag_s", "s",
+        "How old the oldest record may be that is not settled; it grows while reads fail and while a handler hangs",
+        cloudwatch=(
+            _kcl("MillisBehindLatest", "ProcessTask", _SUMMARY, **_MS),
+            _kcl("MillisBehindLatest", "ApplicationTracker", _SUMMARY, **_MS),
+        ),
+    ),
+    _of_query(
+        "messaging.client.consumed.messages", Kind.COUNTER, "records_read", "{message}",
+        "Records handed to the program; those that came again are counted again",
+        cloudwatch=(_kcl("RecordsProcessed", "ProcessTask", _SUMMARY),),
+    ),
+    _of_query(
+        "penstock.consumer.fetched.size", Kind.COUNTER, "bytes_read", "By", "Data of the records read from the stream",
+        cloudwatch=(_kcl("DataBytesProcessed", "ProcessTask", _SUMMARY, unit="Bytes"),),
+    ),
+    _of_query(
+        "penstock.consumer.settled", Kind.COUNTER, "records_read", "{record}",
+        "Records that are done, in whichever way",
+    ),
+    _of_query(
+        "penstock.consumer.dead_lettered", Kind.COUNTER, "records_dead_lettered", "{record}",
+        "Records written as dead letters",
+    ),
+    _of_query(
+        "penstock.consumer.duplicates", Kind.COUNTER, "records_duplicate", "{record}", "Records left out as duplicates"
+    ),
+    _of_query(
+        "messaging.process.duration", Kind.HISTOGRAM, "batch_s", "s", "How long the program had a batch",
+        attributes=((OPERATION, "process"),),
+        cloudwatch=(
+            _kcl("RecordProcessor.processRecords.Time", "ProcessTask", _SUMMARY, **_MS),
+            _kcl("Time", "ProcessTask", _SUMMARY, **_MS),
+        ),
+    ),
+    _of_query("penstock.query.batches", Kind.COUNTER, "batches", "{batch}", "Batches that were committed"),
+    _of_query(
+        "penstock.query.late", Kind.COUNTER, "records_late", "{record}", "Rows dropped, as the watermark was past them"
+    ),
+    _of_query(
+        "penstock.query.aggregates_outside", Kind.COUNTER, "aggregates_outside", "{record}",
+        "Aggregates with user records outside of their shard's range",
+    ),
+    _of_query("penstock.query.shards", Kind.GAUGE, "shards", "{shard}", "Shards of which a query keeps a position"),
+    _of_query(
+        "penstock.query.shards.unread", Kind.GAUGE, "shards_unread", "{shard}",
+        "Those of them that are not read to their ends",
+    ),
+    _of_query(
+        "penstock.query.shards.silent", Kind.GAUGE, "shards_silent", "{shard}",
+        "Shards that cross a silence, for which the cut of all waits",
+    ),
+    _of_query(
+        "penstock.query.shards.left_out", Kind.GAUGE, "shards_left_out", "{shard}",
+        "Shards that cross a silence, for which the cut waits no more",
+    ),
+    _of_query(
+        "penstock.query.possible_losses", Kind.GAUGE, "possible_losses", "{loss}",
+        "Losses that were passed over since the checkpoint directory was made",
+    ),
+)  # fmt: skip
+
+TABLE: tuple[Metric, ...] = (*_CONSUMER, *_PRODUCER, *_QUERY)
 """Every number. Rows with one name are one metric, with different attributes."""
 
 _OF_SHARDS = {
@@ -511,26 +580,35 @@ def stream_label(stream: str) -> str:
     )
 
 
-def common_to(event: events.ConsumerMetrics | events.ProducerMetrics) -> tuple[tuple[str, str], ...]:
+Told: TypeAlias = "events.ConsumerMetrics | events.ProducerMetrics | events.QueryMetrics"
+"""The events that have numbers."""
+_OF = {
+    events.ConsumerMetrics: Of.CONSUMER,
+    events.ProducerMetrics: Of.PRODUCER,
+    events.QueryMetrics: Of.QUERY,
+}
+
+
+def of_event(event: Told) -> Of:
+    """Which part tells it."""
+    return _OF[type(event)]
+
+
+def common_to(event: Told) -> tuple[tuple[str, str], ...]:
     """The attributes that all numbers of an event have."""
     stream = (STREAM, stream_label(event.stream))
-    if isinstance(event, events.ConsumerMetrics):
-        return (SYSTEM, stream, (APPLICATION, event.application))
-    return (SYSTEM, stream)
+    if isinstance(event, events.ProducerMetrics):
+        return (SYSTEM, stream)
+    return (SYSTEM, stream, (APPLICATION, event.application))
 
 
-def points(
-    event: events.ConsumerMetrics | events.ProducerMetrics, *, by_shard: bool = False, shards_max: int = 200
-) -> Iterable[Point]:
+def points(event: Told, *, by_shard: bool = False, shards_max: int = 200) -> Iterable[Point]:
     """The numbers of an event, or of a sum of several: in the order of `TABLE`.
 
     ``by_shard``: also the levels of each shard, by names of their own. Beyond ``shards_max`` shards the rest is one,
     with the name ``others``.
     """
-    if isinstance(event, events.ConsumerMetrics):
-        of, levels = Of.CONSUMER, event.snapshot.workers
-    else:
-        of, levels = Of.PRODUCER, {}
+    of, levels = of_event(event), event.snapshot.workers if isinstance(event, events.ConsumerMetrics) else {}
     shown = _Shown(common_to(event), by_shard, shards_max)
     for metric in TABLE:
         if metric.of is of:
@@ -554,7 +632,7 @@ class _Shown:
         if metric.by is not None:
             for key, count in sorted(value.items()):
                 yield self._point(metric, count, (metric.by, key))
-        else:
+        elif value is not None:
             yield self._point(metric, value)
 
     def _levels(self, metric: Metric, workers: dict[str, Any]) -> Iterable[Point]:

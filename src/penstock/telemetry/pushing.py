@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.ports import Poster
-    from penstock.telemetry.exporting import Told
+    from penstock.telemetry.names import Told
     from penstock.wiring import ConnectionOptions
 
 WAITING_REQUESTS_MAX = 500

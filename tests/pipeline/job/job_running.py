@@ -104,12 +104,12 @@ class World:
         path.write_text(text, encoding="utf-8")
         return path
 
-    def run(self, text: str, *, stopping: Stopping | None = None) -> Ended:
+    def run(self, text: str, *, stopping: Stopping | None = None, on_event: Any = None) -> Ended:
         out, errors = io.StringIO(), io.StringIO()
         show = Show(as_json=True, out=out, errors=errors)
         job_file = load_job(self.write(text), {})
         try:
-            code = run_job(self.spark, job_file, stopping or Stopping(), show)
+            code = run_job(self.spark, job_file, stopping or Stopping(), show, on_event)
         except JobFileError as error:
             code = ExitCode.WRONG_JOB
             show.wrong(error.faults, code)

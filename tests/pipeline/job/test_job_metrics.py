@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
+import json
+import operator
+import urllib.request
 from typing import TYPE_CHECKING
 
 import boto3
@@ -10,13 +16,54 @@ import pytest
 from penstock.core.aggregation import encode_aggregate
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode
+from penstock.pipeline.job.account import Show
+from penstock.pipeline.job.model import Metrics
+from penstock.pipeline.job.outcome import StepError
+from penstock.pipeline.job.running import exporters_of
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 from tests.pipeline.metrics_system import gauges, told_all
+from tests.telemetry.number_kit import query_event
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from penstock.events import QueryMetrics
+
+
+def page_at(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def test_a_job_file_and_the_command_say_where_the_numbers_go() -> None:
+    out = io.StringIO()
+    show = Show(as_json=True, out=out)
+    with exporters_of(Metrics(), None, show) as on_event:
+        assert on_event is None
+    for given, port in ((Metrics(port=0), None), (Metrics(port=1), 0)):
+        with exporters_of(given, port, show) as on_event:
+            assert on_event is not None
+            on_event(query_event())
+            served = json.loads(out.getvalue().splitlines()[-1])
+            assert (served["event"], served["bind"]) == ("serves", "127.0.0.1")
+            page = page_at(served["port"])
+            assert 'penstock_consumer_lag_seconds{messaging_system="aws.kinesis",' in page
+            assert 'messaging_consumer_group_name="orders_to_lake"} 1.5' in page
+            with (
+                pytest.raises(StepError, match=r"metrics: port: 127\.0\.0\.1, port .* cannot be listened on") as raised,
+                exporters_of(Metrics(port=served["port"], emf=True), None, show),
+            ):
+                pass
+            assert raised.value.code == ExitCode.NOT_READY
+    text = io.StringIO()
+    with contextlib.redirect_stderr(text), exporters_of(Metrics(emf=True), None, show) as on_event:
+        assert on_event is not None
+        on_event(query_event())
+    line = json.loads(text.getvalue().splitlines()[0])
+    assert line["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "orders_to_lake"
+    assert (line["RecordsProcessed"], line["DataBytesProcessed"]) == (20.0, 2000.0)
 
 
 @pytest.mark.spark
@@ -33,12 +80,20 @@ def test_a_job_is_metered(spark: SparkSession, tmp_path: Path) -> None:
         client.close()
         local.clock.advance(3)
         text = (HEAD + JSON).replace('"orders"', '"metered"') + '[[sinks]]\nformat = "noop"\n' + ONCE
-        ended = World(spark, local, tmp_path).run(text)
+        told: list[QueryMetrics] = []
+        ended = World(spark, local, tmp_path).run(text, on_event=told.append)
     assert (ended.code, ended.errors) == (ExitCode.DONE, "")
     wanted = {"rows": 20, "bytes": sum(map(len, data)), "aggregates_outside": 1, "possible_losses": 0}
     assert {name: ended.summary[name] for name in wanted} == wanted
     (batch,) = [one for one in ended.of("batch") if one["rows"]]
     assert {name: batch[name] for name in (*wanted, "shards")} == {**wanted, "shards": 2}
+    assert {(one.stream, one.application) for one in told} == {("metered", "metered")}
+    whole = functools.reduce(operator.add, [one.snapshot for one in told])
+    assert (whole.records_read, whole.bytes_read, whole.aggregates_outside) == (20, wanted["bytes"], 1)
+    assert (whole.batches, whole.batch_s.count) == (len(ended.of("batch")), len(ended.of("batch")))
+    assert (told[-2].snapshot.shards, told[-2].snapshot.shards_unread) == (2, 2)
+    assert told[0].snapshot.batches == 0, "it is told that the query has begun"
+    assert [one.last for one in told] == [False] * (len(told) - 1) + [True]
     told_all(spark)
     shown = gauges(spark, "penstock.metered.metered.")
     assert (shown["rows"], shown["bytes"], shown["aggregatesOutside"]) == (20, wanted["bytes"], 1)

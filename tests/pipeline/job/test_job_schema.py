@@ -22,7 +22,7 @@ def test_the_committed_schema_is_that_of_the_code() -> None:
 
 def test_it_knows_every_field_of_the_file() -> None:
     schema = json.loads(schema_json())
-    parts = {"Stamps", "Decode", "DeadLetters", "Deduplicate", "Transform", "Sink", "Trigger"}
+    parts = {"Stamps", "Decode", "DeadLetters", "Deduplicate", "Transform", "Sink", "Trigger", "Metrics"}
     assert set(schema["$defs"]) == parts
     for part in parts:
         definition = schema["$defs"][part]
@@ -46,7 +46,9 @@ def rows_of(heading: str) -> list[str]:
     return re.findall(r"^\| `?([\w\[\]]+)`? \|", section, flags=re.MULTILINE)[1:]
 
 
-@pytest.mark.parametrize("part", ["Stamps", "Decode", "DeadLetters", "Deduplicate", "Transform", "Sink", "Trigger"])
+@pytest.mark.parametrize(
+    "part", ["Stamps", "Decode", "DeadLetters", "Deduplicate", "Transform", "Sink", "Trigger", "Metrics"]
+)
 def test_the_page_has_each_field(part: str) -> None:
     heading = {"DeadLetters": "dead_letters", "Sink": "sinks"}.get(part, part.lower())
     assert rows_of(f"### {heading}") == list(getattr(model, part).__struct_fields__)

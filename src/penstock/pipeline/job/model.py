@@ -24,6 +24,8 @@ Scalar = str | int | float | bool
 Options = dict[str, Scalar]
 
 Text = Annotated[str, Meta(min_length=1)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Seconds = Annotated[float, Meta(gt=0)]
 Span = Annotated[str, Meta(pattern=r"^\s*\d+\s*(millisecond|second|minute|hour|day)s?\s*$")]
 Function = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 
@@ -152,6 +154,24 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     available_now: Annotated[bool, Meta(description="true: the job reads what is in the stream now, and ends.")] = False
 
 
+class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the job's numbers go, beside the lines that it writes: all that are given."""
+
+    port: Annotated[
+        Port | None, Meta(description="/metrics for Prometheus, and probes, on this port; 0 takes a free one.")
+    ] = None
+    bind: Annotated[Text, Meta(description="The address that this port is on.")] = "127.0.0.1"
+    otlp_url: Annotated[
+        Text | None, Meta(description="An OpenTelemetry collector, such as http://localhost:4318/v1/metrics.")
+    ] = None
+    cloudwatch: Annotated[
+        Literal["SUMMARY", "DETAILED"] | None,
+        Meta(description="The level of what CloudWatch gets, by the KCL's names."),
+    ] = None
+    emf: Annotated[bool, Meta(description="true: lines for CloudWatch's logs on standard error.")] = False
+    every_s: Annotated[Seconds, Meta(description="Time between what is sent to the collector or CloudWatch.")] = 60.0
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A pipeline: one query and one read of a stream, whatever the number of sinks."""
 
@@ -172,6 +192,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     deduplicate: Deduplicate | None = None
     transform: Transform | None = None
     trigger: Trigger = Trigger()
+    metrics: Metrics = Metrics()
     spark: Annotated[
         Options, Meta(description="Settings of the Spark session. Those of spark-submit override them.")
     ] = {}

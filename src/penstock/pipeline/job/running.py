@@ -7,9 +7,10 @@ import json
 import logging
 import re
 import signal
+import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ from penstock.pipeline.job.rules import place_faults
 from penstock.pipeline.job.session import session_of, submitted, told_unread
 from penstock.pipeline.job.steps import MissingPackageError
 from penstock.pipeline.job.writing import deliveries, require_format
-from penstock.pipeline.metrics import MetricsListener
+from penstock.pipeline.metrics import BatchNumbers, MetricsListener, QueryNumbers, stream_metrics
 from penstock.spark.columns import SCHEMA
 from penstock.spark.source import ADMISSION
 
@@ -50,8 +51,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from penstock.events import QueryMetrics
+    from penstock.pipeline.job.account import BatchReport
     from penstock.pipeline.job.faults import KeyPath
     from penstock.pipeline.job.files import JobFile
+    from penstock.pipeline.job.model import Metrics
+    from penstock.telemetry.exporting import Exporter
 
 
 # --- a rehearsal ----------------------------------------------------------------------------------
@@ -234,18 +239,27 @@ def _incomplete(checkpoint: str, later: list[str]) -> StepError:
 # --- the run --------------------------------------------------------------------------------------
 
 POLL_S = 0.25
+NUMBERS_S = 2.0
+"""Exporters hear of a job so often at least, also while no batch ends."""
 _PLANNING = "Getting offsets from"
 """What Spark says while the source looks for the end of the next batch: as long as an outage of the service lasts."""
 _CONTEXT_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j.clientserver")
 
 
-def run_job(spark: SparkSession, job_file: JobFile, stopping: Stopping, show: Show) -> ExitCode:
-    """Run until the stream's end, a stop or an error; the exit code. Shows progress, errors and a summary.
+def run_job(
+    spark: SparkSession,
+    job_file: JobFile,
+    stopping: Stopping,
+    show: Show,
+    on_event: Callable[[QueryMetrics], object] | None = None,
+) -> ExitCode:
+    """Run until the stream's end, a stop or an error; the exit code. Shows progress, errors and a summary, and tells
+    its numbers to ``on_event``.
 
     Raises JobFileError or StepError for what is wrong before anything is read.
     """
     with _told_once():
-        run = _Run(spark, job_file, stopping, show)
+        run = _Run(spark, job_file, stopping, show, on_event)
         rehearse(spark, job_file, run.batches)
         left = clear_unfinished_start(spark, job_file.job.checkpoint)
         if left:
@@ -268,10 +282,19 @@ def _told_once() -> Iterator[None]:
 
 
 class _Run:
-    def __init__(self, spark: SparkSession, job_file: JobFile, stopping: Stopping, show: Show) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        job_file: JobFile,
+        stopping: Stopping,
+        show: Show,
+        on_event: Callable[[QueryMetrics], object] | None,
+    ) -> None:
         self._spark = spark
         self._file = job_file
         self._job = job_file.job
+        self._numbers = None if on_event is None else QueryNumbers(on_event)
+        self._told_s = 0.0
         self._stopping = stopping
         self._show = show
         self.batches = Batches(job_file, stopping, show.rows_out)
@@ -302,6 +325,8 @@ class _Run:
         except StepError as error:
             how, code = "failed", error.code
             self._show.wrong([str(error)], code, error.step)
+        if self._numbers is not None:
+            self._numbers.ended(self._job.name, failed=code is not ExitCode.DONE)
         self._show.ended(self._job.name, how, code, self._totals, time.monotonic() - began_s)
         return code
 
@@ -314,6 +339,8 @@ class _Run:
     def _one_query(self) -> None:
         query = self._start()
         self._show.started(self._job.name, str(query.id))
+        if self._numbers is not None and self._last_batch is None:
+            self._numbers.begin(self._job.name, self._stream.rpartition("/")[2])
         try:
             self._watch(query)
             self._look(query)
@@ -349,6 +376,7 @@ class _Run:
         """Wait until the query has ended. Raises what it failed of, unless the end was asked for."""
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]
             self._look(query)
+            self._tell_that_it_lives(query)
             if not self._stopping.asked:
                 continue
             if not self._told_to_stop:
@@ -357,6 +385,17 @@ class _Run:
             # Spark's own stop would break the batch off. A batch that begins after this refuses itself.
             if self._stopping.at_once or not (self.batches.busy or _in_a_batch(query.status)):
                 return
+
+    def _tell_that_it_lives(self, query: StreamingQuery) -> None:
+        """Between batches: numbers that nothing renews would look like those of a job that is gone."""
+        if self._numbers is None or time.monotonic() - self._told_s < NUMBERS_S:
+            return
+        self._told_s = time.monotonic()
+        status = query.status
+        if status["isTriggerActive"]:  # a batch runs, or the stream is looked at, which lasts as long as an outage
+            self._numbers.busy(self._job.name)
+        else:
+            self._numbers.idle(self._job.name)
 
     def _look(self, query: StreamingQuery) -> None:
         """Report the batches that were committed since the last look."""
@@ -374,8 +413,20 @@ class _Run:
                 second = self.batches.second_pass_of(number)
                 report = batch_report(progress, stream=self._stream, dead_letters=dead_letters, second=second)
                 self._metrics.show(progress)
+                self._tell_numbers(progress, report)
                 self._totals.add(report)
                 self._show.batch(report)
+
+    def _tell_numbers(self, progress: Any, report: BatchReport) -> None:
+        metrics = next(iter(stream_metrics(progress)), None)
+        if self._numbers is None or metrics is None:
+            return
+        self._told_s = time.monotonic()
+        outside = metrics._replace(aggregates_outside=report.aggregates_outside)  # once, where the batch ran twice
+        counted = BatchNumbers(
+            report.rows, report.bytes, report.seconds, report.dead_letters, report.repeats, report.late
+        )
+        self._numbers.batch(self._job.name, outside, counted)
 
     def _failure(self, error: Exception) -> StepError:
         """The one thing that went wrong: in a batch's step, or else where Spark plans it."""
@@ -423,28 +474,73 @@ QUIET = "FATAL"
 """What Spark itself logs: a failure would be told a second time, in hundreds of lines."""
 
 
-def run_file(path: str | Path, *, check: bool = False, as_json: bool = False, log_level: str | None = QUIET) -> int:
-    """Check a job file and run it; the process's exit status, one of ``ExitCode``."""
+def run_file(
+    path: str | Path,
+    *,
+    check: bool = False,
+    as_json: bool = False,
+    log_level: str | None = QUIET,
+    metrics_port: int | None = None,
+) -> int:
+    """Check a job file and run it; the process's exit status, one of ``ExitCode``. ``metrics_port`` takes the place of
+    the file's.
+    """
     show = Show(as_json=as_json)
     try:
         job_file = load_job(path)
         show.checked(job_file, deliveries(job_file.job))
         if check:
             return ExitCode.DONE
-        spark = session_of(job_file, log_level=log_level)
-        try:
-            stopping = Stopping()
-            with stopping.listening():
-                return run_job(spark, job_file, stopping, show)
-        finally:
-            with suppress(Py4JError, OSError):  # Spark's Java may be gone
-                spark.stop()
+        with exporters_of(job_file.job.metrics, metrics_port, show) as on_event:
+            spark = session_of(job_file, log_level=log_level)
+            try:
+                stopping = Stopping()
+                with stopping.listening():
+                    return run_job(spark, job_file, stopping, show, on_event)
+            finally:
+                with suppress(Py4JError, OSError):  # Spark's Java may be gone
+                    spark.stop()
     except JobFileError as error:
         show.wrong(error.faults, ExitCode.WRONG_JOB)
         return ExitCode.WRONG_JOB
     except StepError as error:
         show.wrong([str(error)], error.code, error.step)
         return error.code
+
+
+@contextmanager
+def exporters_of(given: Metrics, port: int | None, show: Show) -> Iterator[Callable[[Any], object] | None]:
+    """What the job's numbers are told to; None where nothing is asked for. Raises StepError, as for a port in use."""
+    port = given.port if port is None else port
+    if port is None and given.otlp_url is None and given.cloudwatch is None and not given.emf:
+        yield None
+        return
+    from penstock.telemetry import (
+        CloudWatchChoice,
+        CloudWatchExporter,
+        EmfExporter,
+        OtlpExporter,
+        PrometheusExporter,
+        together,
+    )
+
+    with ExitStack() as opened:
+        found: list[Exporter] = []
+        try:
+            if port is not None:
+                endpoint = PrometheusExporter(port, bind=given.bind)
+                found.append(opened.enter_context(endpoint))
+                show.serves(given.bind, endpoint.port)
+            if given.otlp_url is not None:
+                found.append(opened.enter_context(OtlpExporter(given.otlp_url, every_s=given.every_s)))
+            if given.cloudwatch is not None:
+                choice = CloudWatchChoice(level=given.cloudwatch)
+                found.append(opened.enter_context(CloudWatchExporter(choice, every_s=given.every_s)))
+            if given.emf:
+                found.append(opened.enter_context(EmfExporter(every_s=given.every_s, to=sys.stderr)))
+        except OptionError as error:
+            raise StepError(f"metrics: {error}", step="metrics", code=ExitCode.NOT_READY) from error
+        yield together(*found)
 
 
 def schema_json() -> str:
@@ -458,5 +554,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("job", metavar="JOB.toml")
     parser.add_argument("--check", action="store_true", help="check the file, say what its sinks promise, and end")
     parser.add_argument("--json", action="store_true", dest="as_json", help="a line of JSON for each event")
+    parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve /metrics for Prometheus there")
     given = parser.parse_args(arguments)
-    return run_file(given.job, check=given.check, as_json=given.as_json, log_level=None if submitted() else QUIET)
+    level = None if submitted() else QUIET
+    return run_file(
+        given.job, check=given.check, as_json=given.as_json, log_level=level, metrics_port=given.metrics_port
+    )
