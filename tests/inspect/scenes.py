@@ -47,10 +47,13 @@ class Clients:
 
 
 class Scene:
-    """One stream and one application, which have the same name."""
+    """One stream and one application, which have the same name unless it is given."""
 
-    def __init__(self, clients: Clients, name: str, shards: int = 2, kind: str = "kcl 2.x") -> None:
+    def __init__(
+        self, clients: Clients, name: str, shards: int = 2, kind: str = "kcl 2.x", application: str | None = None
+    ) -> None:
         self.clients, self.local, self.name, self.kind = clients, clients.local, name, kind
+        self.application = application or name
         self.looks: dict[str, list[Look]] = {}
         """What earlier snapshots saw."""
         self.answers: dict[str, Callable[[dict[str, Any]], None]] = {}
@@ -107,7 +110,7 @@ class Scene:
                 }
             ]
         self.clients.dynamodb.create_table(
-            TableName=self.name + suffix,
+            TableName=self.application + suffix,
             KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
             AttributeDefinitions=attributes,
             **more,
@@ -115,7 +118,7 @@ class Scene:
 
     def row(self, attributes: dict[str, Any], suffix: str = "") -> None:
         """Write a row of plain attributes."""
-        self.clients.dynamodb.put_item(TableName=self.name + suffix, Item=typed_item(attributes))
+        self.clients.dynamodb.put_item(TableName=self.application + suffix, Item=typed_item(attributes))
 
     def lease(self, shard: int, at: str = "TRIM_HORIZON", **more: Any) -> None:
         """Write a lease as a worker of this kind writes it; ``at`` is a sequence number or a word of the KCL."""
@@ -200,7 +203,7 @@ class Scene:
 
         async def look() -> Snapshot:
             async with self.inspector() as inspector:
-                name = self.name if application else None
+                name = self.application if application else None
                 return await inspector.snapshot(name, self.name, times=LagTimes(), history=self.looks)
 
         taken = asyncio.run(look())

@@ -9,39 +9,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock.aws.calls import RetryPolicy
 from penstock.aws.settings import Credentials
 from penstock.errors import OptionError
 from penstock.inspect import Inspector, Snapshot, check_leases, examine
 from penstock.inspect.calls import INSPECT_POLICY, STATEMENTS
-from penstock.local import LocalKinesis
 from penstock.testing import Fault
 from tests.docs.doc_pages import ROOT
-from tests.inspect.scenes import Clients, Scene, shard_id
+from tests.inspect.scenes import Scene, shard_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     Make = Callable[..., Scene]
 
 pytestmark = pytest.mark.xdist_group("inspected-tables")
 SUFFIXES = {"-Workers": "workerId", "-CoordinatorState": "key", "-WorkerMetricStats": "wid"}
-
-
-@pytest.fixture(scope="module")
-def clients() -> Iterator[Clients]:
-    with LocalKinesis() as running:
-        found = Clients(running)
-        yield found
-        found.close()
-
-
-@pytest.fixture
-def make(clients: Clients, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    name = "".join(one if one.isalnum() else "-" for one in request.node.name)[-80:]
-    monkeypatch.setattr("penstock.inspect.calls.RETRY", RetryPolicy(attempts_max=3, base_s=0.001, cap_s=0.001))
-    yield lambda shards=2, kind="kcl 2.x": Scene(clients, name, shards, kind)
-    clients.local.faults.clear()
 
 
 # --- secrets --------------------------------------------------------------------------------------

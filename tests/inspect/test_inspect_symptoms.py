@@ -18,7 +18,7 @@ from penstock.testing import Fault
 from tests.inspect.scenes import Clients, Scene, shard_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from penstock.inspect import Snapshot
 
@@ -27,30 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("inspected-tables")
 BIG = b"x" * 900_000
-
-
-@pytest.fixture(scope="module")
-def clients() -> Iterator[Clients]:
-    """Of one service for all scenes: its DynamoDB takes a while to start."""
-    with LocalKinesis() as running:
-        found = Clients(running)
-        yield found
-        found.close()
-
-
-@pytest.fixture
-def make(clients: Clients, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """Makes scenes with names of their own. Other scenes have set the clock forward."""
-    name = "".join(one if one.isalnum() else "-" for one in request.node.name.partition("[")[2])
-    monkeypatch.setattr("penstock.inspect.calls.RETRY", clients_retry())
-    yield lambda shards=2, kind="kcl 2.x", more="": Scene(clients, f"{name}{more}", shards, kind)
-    clients.local.faults.clear()
-
-
-def clients_retry() -> Any:
-    from penstock.aws.calls import RetryPolicy
-
-    return RetryPolicy(attempts_max=3, base_s=0.001, cap_s=0.001)
 
 
 SOUND: dict[str, Play] = {}
