@@ -4,7 +4,7 @@
 server in another process each second, beside none; the same backlog in turn. ``scrape_1000_shards_ms``: one scrape of a
 worker that tells the levels of 1,000 shards. ``calls_cloudwatch_1000_shards``: calls of PutMetricData for a minute of
 DETAILED with ShardId, for each 1,000 metrics. ``stalled_seen_s``: from the moment when a handler hangs, or reads begin
-to fail, until ``/metrics`` shows an age of a second.
+to fail, or credentials expire, until ``/metrics`` shows an age of a second.
 """
 
 from __future__ import annotations
@@ -201,8 +201,13 @@ def age_s(port: int, name: str) -> float:
     return next((float(one.rpartition(" ")[2]) for one in page.splitlines() if one.startswith(f"{name}{{")), 0.0)
 
 
-async def seen_s(*, hangs: bool) -> float:
+STANDSTILLS: dict[str, Any] = {"hangs": None, "fails": "server_error", "expires": "expired_token"}
+"""A handler hangs; reads fail; the credentials expire, for the stream's calls: the way in which the service answers."""
+
+
+async def seen_s(how: str) -> float:
     """From the standstill until the page shows it."""
+    fault = STANDSTILLS[how]
     with PrometheusExporter(0) as exporter, LocalKinesis(streams={STREAM: 1}) as service:
         settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON)
         consumer: Any = Consumer(
@@ -212,7 +217,7 @@ async def seen_s(*, hangs: bool) -> float:
         )  # fmt: skip
         producer: Any = Producer(STREAM, connection=wire(service.endpoint_url), on_event=lambda _: None)
         async with consumer, producer:
-            if hangs:
+            if fault is None:
                 await producer.put_many([("k", DATA)])
                 (batch,) = await consumer.getmany()
                 begun_s = time.perf_counter()
@@ -220,13 +225,14 @@ async def seen_s(*, hangs: bool) -> float:
             else:
                 while consumer.statistics().millis_behind_latest is None:
                     await asyncio.sleep(0.01)
-                service.faults.add(Fault(how="server_error", operation="GetRecords"))
+                for operation in ("GetRecords", "GetShardIterator", "DescribeStreamSummary", "ListShards"):
+                    service.faults.add(Fault(how=fault, operation=operation))
                 begun_s = time.perf_counter()
-            name = "penstock_consumer_oldest_seconds" if hangs else "penstock_consumer_since_read_seconds"
+            name = "penstock_consumer_oldest_seconds" if fault is None else "penstock_consumer_since_read_seconds"
             while await asyncio.to_thread(age_s, exporter.port, name) < AGE_SEEN_S:
                 await asyncio.sleep(0.05)
             found = time.perf_counter() - begun_s
-            if hangs:
+            if fault is None:
                 batch.ack()
     return found
 
@@ -244,7 +250,7 @@ def main() -> None:
         calls = [calls_per_1000_metrics()]
         results.append(judge("calls_cloudwatch_1000_shards", calls, unit="calls", goal=1.0, sense="at_most"))
     if wanted("stalled_seen_s", asked):
-        seen = [max(asyncio.run(seen_s(hangs=True)), asyncio.run(seen_s(hangs=False))) for _ in range(3)]
+        seen = [max(asyncio.run(seen_s(how)) for how in STANDSTILLS) for _ in range(3)]
         results.append(judge("stalled_seen_s", seen, unit="s", goal=5.0, sense="at_most"))
     report("telemetry", results, as_json=asked.json)
 
