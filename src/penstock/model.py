@@ -29,6 +29,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     explicit_hash_key: int | None = None
     """Known only for records out of an aggregate that carry one: GetRecords does not return it."""
     aggregated: bool = False
+    tags: tuple[tuple[str, str], ...] = ()
+    """Keys and values that its producer wrote beside the data into the aggregate. Penstock's producer writes the
+    context of a trace there, if it is asked to; the KPL writes none.
+    """
 
 
 class OutRecord(msgspec.Struct, frozen=True, gc=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from penstock.core.assignment.kcl import Coordination, Place
     from penstock.core.batching import EntryResult
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow, Outcome, Write
     from penstock.core.leases.membership import WorkerRow
     from penstock.core.leases.row import Listing
-    from penstock.model import IteratorAt, Shard
+    from penstock.model import IteratorAt, Record, Shard
 
 
 class RecordSink(Protocol):
@@ -176,3 +176,46 @@ class Poster(Protocol):
 
     async def close(self) -> None:
         """Close connections."""
+
+
+class BatchSpan(Protocol):
+    """The span of a block that processes records. It is the current one until `processed`."""
+
+    def processed(self, error: BaseException | None) -> None:
+        """The block is left; what settles its records follows."""
+
+    def settled(self) -> None:
+        """They are settled."""
+
+
+class RequestSpan(Protocol):
+    """The span of a request that carries records."""
+
+    def sent(self, error: str | None) -> None:
+        """The request has its answer. ``error``: the reason why none of its records is known to be written."""
+
+
+class Tracer(Protocol):
+    """Makes spans of what producers and consumers do: `penstock.telemetry.OpenTelemetryTracing`. None of its methods
+    raises.
+    """
+
+    def for_application(self, application: str) -> Tracer:
+        """The same, for a consumer of this application."""
+
+    def context_tags(self) -> tuple[tuple[str, str], ...]:
+        """What carries the caller's context in an aggregate; nothing where the caller has none."""
+
+    def data_with_context(self, data: bytes) -> bytes:
+        """A record's data, as it is to be put."""
+
+    def sending(
+        self, stream: str, records: int, payload_bytes: int, contexts: Iterable[tuple[tuple[str, str], ...]]
+    ) -> RequestSpan:
+        """A request is sent. ``contexts``: those of its records, each once."""
+
+    def received(self, stream: str, shard_id: str, records: int, took_s: float) -> None:
+        """A page with records came."""
+
+    def processing(self, stream: str, shard_id: str, records: Sequence[Record]) -> BatchSpan:
+        """A block that processes records is entered."""

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from penstock.telemetry.exporting import together
     from penstock.telemetry.libraries import OpenTelemetryExporter, PrometheusCollector
     from penstock.telemetry.pushing import CloudWatchExporter, EmfExporter, OtlpExporter
+    from penstock.telemetry.tracing import OpenTelemetryTracing
 
 __all__ = [
     "CloudWatchChoice",
     "CloudWatchExporter",
     "EmfExporter",
     "OpenTelemetryExporter",
+    "OpenTelemetryTracing",
     "OtlpExporter",
     "PrometheusCollector",
     "PrometheusExporter",
@@ -32,6 +34,7 @@ _HOMES = {
     "CloudWatchExporter": "penstock.telemetry.pushing",
     "EmfExporter": "penstock.telemetry.pushing",
     "OpenTelemetryExporter": "penstock.telemetry.libraries",
+    "OpenTelemetryTracing": "penstock.telemetry.tracing",
     "OtlpExporter": "penstock.telemetry.pushing",
     "PrometheusCollector": "penstock.telemetry.libraries",
     "PrometheusExporter": "penstock.telemetry.endpoint",

@@ -52,7 +52,7 @@ def settings(**given: Any) -> WorkerSettings:
 
 def consumer_of(local: LocalKinesis, leases: Any, *, stream: Any = STREAM, face: Any = Consumer, **given: Any) -> Any:
     """What is no argument of a Consumer is a setting."""
-    names = ("deserializer", "on_event", "worker_id", "metrics")
+    names = ("deserializer", "on_event", "worker_id", "metrics", "tracing")
     arguments = {name: given.pop(name) for name in list(given) if name in names or name.startswith("on_shards")}
     return face(
         stream, application="billing", leases=leases, settings=settings(**given), connection=wire(local), **arguments

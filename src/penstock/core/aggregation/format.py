@@ -51,6 +51,7 @@ EXPLICIT_HASH_KEY_INDEX = 2 << 3 | VARINT
 DATA = 3 << 3 | DELIMITED
 TAGS = 4 << 3 | DELIMITED
 TAG_KEY = 1 << 3 | DELIMITED
+TAG_VALUE = 2 << 3 | DELIMITED
 
 FIELD_1 = 1 << 3  # the least tag: fields count from 1
 
@@ -188,6 +189,22 @@ def key_ref(index: int) -> bytes:
 def hash_key_ref(index: int) -> bytes:
     """The field of a user record that points at its explicit hash key in the table."""
     return _EXPLICIT_HASH_KEY_INDEX + varint(index)
+
+
+def tag_fields(tags: Iterable[tuple[str, str]]) -> bytes:
+    """The fields of a user record that hold its tags. They stand behind its data."""
+    return b"".join(
+        _field(TAGS, _field(TAG_KEY, key.encode()) + _field(TAG_VALUE, value.encode())) for key, value in tags
+    )
+
+
+def tagged_head(inner_bytes: int) -> bytes:
+    """What stands before a user record of so many bytes: `SHAPES` has that of records without tags."""
+    return _RECORDS + varint(inner_bytes)
+
+
+def _field(tag: int, value: bytes) -> bytes:
+    return bytes((tag,)) + varint(len(value)) + value
 
 
 def ref_bytes(index: int) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from hashlib import md5
 from itertools import count, repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from penstock.core.aggregation.format import (
     DATA,
@@ -34,6 +34,7 @@ from penstock.core.aggregation.format import (
     PARTITION_KEY_TABLE,
     RECORDS,
     TAG_KEY,
+    TAG_VALUE,
     TAGS,
     MalformedError,
     read_delimited,
@@ -67,6 +68,10 @@ class AggregateLimits(NamedTuple):
 DEFAULT_LIMITS = AggregateLimits()
 
 
+Tags: TypeAlias = tuple[tuple[str, str], ...]
+"""Of one user record: keys and values, in the order of the aggregate."""
+
+
 class UserRecord(NamedTuple):
     """One record out of an aggregate."""
 
@@ -81,14 +86,20 @@ class UserRecord(NamedTuple):
 class Aggregate:
     """The user records of one aggregate, by column. Iterating it makes a :class:`UserRecord` of each."""
 
-    __slots__ = ("_explicit", "_key_indexes", "_key_table", "datas")
+    __slots__ = ("_explicit", "_key_indexes", "_key_table", "_tags", "datas")
 
     def __init__(
-        self, key_table: list[str], key_indexes: list[int], explicit: dict[int, int], datas: list[bytes]
+        self,
+        key_table: list[str],
+        key_indexes: list[int],
+        explicit: dict[int, int],
+        datas: list[bytes],
+        tags: dict[int, Tags] | None = None,
     ) -> None:
         self._key_table = key_table
         self._key_indexes = key_indexes
         self._explicit = explicit  # sub-sequence number -> explicit hash key, of those that have one
+        self._tags = tags  # sub-sequence number -> its tags, of those that have some
         self.datas = datas
         """The payloads, by sub-sequence number."""
 
@@ -113,6 +124,13 @@ class Aggregate:
         if not self._explicit:
             return repeat(None, len(self.datas))
         return (None if key is None else str(key) for key in self.explicit_hash_keys())
+
+    def tags(self) -> Iterator[Tags]:
+        """The tags, by sub-sequence number. The KPL writes none."""
+        if not self._tags:
+            return repeat((), len(self.datas))
+        tags = self._tags
+        return (tags.get(number, ()) for number in range(len(self.datas)))
 
     def outside(self, first_hash_key: int, last_hash_key: int) -> list[int]:
         """Sub-sequence numbers of the user records whose hash key is outside a shard's range, bounds inclusive.
@@ -208,6 +226,7 @@ def _parse(message: bytes, limits: AggregateLimits) -> Aggregate:
     key_indexes: list[int] = []
     hash_indexes: dict[int, int] = {}
     datas: list[bytes] = []
+    tags: dict[int, Tags] = {}
     at, end = 0, len(message)
     for _ in range(limits.records_max + limits.table_entries_max + 1):
         if at == end:
@@ -249,7 +268,7 @@ def _parse(message: bytes, limits: AggregateLimits) -> Aggregate:
                 key_indexes.append(index)
                 datas.append(message[begin:at])
             else:
-                _read_record(message[start:at], key_indexes, hash_indexes, datas)
+                _read_record(message[start:at], key_indexes, hash_indexes, datas, tags)
         elif tag == PARTITION_KEY_TABLE:
             key_table.append(message[start:at])
         elif tag == EXPLICIT_HASH_KEY_TABLE:
@@ -259,7 +278,7 @@ def _parse(message: bytes, limits: AggregateLimits) -> Aggregate:
     else:
         raise MalformedError("it holds more fields than the limits on records and table entries allow")
     _check_limits(len(datas), key_table, len(hash_table), limits)
-    return _resolve(key_table, hash_table, key_indexes, hash_indexes, datas)
+    return _resolve(key_table, hash_table, key_indexes, hash_indexes, datas, tags)
 
 
 def _check_limits(records: int, key_table: list[bytes], hash_entries: int, limits: AggregateLimits) -> None:
@@ -273,9 +292,16 @@ def _check_limits(records: int, key_table: list[bytes], hash_entries: int, limit
         raise MalformedError(f"a partition key has more than {limits.key_bytes_max} bytes")
 
 
-def _read_record(record: bytes, key_indexes: list[int], hash_indexes: dict[int, int], datas: list[bytes]) -> None:
+def _read_record(
+    record: bytes,
+    key_indexes: list[int],
+    hash_indexes: dict[int, int],
+    datas: list[bytes],
+    tags: dict[int, Tags],
+) -> None:
     """Append a user record of any form: fields in any order, unknown ones, repeated ones (the last counts)."""
     key_index = hash_index = data = None
+    own_tags: list[tuple[str, str]] = []
     at = 0
     while at < len(record):
         tag, at = read_tag(record, at)
@@ -287,26 +313,37 @@ def _read_record(record: bytes, key_indexes: list[int], hash_indexes: dict[int, 
             data, at = read_delimited(record, at)
         elif tag == TAGS:
             user_tag, at = read_delimited(record, at)
-            _check_user_tag(user_tag)
+            own_tags.append(_read_user_tag(user_tag))
         else:
             at = skip_value(record, at, tag)
     if key_index is None or data is None:
         raise MalformedError("a user record lacks its key index or its data")
     if hash_index is not None:
         hash_indexes[len(datas)] = hash_index
+    if own_tags:
+        tags[len(datas)] = tuple(own_tags)
     key_indexes.append(key_index)
     datas.append(data)
 
 
-def _check_user_tag(user_tag: bytes) -> None:
-    """A user record's tags are not handed on, but a broken one breaks the message: its key is required."""
-    at, has_key = 0, False
+def _read_user_tag(user_tag: bytes) -> tuple[str, str]:
+    """The key and the value of a tag. A broken one breaks the message: its key is required. Text that is not UTF-8 is
+    replaced, as protobuf's readers do not look at it.
+    """
+    key: bytes | None = None
+    value = b""
+    at = 0
     while at < len(user_tag):
         tag, at = read_tag(user_tag, at)
-        has_key = has_key or tag == TAG_KEY
-        at = skip_value(user_tag, at, tag)
-    if not has_key:
+        if tag == TAG_KEY:
+            key, at = read_delimited(user_tag, at)
+        elif tag == TAG_VALUE:
+            value, at = read_delimited(user_tag, at)
+        else:
+            at = skip_value(user_tag, at, tag)
+    if key is None:
         raise MalformedError("a tag of a user record lacks its key")
+    return key.decode(errors="replace"), value.decode(errors="replace")
 
 
 def _resolve(
@@ -315,6 +352,7 @@ def _resolve(
     key_indexes: list[int],
     hash_indexes: dict[int, int],
     datas: list[bytes],
+    tags: dict[int, Tags],
 ) -> Aggregate:
     """Check the indexes against the tables, and read those entries that are in use."""
     if not datas:
@@ -329,7 +367,7 @@ def _resolve(
         raise MalformedError("a partition key is not UTF-8") from None
     hash_keys = {index: _hash_key_from(hash_table[index]) for index in set(hash_indexes.values())}
     explicit = {number: hash_keys[index] for number, index in hash_indexes.items()}
-    return Aggregate(keys, key_indexes, explicit, datas)
+    return Aggregate(keys, key_indexes, explicit, datas, tags)
 
 
 def _hash_key_from(text: bytes) -> int:

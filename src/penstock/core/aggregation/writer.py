@@ -21,6 +21,7 @@ from penstock.core.aggregation.format import (
     key_entry,
     key_ref,
     ref_bytes,
+    tagged_head,
     user_records,
 )
 from penstock.core.aggregation.reader import DEFAULT_LIMITS, open_aggregate
@@ -59,6 +60,7 @@ class Aggregator:
     __slots__ = (
         "_extra_bytes",
         "_first",
+        "_has_tags",
         "_hash_entries",
         "_hash_indexes",
         "_key_entries",
@@ -95,15 +97,16 @@ class Aggregator:
         self._hash_indexes: dict[int, int] = {}
         self._hash_entries: list[bytes] = []
         self._parts: list[bytes] = []  # of the user records
+        self._has_tags = False
 
     def __len__(self) -> int:
         return self.user_records
 
-    def add(self, partition_key: str, data: bytes, explicit_hash_key: int | None = None) -> bool:
+    def add(self, partition_key: str, data: bytes, explicit_hash_key: int | None = None, tags: bytes = b"") -> bool:
         """Add a user record. False if the container has no room for it: nothing was added, ``finish`` is due.
 
         Raises AggregateError for a partition key that is empty, longer than 256 characters or without a UTF-8
-        form, and for a hash key outside 0 … 2¹²⁸-1.
+        form, and for a hash key outside 0 … 2¹²⁸-1. ``tags``: those of the user record (``format.tag_fields``).
         """
         new_key, new_hash = b"", b""
         index = self._key_indexes.get(partition_key)
@@ -118,6 +121,10 @@ class Aggregator:
                 new_hash = hash_key_entry(explicit_hash_key)
             refs += hash_key_ref(hash_index)
         before, middle, total = SHAPES[len(refs)][len(data)]
+        if tags:
+            inner = len(refs) + len(middle) + len(data) + len(tags)
+            before = tagged_head(inner)
+            total = len(before) + inner
         framed_bytes = self.framed_bytes + len(new_key) + len(new_hash) + total
         if not self.user_records:
             self._first = (partition_key, explicit_hash_key, data)
@@ -126,7 +133,8 @@ class Aggregator:
         self.framed_bytes = framed_bytes
         self.data_bytes += len(data)
         self.user_records += 1
-        self._parts += (before, refs, middle, data)
+        self._parts += (before, refs, middle, data, tags) if tags else (before, refs, middle, data)
+        self._has_tags = self._has_tags or bool(tags)
         if new_key:
             self._key_entries.append(new_key)
             self._key_indexes[partition_key] = index
@@ -240,13 +248,15 @@ class Aggregator:
         """The container with what was added since the last call, or None if nothing was; the next begins empty.
 
         A single user record is sent as it is. But one that is itself a whole aggregate is framed, against
-        the KPL's habit: readers would open it, and its user would not get back what was put.
+        the KPL's habit: readers would open it, and its user would not get back what was put. One with tags is
+        framed, too, as only an aggregate carries them, unless that makes it too large.
         """
         if not self.user_records:
             return None
         partition_key, explicit_hash_key, data = self._first
         where = hash_key(partition_key) if explicit_hash_key is None else explicit_hash_key
-        if self.user_records == 1 and open_aggregate(data) is None:
+        is_carrier = self._has_tags and self.framed_bytes <= self.bytes_max
+        if self.user_records == 1 and not is_carrier and open_aggregate(data) is None:
             container = Container(data, partition_key, where, 1)
         else:
             container = Container(self.framed(), CONTAINER_PARTITION_KEY, where, self.user_records)

@@ -15,12 +15,14 @@ from operator import itemgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from penstock.core.aggregation.format import tag_fields
 from penstock.model import PutResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.core.aggregation import Aggregator
+    from penstock.core.aggregation.reader import Tags
     from penstock.errors import PutError
 
 T = TypeVar("T")
@@ -150,6 +152,7 @@ class Chunk:
         "pairs",
         "put_at_s",
         "records",
+        "tags",
         "taken",
         "told",
         "unsettled",
@@ -186,6 +189,8 @@ class Chunk:
         """How many were put into a load so far, at least once."""
         self.hash_keys: dict[int, int] | None = None
         """The explicit hash keys, by record, where there are any."""
+        self.tags: Tags = ()
+        """What is written into aggregates beside each of its records. Records with other tags are in other chunks."""
         self.withdrawn: set[int] | None = None
         """Records that were withdrawn: already settled, and skipped when their turn comes."""
         self.waiters: dict[int, list[Callable[[], None]]] = {}
@@ -354,10 +359,11 @@ class Run:
 
     def add_to(self, aggregator: Aggregator) -> tuple[int, bool]:
         """Add the next records to an aggregate: how many were added, and whether one did not fit any more."""
-        if self.chunk.hash_keys is not None:
+        tags = tag_fields(self.chunk.tags)
+        if tags or self.chunk.hash_keys is not None:
             columns = zip(self.keys[self.at :], self.datas[self.at :], self.hash_keys(), strict=True)
             for added, record in enumerate(columns):
-                if not aggregator.add(*record):
+                if not aggregator.add(*record, tags):
                     return added, True
             return len(self), False
         reached = aggregator.add_many(self.keys, self.datas, self.at)

@@ -23,10 +23,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, overload
 
 from penstock.core.aggregation import open_aggregate
 from penstock.core.aggregation.format import MAGIC
+from penstock.core.aggregation.reader import Tags
 from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S, Does, LogCursor, Policy, State
 from penstock.core.leases.row import Checkpoint
 from penstock.errors import AggregateError
@@ -132,6 +133,12 @@ class ShardView(NamedTuple):
     outside: OutsidePolicy = OutsidePolicy.DELIVER
 
 
+Inner: TypeAlias = tuple[int, str, int | None, Tags]
+"""A user record's sub-sequence number, partition key, explicit hash key and tags."""
+_NOT_INNER: Inner = (-1, "", None, ())
+"""Stands for a plain record."""
+
+
 class UserRecords(Sequence[Record]):
     """Records of one shard in their order: a plain record each, or what was inside of aggregates.
 
@@ -144,13 +151,13 @@ class UserRecords(Sequence[Record]):
         self,
         shard: ShardView,
         raws: Sequence[RawRecord],
-        inner: Sequence[tuple[int, str, int | None]] | None = None,
+        inner: Sequence[Inner] | None = None,
         datas: Sequence[bytes] | None = None,
         aggregate_bytes: int = 0,
     ) -> None:
-        """``raws`` has the Kinesis record of each user record. ``inner``: the sub-sequence number, partition key and
-        explicit hash key of each, with -1 for one that is a plain record; None when all are. ``aggregate_bytes``: the
-        memory of the Kinesis records, which stay for as long as one of their user records does.
+        """``raws`` has the Kinesis record of each user record. ``inner``: what its aggregate says of each; None when
+        all are plain records. ``aggregate_bytes``: the memory of the Kinesis records, which stay for as long as one of
+        their user records does.
         """
         self._aggregate_bytes = aggregate_bytes
         self._payload_bytes: int | None = None
@@ -230,8 +237,8 @@ class UserRecords(Sequence[Record]):
             approximate_arrival_timestamp=_arrival(raw),
         )
 
-    def _out_of(self, raw: RawRecord, inner: tuple[int, str, int | None], data: bytes) -> Record:
-        sub, partition_key, explicit_hash_key = inner
+    def _out_of(self, raw: RawRecord, inner: Inner, data: bytes) -> Record:
+        sub, partition_key, explicit_hash_key, tags = inner
         return Record(
             stream=self._shard.stream,
             shard_id=self._shard.shard_id,
@@ -242,6 +249,7 @@ class UserRecords(Sequence[Record]):
             approximate_arrival_timestamp=_arrival(raw),
             explicit_hash_key=explicit_hash_key,
             aggregated=True,
+            tags=tags,
         )
 
 
@@ -271,7 +279,7 @@ def opened(shard: ShardView, raws: Sequence[RawRecord], *, done: Position | None
 
 def _opened(shard: ShardView, raws: Sequence[RawRecord], skip: int) -> Opened:
     owners: list[RawRecord] = []
-    inner: list[tuple[int, str, int | None]] = []
+    inner: list[Inner] = []
     datas: list[bytes] = []
     aggregates = outside = dropped = aggregate_bytes = 0
     for place, raw in enumerate(raws):
@@ -280,7 +288,7 @@ def _opened(shard: ShardView, raws: Sequence[RawRecord], skip: int) -> Opened:
         if aggregate is None:
             if not skipped:
                 owners.append(raw)
-                inner.append((-1, "", None))
+                inner.append(_NOT_INNER)
                 datas.append(raw.data)
             continue
         aggregates += 1
@@ -295,7 +303,11 @@ def _opened(shard: ShardView, raws: Sequence[RawRecord], skip: int) -> Opened:
             aggregate_bytes += len(raw.data) + PLAIN_BYTES
             owners += repeat(raw, count)
             columns = zip(
-                range(len(aggregate)), aggregate.partition_keys(), aggregate.explicit_hash_keys(), strict=True
+                range(len(aggregate)),
+                aggregate.partition_keys(),
+                aggregate.explicit_hash_keys(),
+                aggregate.tags(),
+                strict=True,
             )
             inner += islice(columns, skipped, None)
             datas += aggregate.datas[skipped:]

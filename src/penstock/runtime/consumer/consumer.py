@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.settings import OrderPolicy
     from penstock.events import Event
     from penstock.model import Record
-    from penstock.ports import LeaseTable, RecordSource
+    from penstock.ports import LeaseTable, RecordSource, Tracer
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.counting import CountedTable
     from penstock.runtime.consumer.driving import Concurrency
@@ -119,6 +119,7 @@ class Consumer(Generic[T]):
         on_shards_lost: Told | None = ...,
         on_event: Callable[[Event], None] | None = ...,
         metrics: MetricsOptions | None = ...,
+        tracing: Tracer | None = ...,
         rng: random.Random | None = ...,
     ) -> None: ...
 
@@ -139,6 +140,7 @@ class Consumer(Generic[T]):
         on_shards_lost: Told | None = ...,
         on_event: Callable[[Event], None] | None = ...,
         metrics: MetricsOptions | None = ...,
+        tracing: Tracer | None = ...,
         rng: random.Random | None = ...,
     ) -> None: ...
 
@@ -158,6 +160,7 @@ class Consumer(Generic[T]):
         on_shards_lost: Told | None = None,
         on_event: Callable[[Event], None] | None = None,
         metrics: MetricsOptions | None = None,
+        tracing: Tracer | None = None,
         rng: random.Random | None = None,
     ) -> None:
         """``stream``: a name or ARN, which ``connection`` says how to reach, or a RecordSource. A list of them: all are
@@ -169,7 +172,8 @@ class Consumer(Generic[T]):
         stays open. ``worker_id`` is unique among all that live; by default `start` makes it up. ``deserializer`` makes
         `Batch.values` of the records' data. Callbacks are awaited (`ShardChange`); ``on_event`` is called with every
         event, and returns at once; by default events are lines of the log ``penstock``. ``metrics``: how often an event
-        tells the numbers, and whether by shard. Raises OptionError.
+        tells the numbers, and whether by shard. ``tracing`` makes spans (`penstock.telemetry.OpenTelemetryTracing`).
+        Raises OptionError.
         """
         _check_types(locals())
         self.application = application
@@ -183,6 +187,7 @@ class Consumer(Generic[T]):
         self._deserializer = deserializer
         self._on_event, self._log = on_event, log_events()
         self._metering = Metering(metrics or MetricsOptions(), on_event)
+        self._tracer = None if tracing is None else tracing.for_application(application)
         self._rng = rng
         self._order: OrderPolicy | None = None
         self._home: Home = Here()
@@ -240,7 +245,7 @@ class Consumer(Generic[T]):
             self.settings.buffer_bytes_max, shard_bytes_max=self.settings.ledger.bytes_max, lock=self._home.lock
         )
         for given in self._given:
-            source = CountedSource(self._source(given), self._source_calls, self._metering.meter)
+            source = CountedSource(self._source(given), self._source_calls, self._metering.meter, self._tracer)
             self._streams[source.stream] = OpenStream(
                 source, self.settings, gate, rng=rng, on_event=self._tell, buffer=buffer
             )
@@ -794,6 +799,7 @@ class Consumer(Generic[T]):
         self._reorder(reader)
         reader.paused = self._is_paused
         self._metering.hold(reader)
+        reader.tracer = self._tracer
         self._ready.hold(reader)
         self._lifecycle.follow(reader)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow, Outcome, Write
     from penstock.core.leases.row import Listing
     from penstock.model import IteratorAt, Shard
-    from penstock.ports import LeaseTable, RecordSource
+    from penstock.ports import LeaseTable, RecordSource, Tracer
     from penstock.telemetry.consumer_metrics import ConsumerMeter
 
 T = TypeVar("T")
@@ -34,11 +35,14 @@ LOOK_AGAIN_S = 0.5
 class CountedSource:
     """A `penstock.ports.RecordSource`; ``calls`` counts by the names of the calls, ``meter`` how long reads took."""
 
-    def __init__(self, source: RecordSource, calls: Counter[str], meter: ConsumerMeter) -> None:
+    def __init__(
+        self, source: RecordSource, calls: Counter[str], meter: ConsumerMeter, tracer: Tracer | None = None
+    ) -> None:
         self._source = source
         self._calls = calls
         self._meter = meter
-        self._shards: dict[str, str] = {}  # by iterator, where that is counted by shard
+        self._tracer = tracer
+        self._shards: dict[str, str] = {}  # by iterator, where that is counted by shard, or traced
 
     @property
     def stream(self) -> str:
@@ -77,13 +81,16 @@ class CountedSource:
         except ExpiredIteratorError:
             self._meter.iterator_expired()
             raise
-        self._meter.read(self._source.stream, shard_id, loop.time() - begun_s)
+        took_s = loop.time() - begun_s
+        self._meter.read(self._source.stream, shard_id, took_s)
+        if self._tracer is not None and page.records:
+            self._tracer.received(self._source.stream, shard_id, len(page.records), took_s)
         if shard_id and page.next_iterator is not None:
             self._is_of(page.next_iterator, shard_id)
         return page
 
     def _is_of(self, iterator: str, shard_id: str) -> None:
-        if self._meter.per_shard:
+        if self._meter.per_shard or self._tracer is not None:
             if len(self._shards) >= ITERATORS_MAX:  # iterators that were given up for others are still there
                 self._shards.clear()
             self._shards[iterator] = shard_id
@@ -106,7 +113,18 @@ class CountedSource:
     def subscribe(self, consumer_arn: str, shard_id: str, at: IteratorAt) -> AsyncGenerator[ReadPage, None]:
         """Counted."""
         self._calls["subscribe"] += 1
-        return self._source.subscribe(consumer_arn, shard_id, at)
+        pages = self._source.subscribe(consumer_arn, shard_id, at)
+        return pages if self._tracer is None else self._traced(pages, shard_id, self._tracer)
+
+    async def _traced(
+        self, pages: AsyncGenerator[ReadPage, None], shard_id: str, tracer: Tracer
+    ) -> AsyncGenerator[ReadPage, None]:
+        """The service pushes these pages: a span tells when one came, and not how long it took."""
+        async with contextlib.aclosing(pages):
+            async for page in pages:
+                if page.records:
+                    tracer.received(self._source.stream, shard_id, len(page.records), 0.0)
+                yield page
 
     async def close(self) -> None:
         """Close the source."""

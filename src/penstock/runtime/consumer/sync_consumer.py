@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.row import Checkpoint
     from penstock.events import Event
     from penstock.model import Position, Record, StartingPosition
-    from penstock.ports import LeaseTable, RecordSource
+    from penstock.ports import LeaseTable, RecordSource, Tracer
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import AssignedShard, Located
@@ -84,6 +84,7 @@ class SyncConsumer(Generic[T]):
         on_shards_lost: Told | None = ...,
         on_event: Callable[[Event], None] | None = ...,
         metrics: MetricsOptions | None = ...,
+        tracing: Tracer | None = ...,
     ) -> None: ...
 
     @overload
@@ -103,6 +104,7 @@ class SyncConsumer(Generic[T]):
         on_shards_lost: Told | None = ...,
         on_event: Callable[[Event], None] | None = ...,
         metrics: MetricsOptions | None = ...,
+        tracing: Tracer | None = ...,
     ) -> None: ...
 
     def __init__(
@@ -121,6 +123,7 @@ class SyncConsumer(Generic[T]):
         on_shards_lost: Told | None = None,
         on_event: Callable[[Event], None] | None = None,
         metrics: MetricsOptions | None = None,
+        tracing: Tracer | None = None,
     ) -> None:
         if faults := not_callable(locals(), FUNCTIONS):
             raise OptionError(faults)
@@ -140,6 +143,7 @@ class SyncConsumer(Generic[T]):
             on_shards_lost=self._in_thread(on_shards_lost),
             on_event=on_event,
             metrics=metrics,
+            tracing=tracing,
         )
         self.application = application
         self.settings = self._consumer.settings

@@ -47,11 +47,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from random import Random
 
+    from penstock.core.aggregation.reader import Tags
     from penstock.core.batching import Chunk, Request
     from penstock.core.batching.chunk import Owner
     from penstock.events import Event
     from penstock.options import ProducerOptions
-    from penstock.ports import RecordSink
+    from penstock.ports import RecordSink, Tracer
     from penstock.runtime.producer.intake import AnyFuture, Checked, Portion
     from penstock.runtime.producer.metrics import ProducerSnapshot
 
@@ -90,17 +91,19 @@ class ProducerCore(Generic[H]):
         *,
         on_event: Callable[[Event], None] | None,
         rng: Random,
+        tracer: Tracer | None = None,
     ) -> None:
         """Handles are of the class ``handle``."""
         self._sink = sink
         self._options = options
         self._on_event = on_event
+        self._tracer = tracer
         self.stream = sink.stream
         self._meter = ProducerMeter(time.monotonic(), per_shard=options.metrics_per_shard)
         self.batcher = Batcher(_limits_of(options), make_entry=sink.entry, rng=rng)
         self.batcher.settling.place = self.stream
         self._lanes = self.batcher.lanes
-        self.intake = Intake(options, self.batcher.lanes, owner=self)
+        self.intake = Intake(options, self.batcher.lanes, owner=self, tracer=tracer)
         self._listing = ShardListing(sink, options, self.batcher, rng)
         self._following: asyncio.Task[None] | None = None
         self._handle = handle
@@ -480,6 +483,7 @@ class ProducerCore(Generic[H]):
         error_code: str | None = None
         refused = failed = 0
         took_s: float | None = None
+        span = None if self._tracer is None else self._tracer.sending(*self._of_request(request))
         try:
             async with asyncio.timeout(self._options.request_timeout_s):
                 results = await self._sink.put(request.entries)
@@ -510,6 +514,9 @@ class ProducerCore(Generic[H]):
             if self._on_event is not None:
                 self._tell_pace(request)
             self._tell_strays()
+        finally:
+            if span is not None:
+                span.sent(error_code)
         if took_s is None:
             took_s = time.monotonic() - began_s
         self._meter.request(len(request.entries), request.user_records, request.payload_bytes, took_s, error_code)
@@ -528,6 +535,10 @@ class ProducerCore(Generic[H]):
                 )
             )
         self.pump()
+
+    def _of_request(self, request: Request) -> tuple[str, int, int, set[Tags]]:
+        contexts = {run.chunk.tags for load in request.loads for run in load.runs if run.chunk.tags}
+        return self.stream, request.user_records, request.payload_bytes, contexts
 
     def _tell_strays(self) -> None:
         before, self._aggregating = self._aggregating, self.batcher.aggregating

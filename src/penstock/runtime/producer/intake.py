@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
+    from penstock.core.aggregation.reader import Tags
     from penstock.core.batching.chunk import Owner
     from penstock.core.batching.lanes import Lanes
     from penstock.options import ProducerOptions
+    from penstock.ports import Tracer
     from penstock.runtime.waiting import Reply
 
     AnyFuture = asyncio.Future[None] | Reply[None]
@@ -157,8 +159,11 @@ class Checked(NamedTuple):
 class RecordCheck:
     """Checks records against the rules of PutRecords and the producer's bounds."""
 
-    def __init__(self, lanes: Lanes, *, record_bytes_max: int, buffer_bytes_max: int) -> None:
+    def __init__(
+        self, lanes: Lanes, *, record_bytes_max: int, buffer_bytes_max: int, tracer: Tracer | None = None
+    ) -> None:
         self._lanes = lanes
+        self._tracer = tracer
         self.record_bytes_max = record_bytes_max
         self.buffer_bytes_max = buffer_bytes_max
 
@@ -172,6 +177,8 @@ class RecordCheck:
         if explicit is not None:
             explicit = checked_explicit(explicit)
         data = plain_bytes(data)
+        if self._tracer is not None:
+            data = self._tracer.data_with_context(data)
         self._check_size(key, data)
         return Checked(key, data, explicit)
 
@@ -246,6 +253,8 @@ class RecordCheck:
             )
         if set(map(type, datas)) - {bytes}:
             datas = [plain_bytes(data) for data in datas]
+        if self._tracer is not None:
+            datas = [self._tracer.data_with_context(data) for data in datas]
         return keys, datas
 
     def _as_record(self, record: Any) -> OutRecord:
@@ -275,12 +284,18 @@ def plain_bytes(data: Any) -> bytes:
 class Intake:
     """The way in. ``lock`` guards it where threads put; the loop takes chunks out of ``queue``."""
 
-    def __init__(self, options: ProducerOptions, lanes: Lanes, *, owner: Owner) -> None:
+    def __init__(self, options: ProducerOptions, lanes: Lanes, *, owner: Owner, tracer: Tracer | None = None) -> None:
+        self._tracer = tracer
         self.check = RecordCheck(
-            lanes, record_bytes_max=options.record_bytes_max, buffer_bytes_max=options.buffer_bytes_max
+            lanes,
+            record_bytes_max=options.record_bytes_max,
+            buffer_bytes_max=options.buffer_bytes_max,
+            tracer=tracer,
         )
         self.small_bytes = options.record_bytes_max - KEY_BYTES_MAX
         """Data and key of so many bytes are not too large, whatever the key."""
+        if tracer is not None:
+            self.small_bytes = 0  # so that each record is taken by the careful way, which looks at its context
         self.room = Room(options.buffer_bytes_max)
         self.lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self.number = 0
@@ -295,7 +310,7 @@ class Intake:
 
     def claim_for(self, record: Checked, *, alone: bool) -> Claim:
         """A claim to room for one record, and for a chunk of its own if it comes to that."""
-        if not alone and self.open.pairs:
+        if not alone and self.open.pairs and self.open.tags == self._tags():
             return Claim(record.held_bytes)
         return Claim(min(record.held_bytes + CHUNK_OVERHEAD_BYTES, self.room.bytes_max))
 
@@ -313,6 +328,9 @@ class Intake:
         """Add a checked record, which takes over what the claim holds; its chunk and number."""
         if record_ttl_s is not None:
             return self.add_chunk(self.check.portion_of(record), record_ttl_s, claim), 0
+        if self._tracer is not None and self.open.tags != (tags := self._tags()):
+            self.close_chunk()
+            self.open.tags = tags
         chunk = self.open
         index = len(chunk.pairs) // 2
         if not index:
@@ -338,6 +356,7 @@ class Intake:
         self.close_chunk()
         chunk = self._new()
         self._date(chunk, record_ttl_s)
+        chunk.tags = self._tags()
         chunk.keys, chunk.datas, chunk.hash_keys, chunk.pairs = portion.keys, portion.datas, portion.hash_keys, ()
         # What was counted when room was taken, and nothing that is found to be later: else the bound would drift.
         held_bytes = min(claim.held, portion.held_bytes)
@@ -368,6 +387,9 @@ class Intake:
         chunk.number = self.number
         self.queue += (chunk,)
         self.open = fresh
+
+    def _tags(self) -> Tags:
+        return () if self._tracer is None else self._tracer.context_tags()
 
     def records(self) -> int:
         """How many records are here."""

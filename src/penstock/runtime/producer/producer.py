@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.core.batching import Chunk
     from penstock.events import Event
     from penstock.model import OutRecord, PutResult
-    from penstock.ports import RecordSink
+    from penstock.ports import RecordSink, Tracer
     from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.wiring import ConnectionOptions
 
@@ -37,8 +37,9 @@ class Producer(Generic[T]):
 
     ``stream`` is the name or ARN of a stream, which ``connection`` says how to reach (by default as the AWS SDK would),
     or any RecordSink. With a ``serializer`` its own values are put, and it makes an OutRecord of each. ``on_event``
-    hears what happens (`penstock.events`), on the loop. A producer belongs to the event loop that it is first used
-    on; `SyncProducer` is the one for threads.
+    hears what happens (`penstock.events`), on the loop; ``tracing`` makes spans
+    (`penstock.telemetry.OpenTelemetryTracing`). A producer belongs to the event loop that it is first used on;
+    `SyncProducer` is the one for threads.
 
     Delivery is at least once: what has an unknown outcome (a lost reply) is put again, and its PutResult says so.
     """
@@ -52,6 +53,7 @@ class Producer(Generic[T]):
         options: ProducerOptions | None = None,
         serializer: None = None,
         on_event: Callable[[Event], None] | None = None,
+        tracing: Tracer | None = None,
         rng: random.Random | None = None,
     ) -> None: ...
 
@@ -64,6 +66,7 @@ class Producer(Generic[T]):
         options: ProducerOptions | None = None,
         serializer: Callable[[T], OutRecord] | None = None,
         on_event: Callable[[Event], None] | None = None,
+        tracing: Tracer | None = None,
         rng: random.Random | None = None,
     ) -> None: ...
 
@@ -75,6 +78,7 @@ class Producer(Generic[T]):
         options: ProducerOptions | None = None,
         serializer: Callable[[T], OutRecord] | None = None,
         on_event: Callable[[Event], None] | None = None,
+        tracing: Tracer | None = None,
         rng: random.Random | None = None,
     ) -> None:
         from penstock.wiring import sink_for
@@ -82,7 +86,12 @@ class Producer(Generic[T]):
         self.options = options or ProducerOptions()
         self._serializer = serializer
         self._core = ProducerCore(
-            sink_for(stream, connection), self.options, PutHandle, on_event=on_event, rng=rng or random.Random()
+            sink_for(stream, connection),
+            self.options,
+            PutHandle,
+            on_event=on_event,
+            rng=rng or random.Random(),
+            tracer=tracing,
         )
 
         self._put = self._core.put_nowait if serializer is None else self._put_serialized

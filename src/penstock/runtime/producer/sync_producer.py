@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.core.batching import Chunk
     from penstock.events import Event
     from penstock.model import OutRecord, PutResult
-    from penstock.ports import RecordSink
+    from penstock.ports import RecordSink, Tracer
     from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.wiring import ConnectionOptions
 
@@ -52,6 +52,7 @@ class SyncProducer(Generic[T]):
         options: ProducerOptions | None = None,
         serializer: None = None,
         on_event: Callable[[Event], None] | None = None,
+        tracing: Tracer | None = None,
         rng: random.Random | None = None,
     ) -> None: ...
 
@@ -64,6 +65,7 @@ class SyncProducer(Generic[T]):
         options: ProducerOptions | None = None,
         serializer: Callable[[T], OutRecord] | None = None,
         on_event: Callable[[Event], None] | None = None,
+        tracing: Tracer | None = None,
         rng: random.Random | None = None,
     ) -> None: ...
 
@@ -75,6 +77,7 @@ class SyncProducer(Generic[T]):
         options: ProducerOptions | None = None,
         serializer: Callable[[T], OutRecord] | None = None,
         on_event: Callable[[Event], None] | None = None,
+        tracing: Tracer | None = None,
         rng: random.Random | None = None,
     ) -> None:
         from penstock.wiring import sink_for
@@ -82,7 +85,12 @@ class SyncProducer(Generic[T]):
         self.options = options or ProducerOptions()
         self._serializer = serializer
         self._core = ProducerCore(
-            sink_for(stream, connection), self.options, SyncPutHandle, on_event=on_event, rng=rng or random.Random()
+            sink_for(stream, connection),
+            self.options,
+            SyncPutHandle,
+            on_event=on_event,
+            rng=rng or random.Random(),
+            tracer=tracing,
         )
         self._intake = self._core.intake
         self._errands = Errands(self._core)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from bisect import bisect_right
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.core.shard.checkpoints import PendingChoice
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.core.shard.checkpoints import Pending
     from penstock.events import LedgerEvent
     from penstock.model import Record
+    from penstock.ports import BatchSpan, Tracer
     from penstock.runtime.shard.shard_reader import ShardReader
 
     OnPending: TypeAlias = "Callable[[FoundPending], PendingChoice]"
@@ -60,6 +62,10 @@ class Reader(Protocol):
         """The time of the ledger."""
 
     @property
+    def tracer(self) -> Tracer | None:
+        """What makes spans; None: the program does not trace."""
+
+    @property
     def writes_letters(self) -> bool:
         """True when it is said where dead letters go."""
 
@@ -74,6 +80,32 @@ class Reader(Protocol):
 
     def touched(self) -> bool:
         """Something was settled. The caller does not hold the lock. False: the loop that would look at it is over."""
+
+
+_NO_SPAN = nullcontext()
+
+
+def processed(span: BatchSpan | None, error: BaseException | None) -> AbstractContextManager[object]:
+    """Around what settles the records of a block that is left. ``span``: the block's, if the program traces."""
+    if span is None:
+        return _NO_SPAN
+    span.processed(error)
+    return _Settling(span)
+
+
+class _Settling:
+    """Ends a span, whatever the settling raises."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: BatchSpan) -> None:
+        self._span = span
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        self._span.settled()
 
 
 class Settleable:
@@ -128,8 +160,8 @@ class Batch(Settleable, Generic[T_co]):
     """
 
     __slots__ = (
-        "_begun_s", "_delivery", "_ledger", "_lock", "_reader", "_values", "millis_behind_latest", "shard_id", "stream",
-        "token",
+        "_begun_s", "_delivery", "_ledger", "_lock", "_reader", "_span", "_values", "millis_behind_latest", "shard_id",
+        "stream", "token",
     )  # fmt: skip
 
     def __init__(
@@ -242,13 +274,16 @@ class Batch(Settleable, Generic[T_co]):
 
     def __enter__(self) -> Self:
         self._begun_s = self._reader.now_s
+        tracer = self._reader.tracer
+        self._span = None if tracer is None else tracer.processing(self.stream, self.shard_id, self.records)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         self._reader.handled(self._reader.now_s - self._begun_s)
-        return super().__exit__(kind, error, trace)
+        with processed(self._span, error):
+            return super().__exit__(kind, error, trace)
 
     def _may_go_on(self, index: int) -> bool:
         """False when this record, and those behind it, must not be handed out for now: another worker may have the
@@ -323,7 +358,7 @@ class Delivered(Settleable, Generic[T_co]):
     failure of this record alone. Any thread may settle it.
     """
 
-    __slots__ = ("_batch", "_index")
+    __slots__ = ("_batch", "_index", "_span")
 
     def __init__(self, batch: Batch[T_co], index: int) -> None:
         self._batch = batch
@@ -387,6 +422,17 @@ class Delivered(Settleable, Generic[T_co]):
     def fail(self, error: BaseException) -> bool:
         """It failed: the retry policy says what follows."""
         return self._batch.fail(error, self._index)
+
+    def __enter__(self) -> Self:
+        tracer = self._batch._reader.tracer
+        self._span = None if tracer is None else tracer.processing(self.stream, self.shard_id, (self.record,))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        with processed(self._span, error):
+            return super().__exit__(kind, error, trace)
 
     def _may_go_on(self) -> bool:
         return self._batch._may_go_on(self._index)

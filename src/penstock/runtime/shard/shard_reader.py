@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.core.shard.checkpoints import Cadence, Pending
     from penstock.events import LedgerEvent
     from penstock.model import Position, Record
+    from penstock.ports import Tracer
     from penstock.runtime.dead_letters import LetterWriter
     from penstock.runtime.feeds import FanOutFeed, PollingFeed
     from penstock.runtime.home import Home
@@ -77,6 +78,8 @@ class ShardReader:
 
     counts: ShardCounts | None = None
     """Counts what is fetched, handed out and stored; None: nothing does."""
+    tracer: Tracer | None = None
+    """Makes spans of the blocks that process its records; None: nothing does."""
     _settled_before = 0  # in former ledgers
     _settled_bytes_before = 0
 
