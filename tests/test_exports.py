@@ -220,6 +220,7 @@ PUBLIC = {
         "CloudWatchExporter",
         "EmfExporter",
         "OpenTelemetryExporter",
+        "OpenTelemetryTracing",
         "OtlpExporter",
         "PrometheusCollector",
         "PrometheusExporter",

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
 HASH_KEY_MAX = 2**128 - 1
 """The largest hash key: shards divide the range 0 … 2¹²⁸−1 (AWS API reference, HashKeyRange)."""
+
+
+Tags: TypeAlias = tuple[tuple[str, str], ...]
+"""Of one user record: keys and values, in the order of its aggregate."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     explicit_hash_key: int | None = None
     """Known only for records out of an aggregate that carry one: GetRecords does not return it."""
     aggregated: bool = False
-    tags: tuple[tuple[str, str], ...] = ()
+    tags: Tags = ()
     """Keys and values that its producer wrote beside the data into the aggregate. Penstock's producer writes the
     context of a trace there, if it is asked to; the KPL writes none.
     """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow, Outcome, Write
     from penstock.core.leases.membership import WorkerRow
     from penstock.core.leases.row import Listing
-    from penstock.model import IteratorAt, Record, Shard
+    from penstock.model import IteratorAt, Record, Shard, Tags
 
 
 class RecordSink(Protocol):
@@ -203,15 +203,13 @@ class Tracer(Protocol):
     def for_application(self, application: str) -> Tracer:
         """The same, for a consumer of this application."""
 
-    def context_tags(self) -> tuple[tuple[str, str], ...]:
+    def context_tags(self) -> Tags:
         """What carries the caller's context in an aggregate; nothing where the caller has none."""
 
     def data_with_context(self, data: bytes) -> bytes:
         """A record's data, as it is to be put."""
 
-    def sending(
-        self, stream: str, records: int, payload_bytes: int, contexts: Iterable[tuple[tuple[str, str], ...]]
-    ) -> RequestSpan:
+    def sending(self, stream: str, records: int, payload_bytes: int, contexts: Iterable[Tags]) -> RequestSpan:
         """A request is sent. ``contexts``: those of its records, each once."""
 
     def received(self, stream: str, shard_id: str, records: int, took_s: float) -> None:

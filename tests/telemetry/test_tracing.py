@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import OutRecord, Producer, ProducerOptions, SyncProducer
+from penstock.leases import MemoryLeaseTable
 from penstock.local import LocalKinesis
 from penstock.model import Record
 from penstock.telemetry import OpenTelemetryTracing
 from penstock.telemetry.tracing import carried_by
-from penstock.leases import MemoryLeaseTable
 from tests.runtime.consumer.face_kit import STREAM, consumer_of, wire
 
 if TYPE_CHECKING:

@@ -30,8 +30,7 @@ from penstock.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from penstock.core.aggregation.reader import Tags
-    from penstock.model import Record
+    from penstock.model import Record, Tags
 
 F = TypeVar("F", bound="Callable[..., Any]")  # a method that keeps its type
 
@@ -80,9 +79,9 @@ def _guarded(default: Any) -> Callable[[F], F]:
 
     def around(method: F) -> F:
         @functools.wraps(method)
-        def guarded(self: Any, *given: Any) -> Any:
+        def guarded(self: Any, *given: Any, **named: Any) -> Any:
             try:
-                return method(self, *given)
+                return method(self, *given, **named)
             except Exception as error:
                 log.error("tracing: %s raised %s; the work goes on without it", method.__name__, type(error).__name__)
                 return default
@@ -104,20 +103,9 @@ class OpenTelemetryTracing:
     """
 
     def __init__(self, *, tracer_provider: Any = None, json_members: bool = False, links_max: int = LINKS_MAX) -> None:
-        try:
-            import opentelemetry.context
-            import opentelemetry.trace
-            from opentelemetry.trace.propagation import tracecontext
-        except ImportError as error:
-            raise OptionError(
-                "OpenTelemetryTracing needs opentelemetry-api: pip install 'penstock[opentelemetry]'"
-            ) from error
         if links_max < 0:
             raise OptionError(f"links_max must be at least 0, not {links_max}")
-        self._trace: Any = opentelemetry.trace
-        self._context: Any = opentelemetry.context
-        self._propagator: Any = tracecontext.TraceContextTextMapPropagator()
-        self._tracer = (tracer_provider or opentelemetry.trace).get_tracer("penstock")
+        self._spans = _Spans(tracer_provider, links_max)
         self._json_members = json_members
         self._links_max = links_max
         self._application: dict[str, str] = {}
@@ -131,15 +119,12 @@ class OpenTelemetryTracing:
 
     # --- what a producer asks for ---------------------------------------------------------------
 
-    @_guarded(())
     def context_tags(self) -> Tags:
-        """See `penstock.ports.Tracer`."""
-        carrier: dict[str, str] = {}
-        self._propagator.inject(carrier)
-        return tuple(carrier.items())
+        """What carries the caller's context in an aggregate; nothing where no span is current."""
+        return self._spans.injected()
 
     def data_with_context(self, data: bytes) -> bytes:
-        """See `penstock.ports.Tracer`."""
+        """A record's data as it is to be put: with ``json_members`` and the caller's context in it, where it can be."""
         if not self._json_members or not data.lstrip().startswith(b"{"):
             return data
         context = dict(self.context_tags()).get(TRACEPARENT)
@@ -155,76 +140,91 @@ class OpenTelemetryTracing:
         member = f'"{TRACEPARENT}":"{context}"'.encode()
         return b"".join((before, b"{", member, b"," if members else b"", rest))
 
-    def sending(self, stream: str, records: int, payload_bytes: int, contexts: Iterable[Tags]) -> _Span:
-        """See `penstock.ports.Tracer`."""
-        found = list(contexts)
-        # A task is begun with the context of whichever caller put last: the request is not that caller's alone.
-        parent = self._extracted(found[0]) if len(found) == 1 else self._context.Context()
+    def sending(self, stream: str, records: int, payload_bytes: int, contexts: Iterable[Tags]) -> _RequestSpan:
+        """A request is sent. ``contexts``: those of its records, each once."""
         given = {"messaging.batch.message_count": records, "messaging.message.body.size": payload_bytes}
-        return _Span(self, self._begun(SEND, stream, given, parent, found))
+        return _RequestSpan(self._spans, self._spans.of_request(stream, given, list(contexts)))
 
     # --- what a consumer asks for ---------------------------------------------------------------
 
     def received(self, stream: str, shard_id: str, records: int, took_s: float) -> None:
-        """See `penstock.ports.Tracer`."""
-        given = {PARTITION: shard_id, "messaging.batch.message_count": records}
+        """A page with records came, after so many seconds."""
+        given = {PARTITION: shard_id, "messaging.batch.message_count": records, **self._application}
         begun_ns = time.time_ns() - int(took_s * NANOSECONDS)
-        self.ended(self._begun(RECEIVE, stream, given, self._context.Context(), (), begun_ns), None)
+        self._spans.ended(self._spans.begun(RECEIVE, stream, given, begun_ns=begun_ns), None)
 
     def processing(self, stream: str, shard_id: str, records: Sequence[Record]) -> _BlockSpan:
-        """See `penstock.ports.Tracer`."""
-        given = {PARTITION: shard_id, "messaging.batch.message_count": len(records)}
+        """A block that processes records is entered."""
+        given: dict[str, Any] = {PARTITION: shard_id, **self._application}
         if len(records) == 1:
-            one = records[0]
-            given = {PARTITION: shard_id, "messaging.message.id": f"{one.sequence_number}:{one.sub_sequence_number}"}
-        return _BlockSpan(self, self._begun(PROCESS, stream, given, None, self._contexts_of(records)), stream, shard_id)
+            given["messaging.message.id"] = f"{records[0].sequence_number}:{records[0].sub_sequence_number}"
+        else:
+            given["messaging.batch.message_count"] = len(records)
+        span = self._spans.begun(PROCESS, stream, given, contexts=contexts_of(records, self._links_max), inside=True)
+        return _BlockSpan(self._spans, span, stream, {PARTITION: shard_id, **self._application})
 
-    def settling(self, stream: str, shard_id: str, block: Any) -> Any:
-        """The block of this span is left, and its records are settled."""
-        return self._begun(SETTLE, stream, {PARTITION: shard_id}, self._inside(block), ())
+
+class _Spans:
+    """What is asked of OpenTelemetry's API."""
+
+    def __init__(self, tracer_provider: Any, links_max: int) -> None:
+        try:
+            import opentelemetry.context
+            import opentelemetry.trace
+            from opentelemetry.trace.propagation import tracecontext
+        except ImportError as error:
+            raise OptionError(
+                "OpenTelemetryTracing needs opentelemetry-api: pip install 'penstock[opentelemetry]'"
+            ) from error
+        self._trace: Any = opentelemetry.trace
+        self._context: Any = opentelemetry.context
+        self._propagator: Any = tracecontext.TraceContextTextMapPropagator()
+        self._tracer: Any = (tracer_provider or opentelemetry.trace).get_tracer("penstock")
+        self._links_max = links_max
 
     @_guarded(())
-    def _contexts_of(self, records: Sequence[Record]) -> Sequence[Tags]:
-        """The contexts of these records, each once, as many as a span has links for."""
-        found: dict[Tags, None] = {}
-        for record in records:
-            if len(found) >= self._links_max:
-                break
-            if context := carried_by(record):
-                found[context] = None
-        return tuple(found)
-
-    # --- spans ----------------------------------------------------------------------------------
+    def injected(self) -> Tags:
+        """The current context."""
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier)
+        return tuple(carrier.items())
 
     @_guarded(None)
-    def _begun(
+    def of_request(self, stream: str, given: dict[str, Any], contexts: Sequence[Tags]) -> Any:
+        """The span of a request. The context of its task is that of whichever caller put last: it is not looked at."""
+        parent = self._extracted(contexts[0]) if len(contexts) == 1 else None
+        return self.begun(SEND, stream, given, parent=parent, contexts=contexts)
+
+    @_guarded(None)
+    def begun(
         self,
         operation: _Operation,
         stream: str,
         given: dict[str, Any],
-        parent: Any,
-        contexts: Sequence[Tags],
+        *,
+        parent: Any = None,
+        contexts: Sequence[Tags] = (),
         begun_ns: int | None = None,
+        inside: bool = False,
     ) -> Any:
-        """A span that has begun. ``parent``: a context; None: the current one."""
+        """A span. ``inside``: it is the child of the span that is current; else of ``parent``, or of none."""
         links = []
         for tags in contexts[: self._links_max]:
             context = self._trace.get_current_span(self._extracted(tags)).get_span_context()
             if context.is_valid:
                 links.append(self._trace.Link(context))
-        attributes = {
-            "messaging.system": SYSTEM,
-            "messaging.operation.name": operation.name,
-            "messaging.operation.type": operation.type,
-            "messaging.destination.name": stream_name(stream),
-            **self._application,
-            **given,
-        }
+        name = stream.rpartition("/")[2]  # of a stream that was given by its ARN
         return self._tracer.start_span(
-            f"{operation.name} {stream_name(stream)}",
-            context=parent,
+            f"{operation.name} {name}",
+            context=None if inside else parent or self._context.Context(),
             kind=self._trace.SpanKind[operation.kind],
-            attributes=attributes,
+            attributes={
+                "messaging.system": SYSTEM,
+                "messaging.operation.name": operation.name,
+                "messaging.operation.type": operation.type,
+                "messaging.destination.name": name,
+                **given,
+            },
             links=links,
             start_time=begun_ns,
         )
@@ -245,7 +245,7 @@ class OpenTelemetryTracing:
 
     @_guarded(None)
     def ended(self, span: Any, error: str | None) -> None:
-        """The span is over; ``error``: the class of what failed. Its message may hold what a record holds."""
+        """A span is over. ``error``: the class or code of what failed; a message may hold what a record holds."""
         if span is None:
             return
         if error is not None:
@@ -253,47 +253,62 @@ class OpenTelemetryTracing:
             span.set_status(self._trace.Status(self._trace.StatusCode.ERROR))
         span.end()
 
-    def _inside(self, span: Any) -> Any:
-        """A context in which this span is the parent; None: the current one."""
-        return None if span is None else self._trace.set_span_in_context(span, self._context.Context())
+    @_guarded(None)
+    def settling(self, stream: str, given: dict[str, Any], block: Any) -> Any:
+        """The span of the settling behind a block, which has a span."""
+        if block is None:
+            return None
+        parent = self._trace.set_span_in_context(block, self._context.Context())
+        return self.begun(SETTLE, stream, given, parent=parent)
 
 
-class _Span:
+class _RequestSpan:
     """The span of a request."""
 
-    __slots__ = ("_span", "_tracing")
+    __slots__ = ("_span", "_spans")
 
-    def __init__(self, tracing: OpenTelemetryTracing, span: Any) -> None:
-        self._tracing, self._span = tracing, span
+    def __init__(self, spans: _Spans, span: Any) -> None:
+        self._spans, self._span = spans, span
 
     def sent(self, error: str | None) -> None:
         """See `penstock.ports.RequestSpan`."""
-        self._tracing.ended(self._span, error)
+        self._spans.ended(self._span, error)
 
 
 class _BlockSpan:
     """The span of a block that processes records, and that of their settling behind it."""
 
-    __slots__ = ("_place", "_settle", "_span", "_token", "_tracing")
+    __slots__ = ("_given", "_settle", "_span", "_spans", "_stream", "_token")
 
-    def __init__(self, tracing: OpenTelemetryTracing, span: Any, stream: str, shard_id: str) -> None:
-        self._tracing, self._span = tracing, span
-        self._place = stream, shard_id
+    def __init__(self, spans: _Spans, span: Any, stream: str, given: dict[str, Any]) -> None:
+        self._spans, self._span = spans, span
+        self._stream, self._given = stream, given
         self._settle: Any = None
-        self._token = tracing.attached(span)
+        self._token = spans.attached(span)
 
     def processed(self, error: BaseException | None) -> None:
         """See `penstock.ports.BatchSpan`."""
-        self._tracing.detached(self._token)
-        self._tracing.ended(self._span, None if error is None else type(error).__qualname__)
-        self._settle = self._tracing.settling(*self._place, self._span)
+        self._spans.detached(self._token)
+        self._spans.ended(self._span, None if error is None else type(error).__qualname__)
+        self._settle = self._spans.settling(self._stream, self._given, self._span)
 
     def settled(self) -> None:
         """See `penstock.ports.BatchSpan`."""
-        self._tracing.ended(self._settle, None)
+        self._spans.ended(self._settle, None)
 
 
 # --- the contexts that records carry --------------------------------------------------------------
+
+
+def contexts_of(records: Sequence[Record], contexts_max: int) -> Sequence[Tags]:
+    """The contexts that these records carry, each once, up to so many."""
+    found: dict[Tags, None] = {}
+    for record in records:
+        if len(found) >= contexts_max:
+            break
+        if context := carried_by(record):
+            found[context] = None
+    return tuple(found)
 
 
 def carried_by(record: Record) -> Tags:
@@ -329,8 +344,3 @@ def _of_datadog(members: dict[str, Any]) -> Tags:
     if not (0 <= trace_id < 1 << 64 and 0 < parent_id < 1 << 64 and 0 <= upper < 1 << 64):
         return ()
     return ((TRACEPARENT, f"00-{upper:016x}{trace_id:016x}-{parent_id:016x}-{int(is_kept):02x}"),)
-
-
-def stream_name(stream: str) -> str:
-    """The name of a stream that was given as name or ARN."""
-    return stream.rpartition("/")[2]

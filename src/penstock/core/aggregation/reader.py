@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from hashlib import md5
 from itertools import count, repeat
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.aggregation.format import (
     DATA,
@@ -47,6 +47,8 @@ from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.model import Tags
+
 _HASH_KEY_TEXT_BYTES_MAX = 64  # 39 digits, and leading zeros, which the KCL reads too
 _FRAME_START = len(MAGIC)
 
@@ -66,10 +68,6 @@ class AggregateLimits(NamedTuple):
 
 
 DEFAULT_LIMITS = AggregateLimits()
-
-
-Tags: TypeAlias = tuple[tuple[str, str], ...]
-"""Of one user record: keys and values, in the order of the aggregate."""
 
 
 class UserRecord(NamedTuple):
@@ -223,8 +221,8 @@ def _parse(message: bytes, limits: AggregateLimits) -> Aggregate:
     """Read the fields of the message: the usual user records inline, all else by functions."""
     key_table: list[bytes] = []
     hash_table: list[bytes] = []
-    key_indexes: list[int] = []
     hash_indexes: dict[int, int] = {}
+    key_indexes: list[int] = []
     datas: list[bytes] = []
     tags: dict[int, Tags] = {}
     at, end = 0, len(message)
@@ -239,8 +237,7 @@ def _parse(message: bytes, limits: AggregateLimits) -> Aggregate:
         size = message[at + 1]
         start = at + 2
         if size > 0x7F:
-            high = message[start]
-            start += 1
+            high, start = message[start], start + 1
             size = size & 0x7F | high << 7
             if high > 0x7F:
                 size, start = read_varint(message, at + 1)

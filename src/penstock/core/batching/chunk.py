@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.core.aggregation import Aggregator
-    from penstock.core.aggregation.reader import Tags
     from penstock.errors import PutError
+    from penstock.model import Tags
 
 T = TypeVar("T")
 

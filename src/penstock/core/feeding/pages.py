@@ -27,11 +27,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, overload
 
 from penstock.core.aggregation import open_aggregate
 from penstock.core.aggregation.format import MAGIC
-from penstock.core.aggregation.reader import Tags
 from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S, Does, LogCursor, Policy, State
 from penstock.core.leases.row import Checkpoint
 from penstock.errors import AggregateError
-from penstock.model import IteratorAt, OutsidePolicy, Position, Record
+from penstock.model import IteratorAt, OutsidePolicy, Position, Record, Tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -164,8 +164,7 @@ class Consumer(Generic[T]):
         rng: random.Random | None = None,
     ) -> None:
         """``stream``: a name or ARN, which ``connection`` says how to reach, or a RecordSource. A list of them: all are
-        read,
-        with lease keys that name the stream, as the KCL's in its multi-stream mode.
+        read, with lease keys that name the stream, as the KCL's in its multi-stream mode.
 
         ``leases``: where the consumers of the application agree. By default a DynamoDB table with the application's
         name, made if it is not there; LeaseTableOptions name another and say how it is made; or a LeaseTable, which

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from random import Random
 
-    from penstock.core.aggregation.reader import Tags
     from penstock.core.batching import Chunk, Request
     from penstock.core.batching.chunk import Owner
     from penstock.events import Event
+    from penstock.model import Tags
     from penstock.options import ProducerOptions
     from penstock.ports import RecordSink, Tracer
     from penstock.runtime.producer.intake import AnyFuture, Checked, Portion

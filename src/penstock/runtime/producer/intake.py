@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
-    from penstock.core.aggregation.reader import Tags
     from penstock.core.batching.chunk import Owner
     from penstock.core.batching.lanes import Lanes
+    from penstock.model import Tags
     from penstock.options import ProducerOptions
     from penstock.ports import Tracer
     from penstock.runtime.waiting import Reply
