@@ -341,3 +341,23 @@ def test_doctor_finds_nothing_where_nothing_is_wrong(run: Run, kinesis: Any, dyn
     clock = {"PST-D021"}  # the tests before have moved the service's clock
     assert {one["id"] for one in json.loads(done.stdout)["findings"]} <= clock
     assert "name what to look at" in run("doctor").stderr
+
+
+def test_cost_by_what_a_stream_carries(
+    run: Run, kinesis: Any, dynamodb: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream_of(kinesis, "priced", 2)
+    make_table(dynamodb, "priced-app", lease(SHARDS[0], put(kinesis, "priced", 0)))
+    words = ("--app", "priced-app", "--stream", "priced", "--window", "0s")
+    done = run("cost", *words)
+    assert (done.status, done.stderr) == (0, "")
+    assert "by the prices of 2026-11-01 in us-east-1" in done.stdout
+    assert "provisioned (now)" in done.stdout
+    report = json.loads(run("cost", *words, "-o", "json").stdout)
+    assert (report["schema"], report["traffic"]["shards"]) == ("penstock.cost/1", 2)
+    path = tmp_path / "snapshot.json"
+    path.write_text(run("doctor", "collect", *words).stdout)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nothing is asked any more
+    there = json.loads(run("cost", "--from", str(path), "-o", "json").stdout)
+    assert there["modes"][0]["items"][0] == {"what": "shards", "quantity": 2, "unit": "shards", "monthly": 21.9}
+    assert "--prices" in run("cost", "--from", str(path), "--prices", str(path)).stderr

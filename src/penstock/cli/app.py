@@ -11,6 +11,7 @@ from penstock.cli import (
     application,
     check,
     console,
+    cost,
     dead_letters,
     doctor,
     kclpy,
@@ -47,6 +48,7 @@ application.app.command("apply")(moving.apply_command)
 app.add_typer(records.app, name="records")
 app.add_typer(check.app, name="check")
 app.add_typer(doctor.app, name="doctor")
+app.command("cost")(cost.command)
 app.command("console")(console.command)
 
 

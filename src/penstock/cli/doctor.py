@@ -64,10 +64,10 @@ def command(
     if file is not None:
         if application is not None or stream is not None:
             raise OptionError("--from examines a snapshot as it is: leave --app and --stream out")
-        snapshot = _read(file)
+        snapshot = snapshot_in(file)
     else:
         connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-        snapshot = _collect(application, stream, window, (store, table), connection, rate, history)
+        snapshot = collected(application, stream, window, (store, table), connection, rate, history)
     report = examine(snapshot)
     show_report(report, report.findings, _told(report), output)
     tell_missing(report.missing)
@@ -90,12 +90,12 @@ def collect_command(
 ) -> None:
     """Write a snapshot to standard output, for penstock doctor --from. It holds no payload and no partition key."""
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    snapshot = _collect(application, stream, window, (store, table), connection, rate, history)
+    snapshot = collected(application, stream, window, (store, table), connection, rate, history)
     show_report(snapshot, [], "", Shape.json)
     tell_missing(snapshot.missing)
 
 
-def _collect(
+def collected(
     application: str | None,
     stream: str | None,
     window: str,
@@ -104,6 +104,7 @@ def _collect(
     rate: float,
     history: Path | None,
 ) -> Snapshot:
+    """One look at all that a snapshot holds. Raises OptionError."""
     from penstock.inspect import LagTimes, Store
 
     if application is None and stream is None:
@@ -116,7 +117,8 @@ def _collect(
     return asyncio.run(looking(connection, look, calls_per_s=rate))
 
 
-def _read(path: Path) -> Snapshot:
+def snapshot_in(path: Path) -> Snapshot:
+    """What penstock doctor collect has written. Raises OptionError."""
     from penstock.inspect import Snapshot
 
     try:

@@ -55,7 +55,7 @@ class MetricView(msgspec.Struct, frozen=True, kw_only=True):
     of: dict[str, str]
     """Its dimensions."""
     statistic: str
-    """``Sum`` of all the time, or ``Peak``: the largest average of a second over an hour."""
+    """``Sum`` of all the time; or of a second: ``Mean``, the average, and ``Peak``, the largest average of an hour."""
     hours: float
     value: float
 
@@ -194,6 +194,7 @@ def wanted_metrics(application: str | None, report: StreamReport | None, view: A
             Wanted("AWS/Kinesis", "ReadProvisionedThroughputExceeded", of),
             Wanted("AWS/Kinesis", "IncomingBytes", of, is_peak=True),
             Wanted("AWS/Kinesis", "IncomingRecords", of, is_peak=True),
+            Wanted("AWS/Kinesis", "GetRecords.Bytes", of, is_peak=True),
             Wanted(KPL_NAMESPACE, "UserRecordExpired", of),
         ]
         wanted += [
@@ -277,22 +278,24 @@ async def _figures(inspector: Inspector, asked: Sequence[Wanted]) -> list[Metric
     now_s = int(inspector.now_s)
     parameters: dict[str, Any] = {"StartTime": now_s - span_s, "EndTime": now_s, "MetricDataQueries": queries}
     body = await inspector.wire.call("cloudwatch", "GetMetricData", msgspec.json.encode(parameters))
-    found = []
+    found: list[MetricView] = []
     with reading("GetMetricData"):
         for result in msgspec.json.decode(body, type=_MetricData).results:
             one, values = asked[int(result.id[1:])], result.values
             if not values:
                 continue
-            found.append(
+            told = {"Peak": max(values) / period_s, "Mean": sum(values) / span_s} if is_peak else {"Sum": sum(values)}
+            found += [
                 MetricView(
                     namespace=one.namespace,
                     name=one.name,
                     of=dict(one.of),
-                    statistic="Peak" if is_peak else "Sum",
+                    statistic=statistic,
                     hours=span_s / 3600,
-                    value=max(values) / period_s if is_peak else sum(values),
+                    value=value,
                 )
-            )
+                for statistic, value in told.items()
+            ]
     return found
 
 

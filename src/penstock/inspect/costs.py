@@ -1,0 +1,488 @@
+"""What a stream, its readers, their leases and their metrics cost, and what would cost less.
+
+All is computed from a snapshot's measured traffic and a dated list of prices; nothing is asked for. A month has 730
+hours. A figure that the snapshot does not hold is not guessed: what it would be needed for is left out, and said.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.errors import OptionError
+from penstock.inspect.snapshots import PEAK_S, Snapshot
+from penstock.inspect.values import WRITE_BYTES_PER_S, WRITE_RECORDS_PER_S
+from penstock.inspect.verdicts import FAILOVER_S
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.inspect.applications import ApplicationView
+
+PRICES = "prices-2026-11.toml"
+HOURS = 730.0
+SECONDS = HOURS * 3600.0
+GIB = 1024.0**3
+KIB = 1024.0
+PUT_UNIT_BYTES = 25 * 1024
+ON_DEMAND_UNIT_BYTES = 1024
+FREE_RETENTION_HOURS = 24.0
+LONG_RETENTION_HOURS = 168.0
+HEADROOM = 1.5
+"""Shards are counted for a peak that is so many times the one that was seen."""
+SAVING_MIN = 1.0
+"""A month, in the currency. Less is not worth a line."""
+KCL_RENEW_S = FAILOVER_S / 3 - 0.025
+PENSTOCK_RENEWALS = 2
+"""Of a lease, within the worker's failover time."""
+
+
+# --- prices ---------------------------------------------------------------------------------------
+
+
+class Provisioned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Prices of provisioned streams."""
+
+    shard_hour: float
+    put_units_million: float
+    retention_shard_hour: float
+    long_retention_gb_month: float
+    fan_out_shard_hour: float
+    fan_out_gb: float
+
+
+class OnDemand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Prices of on-demand streams, of one kind."""
+
+    stream_hour: float
+    in_gb: float
+    out_gb: float
+    fan_out_gb: float
+    retention_gb_month: float
+    long_retention_gb_month: float
+    commitment_mib_per_s: float
+    """In, and the same out, which all streams of the account together pay for at least."""
+
+
+class DynamoDb(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Prices of lease tables."""
+
+    write_million: float
+    read_million: float
+    write_unit_hour: float
+    read_unit_hour: float
+
+
+class CloudWatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Prices of metrics."""
+
+    metric_month: float
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A dated list of prices in one region."""
+
+    as_of: dt.date
+    region: str
+    currency: str
+    provisioned: Provisioned
+    on_demand: OnDemand
+    advantage: OnDemand
+    dynamodb: DynamoDb
+    cloudwatch: CloudWatch
+
+
+def prices_from(path: Path | None = None) -> Prices:
+    """The prices in a file; None: those that come with the package. Raises OptionError."""
+    try:
+        content = (resources.files("penstock.inspect") / PRICES).read_bytes() if path is None else path.read_bytes()
+        return msgspec.toml.decode(content, type=Prices)
+    except OSError as fault:
+        raise OptionError(f"--prices {path}: {fault.strerror}") from fault
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise OptionError(f"--prices {path}: it holds no prices: {fault}") from None
+
+
+# --- what is paid for -----------------------------------------------------------------------------
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream carries, and how it is kept and read: all that its price follows from."""
+
+    records_per_s: float
+    """Kinesis records; an aggregate is one."""
+    bytes_per_s: float
+    peak_records_per_s: float | None = None
+    peak_bytes_per_s: float | None = None
+    """Over an hour. None: not known."""
+    measured: str
+    """Where the figures come from."""
+    user_records_per_record: float = 1.0
+    mode: str = "PROVISIONED"
+    shards: int = 1
+    retention_hours: float = FREE_RETENTION_HOURS
+    fan_out: int = 0
+    """Registered consumers, each of which reads all of it."""
+    polled_bytes_per_s: float = 0.0
+    """What all the others read."""
+
+    @property
+    def record_bytes(self) -> float:
+        """Of the mean Kinesis record."""
+        return self.bytes_per_s / self.records_per_s if self.records_per_s else 0.0
+
+
+class Leases(msgspec.Struct, frozen=True, kw_only=True):
+    """What keeps an application's leases alive."""
+
+    leases: int
+    writes_per_s: float
+    """Of all of them."""
+    measured: bool
+    """False: computed from the failover time, without checkpoints."""
+    write_units: int | None = None
+    read_units: int | None = None
+    """Provisioned capacity; None: the table is paid for by its calls."""
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a bill."""
+
+    what: str
+    quantity: float
+    unit: str
+    monthly: float
+
+
+class ModeCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream costs in one mode."""
+
+    mode: str
+    """``provisioned``, ``on-demand`` or ``on-demand advantage``."""
+    current: bool
+    monthly: float
+    items: list[Item]
+    remark: str | None = None
+
+
+class Saving(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that would cost less."""
+
+    id: str
+    monthly: float
+    """How much less."""
+    what: str
+    why: str
+
+
+class CostReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream and an application cost in a month."""
+
+    schema: str = "penstock.cost/1"
+    stream: str | None
+    application: str | None
+    taken_at: dt.datetime
+    prices_as_of: dt.date
+    region: str
+    currency: str
+    monthly: float
+    """Of the stream as it is, with what is around it."""
+    traffic: Traffic | None
+    modes: list[ModeCost]
+    around: list[Item]
+    """Leases and metrics: the same in each mode."""
+    savings: list[Saving]
+    """The largest first."""
+    left_out: list[str]
+    """What could not be computed, and why."""
+
+
+def monthly_gib(bytes_per_s: float) -> float:
+    """GiB in a month."""
+    return bytes_per_s * SECONDS / GIB
+
+
+def provisioned_items(traffic: Traffic, prices: Provisioned) -> list[Item]:
+    """The bill of a provisioned stream."""
+    shards, kept_hours = traffic.shards, traffic.retention_hours
+    units = traffic.records_per_s * max(1.0, math.ceil(traffic.record_bytes / PUT_UNIT_BYTES)) * SECONDS / 1e6
+    items = [
+        Item(what="shards", quantity=shards, unit="shards", monthly=shards * HOURS * prices.shard_hour),
+        Item(what="puts", quantity=units, unit="million units of 25 KB", monthly=units * prices.put_units_million),
+    ]
+    if kept_hours > FREE_RETENTION_HOURS:
+        monthly = shards * HOURS * prices.retention_shard_hour
+        items.append(Item(what="retention up to 7 days", quantity=shards, unit="shards", monthly=monthly))
+    items += _long_retention(traffic, prices.long_retention_gb_month)
+    if traffic.fan_out:
+        readers = traffic.fan_out * shards
+        gib = monthly_gib(traffic.bytes_per_s) * traffic.fan_out
+        hours = readers * HOURS * prices.fan_out_shard_hour
+        items.append(Item(what="fan-out consumers", quantity=readers, unit="consumers and shards", monthly=hours))
+        items.append(Item(what="fan-out data", quantity=gib, unit="GiB", monthly=gib * prices.fan_out_gb))
+    return items
+
+
+def on_demand_items(traffic: Traffic, prices: OnDemand) -> list[Item]:
+    """The bill of an on-demand stream. Each record counts as a whole number of KB."""
+    record_bytes = max(1.0, math.ceil(traffic.record_bytes / ON_DEMAND_UNIT_BYTES)) * ON_DEMAND_UNIT_BYTES
+    taken = monthly_gib(traffic.records_per_s * record_bytes)
+    polled, pushed = monthly_gib(traffic.polled_bytes_per_s), monthly_gib(traffic.bytes_per_s) * traffic.fan_out
+    items = [
+        Item(what="stream", quantity=1, unit="streams", monthly=HOURS * prices.stream_hour),
+        Item(what="data in, by whole KB", quantity=taken, unit="GiB", monthly=taken * prices.in_gb),
+        Item(what="data out", quantity=polled, unit="GiB", monthly=polled * prices.out_gb),
+        Item(what="fan-out data", quantity=pushed, unit="GiB", monthly=pushed * prices.fan_out_gb),
+    ]
+    hours = min(traffic.retention_hours, LONG_RETENTION_HOURS) - FREE_RETENTION_HOURS
+    if hours > 0:
+        kept = traffic.bytes_per_s * hours * 3600 / GIB
+        monthly = kept * prices.retention_gb_month
+        items.append(Item(what="retention up to 7 days", quantity=kept, unit="GiB", monthly=monthly))
+    items += _long_retention(traffic, prices.long_retention_gb_month)
+    return [one for one in items if one.monthly > 0]
+
+
+def _long_retention(traffic: Traffic, gb_month: float) -> list[Item]:
+    hours = traffic.retention_hours - LONG_RETENTION_HOURS
+    if hours <= 0:
+        return []
+    kept = traffic.bytes_per_s * hours * 3600 / GIB
+    return [Item(what="retention over 7 days", quantity=kept, unit="GiB", monthly=kept * gb_month)]
+
+
+def commitment(prices: OnDemand) -> float:
+    """What an account pays in a month at least, for all of its streams in a region together."""
+    gib = monthly_gib(prices.commitment_mib_per_s * 1024 * 1024)
+    return gib * (prices.in_gb + prices.out_gb)
+
+
+def lease_items(leases: Leases, prices: DynamoDb) -> list[Item]:
+    """What a lease table costs by its writes, or by its capacity. Reads of it are few, and are left out."""
+    if leases.write_units is not None:
+        monthly = HOURS * (
+            leases.write_units * prices.write_unit_hour + (leases.read_units or 0) * prices.read_unit_hour
+        )
+        unit = "write units, with their read units"
+        return [Item(what="capacity of the lease table", quantity=leases.write_units, unit=unit, monthly=monthly)]
+    millions = leases.writes_per_s * SECONDS / 1e6
+    return [
+        Item(
+            what="renewals and checkpoints of leases" if leases.measured else "renewals of leases",
+            quantity=millions,
+            unit="million writes",
+            monthly=millions * prices.write_million,
+        )
+    ]
+
+
+def total(items: list[Item]) -> float:
+    """Their sum."""
+    return sum(one.monthly for one in items)
+
+
+# --- out of a snapshot ----------------------------------------------------------------------------
+
+
+def cost_of(snapshot: Snapshot, prices: Prices, *, readers: int | None = None) -> CostReport:
+    """The bill of what a snapshot shows. ``readers``: how many applications poll all of the stream; None: as measured,
+    or the one that the snapshot is of.
+    """
+    left_out: list[str] = []
+    traffic = traffic_of(snapshot, readers=readers, left_out=left_out)
+    around, view = [], snapshot.application
+    if view is not None and view.store == "dynamodb":
+        leases = leases_of(snapshot, view)
+        around += lease_items(leases, prices.dynamodb)
+        if not leases.measured:
+            left_out.append(
+                "checkpoints: the snapshot is of one look; with --window it tells how often rows are written"
+            )
+    if snapshot.metrics is not None and snapshot.metrics.listed:
+        listed = snapshot.metrics.listed
+        monthly = listed * prices.cloudwatch.metric_month
+        around.append(Item(what="metrics of the application", quantity=listed, unit="metrics", monthly=monthly))
+    stream = None if snapshot.stream is None else snapshot.stream.stream
+    if stream is not None and stream.shard_metrics:
+        count = len(stream.shard_metrics) * stream.open_shards
+        monthly = count * prices.cloudwatch.metric_month
+        around.append(Item(what="metrics of each shard", quantity=count, unit="metrics", monthly=monthly))
+    modes = [] if traffic is None else modes_of(traffic, prices)
+    return CostReport(
+        stream=None if snapshot.stream is None else snapshot.stream.name,
+        application=None if view is None else view.name,
+        taken_at=snapshot.taken_at,
+        prices_as_of=prices.as_of,
+        region=prices.region,
+        currency=prices.currency,
+        monthly=sum(one.monthly for one in modes if one.current) + total(around),
+        traffic=traffic,
+        modes=modes,
+        around=around,
+        savings=[] if traffic is None else savings_of(traffic, prices, snapshot, left_out),
+        left_out=left_out,
+    )
+
+
+def traffic_of(snapshot: Snapshot, *, readers: int | None, left_out: list[str]) -> Traffic | None:
+    """What the stream carries: of the last two weeks if CloudWatch tells it, else of the records that were read."""
+    report = snapshot.stream
+    if report is None or report.stream is None:
+        left_out.append("the stream: the snapshot does not show it")
+        return None
+    stream, heat = report.stream, snapshot.heat
+    figures = {(one.name, one.statistic): one.value for one in snapshot.metrics.found} if snapshot.metrics else {}
+    age_s = (snapshot.taken_at - stream.created_at).total_seconds()
+    young = PEAK_S / min(PEAK_S, max(age_s, 3600.0))  # a mean is of two weeks, also where the stream is younger
+    mean_bytes, mean_records = figures.get(("IncomingBytes", "Mean")), figures.get(("IncomingRecords", "Mean"))
+    ratio = 1.0
+    if heat is not None and (records := sum(one.records for one in heat.shards)):
+        ratio = sum(one.user_records for one in heat.shards) / records
+    if mean_bytes is not None and mean_records is not None:
+        bytes_per_s, records_per_s = mean_bytes * young, mean_records * young
+        measured = "CloudWatch, two weeks" if young == 1 else "CloudWatch, since the stream was made"
+    elif heat is not None and heat.shards:
+        bytes_per_s = sum(one.bytes_per_s for one in heat.shards)
+        records_per_s = sum(one.records_per_s for one in heat.shards)
+        measured = "the records of the last minute"
+    else:
+        left_out.append("the stream: neither CloudWatch nor the stream's records show what it carries")
+        return None
+    polled = figures.get(("GetRecords.Bytes", "Mean"))
+    consumers = sum(one.status == "ACTIVE" for one in report.consumers or ())
+    if readers is None and polled is not None:
+        polled_bytes_per_s = polled * young
+    else:
+        polling = (0 if consumers else 1) if readers is None else readers
+        polled_bytes_per_s = polling * bytes_per_s
+    return Traffic(
+        records_per_s=records_per_s,
+        bytes_per_s=bytes_per_s,
+        peak_records_per_s=figures.get(("IncomingRecords", "Peak")),
+        peak_bytes_per_s=figures.get(("IncomingBytes", "Peak")),
+        measured=measured,
+        user_records_per_record=ratio,
+        mode=stream.mode or "PROVISIONED",
+        shards=stream.open_shards,
+        retention_hours=float(stream.retention_hours),
+        fan_out=consumers,
+        polled_bytes_per_s=polled_bytes_per_s,
+    )
+
+
+def leases_of(snapshot: Snapshot, view: ApplicationView) -> Leases:
+    """How often the rows are written: by their counters, where the snapshot saw them move."""
+    alive = [one for one in view.leases if not one.ended and one.owner is not None]
+    writes = seconds = 0.0
+    for looks in snapshot.looks.values():
+        if len(looks) > 1 and looks[-1].counter > looks[0].counter:
+            writes += looks[-1].counter - looks[0].counter
+            seconds = max(seconds, looks[-1].at_s - looks[0].at_s)
+    measured = seconds > 0
+    failovers = {one.worker_id: one.failover_s for one in view.workers if one.failover_s}
+    computed = sum(
+        PENSTOCK_RENEWALS / failovers[one.owner] if one.owner in failovers else 1 / KCL_RENEW_S for one in alive
+    )
+    table = next((one for one in view.tables if one.name == view.name), None)
+    return Leases(
+        leases=len(alive),
+        writes_per_s=writes / seconds if measured else computed,
+        measured=measured,
+        write_units=None if table is None else table.write_units,
+        read_units=None if table is None else table.read_units,
+    )
+
+
+def shards_needed(traffic: Traffic) -> int | None:
+    """Shards that the peak takes, with headroom. None: the peak is not known."""
+    if traffic.peak_bytes_per_s is None or traffic.peak_records_per_s is None:
+        return None
+    by_bytes = traffic.peak_bytes_per_s * HEADROOM / WRITE_BYTES_PER_S
+    return max(1, math.ceil(by_bytes), math.ceil(traffic.peak_records_per_s * HEADROOM / WRITE_RECORDS_PER_S))
+
+
+def modes_of(traffic: Traffic, prices: Prices) -> list[ModeCost]:
+    """The stream as it is, and in the other modes. An on-demand stream's shards are its own matter: as a provisioned
+    stream it would have as many as its peak takes.
+    """
+    on_demand = traffic.mode == "ON_DEMAND"
+    needed = shards_needed(traffic)
+    modes = []
+    if not on_demand or needed is not None:
+        shards = needed if on_demand and needed is not None else traffic.shards
+        items = provisioned_items(msgspec.structs.replace(traffic, shards=shards), prices.provisioned)
+        remark = f"{shards} shards, for {HEADROOM:g} times the peak" if on_demand else None
+        modes.append(
+            ModeCost(mode="provisioned", current=not on_demand, monthly=total(items), items=items, remark=remark)
+        )
+    items = on_demand_items(traffic, prices.on_demand)
+    modes.append(ModeCost(mode="on-demand", current=on_demand, monthly=total(items), items=items))
+    items, floor = on_demand_items(traffic, prices.advantage), commitment(prices.advantage)
+    remark = f"the account pays at least {floor:,.0f} {prices.currency} a month for all of its streams together"
+    modes.append(ModeCost(mode="on-demand advantage", current=False, monthly=total(items), items=items, remark=remark))
+    return modes
+
+
+def savings_of(traffic: Traffic, prices: Prices, snapshot: Snapshot, left_out: list[str]) -> list[Saving]:
+    """What would cost less, each by itself: two of them together do not save the sum."""
+    now = next(one.monthly for one in modes_of(traffic, prices) if one.current)
+
+    def cost(**changes: float) -> float:
+        changed = msgspec.structs.replace(traffic, **changes)
+        return next(one.monthly for one in modes_of(changed, prices) if one.current)
+
+    found = [_mode(traffic, prices, now), _aggregation(traffic, now, cost(records_per_s=_aggregated(traffic)))]
+    if traffic.mode == "PROVISIONED":
+        needed = shards_needed(traffic)
+        if needed is None:
+            left_out.append("the shard count: CloudWatch shows no peak")
+        elif needed < traffic.shards:
+            why = f"the peak of an hour takes {needed} of {traffic.shards} shards, with {HEADROOM:g} times the room"
+            what = f"merge shards, down to {needed}"
+            found.append(Saving(id="shards", monthly=now - cost(shards=needed), what=what, why=why))
+    if traffic.retention_hours > FREE_RETENTION_HOURS:
+        saved = now - cost(retention_hours=FREE_RETENTION_HOURS)
+        why = "it pays where no reader has to survive a longer outage; older records may be kept as files"
+        found.append(Saving(id="retention", monthly=saved, what="keep records for 24 hours", why=why))
+    if traffic.fan_out:
+        polled = traffic.polled_bytes_per_s + traffic.fan_out * traffic.bytes_per_s
+        saved = now - cost(fan_out=0, polled_bytes_per_s=polled)
+        why = "it pays where a shard's 2 MiB a second are enough for all readers, and a lag of a second is no harm"
+        found.append(Saving(id="fan-out", monthly=saved, what="let the fan-out consumers poll", why=why))
+    metrics = snapshot.metrics
+    if metrics is not None and metrics.worker_ids:
+        left_out.append(
+            f"metrics without WorkerIdentifier: {metrics.worker_ids} workers are named in the dimensions of "
+            f"{metrics.listed} metrics, and the snapshot does not tell how many would be left"
+        )
+    return sorted((one for one in found if one is not None and one.monthly >= SAVING_MIN), key=lambda one: -one.monthly)
+
+
+def _aggregated(traffic: Traffic) -> float:
+    """Records a second, if each was as large as a put unit: no fewer than the shards get one each second."""
+    return min(traffic.records_per_s, max(traffic.bytes_per_s / PUT_UNIT_BYTES, 1.0))
+
+
+def _aggregation(traffic: Traffic, now: float, aggregated: float) -> Saving:
+    why = f"a record has {traffic.record_bytes:,.0f} bytes; a unit is paid for whole"
+    if traffic.user_records_per_record > 1.05:
+        why += f", and an aggregate holds {traffic.user_records_per_record:.1f} records"
+    return Saving(id="aggregation", monthly=now - aggregated, what="put aggregates of 25 KB", why=why)
+
+
+def _mode(traffic: Traffic, prices: Prices, now: float) -> Saving | None:
+    floor = commitment(prices.advantage)
+    others = [
+        one
+        for one in modes_of(traffic, prices)
+        if not one.current and (one.mode != "on-demand advantage" or now > floor)
+    ]
+    cheapest = min(others, key=lambda one: one.monthly, default=None)
+    if cheapest is None:
+        return None
+    why = cheapest.remark or "all the traffic at the other mode's prices"
+    return Saving(id="mode", monthly=now - cheapest.monthly, what=f"change the mode to {cheapest.mode}", why=why)
