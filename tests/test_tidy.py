@@ -324,7 +324,11 @@ def tracked_texts() -> dict[Path, str]:
     paths = [ROOT / name for name in names] or PROGRAMS
     texts = {}
     for path in paths:
-        if path.is_file() and path.suffix not in {".json", ".gz", ".bin", ".parquet"} and path != Path(__file__):
+        if (
+            path.is_file()
+            and path.suffix not in {".json", ".gz", ".bin", ".parquet", ".png"}
+            and path != Path(__file__)
+        ):
             texts[path] = path.read_text(encoding="utf-8", errors="replace")
     return texts
 

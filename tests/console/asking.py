@@ -66,8 +66,7 @@ async def ask(
     }
     sent = [{"type": "http.request", "body": body or b"", "more_body": False}]
     left = asyncio.Event()
-    started: dict[str, Any] = {"status": 0, "headers": []}
-    parts: list[bytes] = []
+    started, parts = dict[str, Any](status=0, headers=[]), list[bytes]()
 
     async def receive() -> dict[str, Any]:
         if sent:

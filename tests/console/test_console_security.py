@@ -194,7 +194,15 @@ async def test_signing_in_leads_to_no_other_site(make_gate: MakeGate, following:
 
 # --- writes ---------------------------------------------------------------------------------------
 
-WRITES = ["/letters/replay", "/local/clock", "/local/faults", "/local/faults/clear", "/local/reshard", "/no/such/page"]
+WRITES = [
+    "/letters/replay",
+    "/local/clock",
+    "/local/faults",
+    "/local/faults/clear",
+    "/local/reshard",
+    "/applications/a/seek",
+    "/no/such/page",
+]
 
 
 @pytest.mark.parametrize("target", WRITES)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import secrets
 import stat
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +17,17 @@ from penstock.cli.application import StoreText, Table
 from penstock.cli.output import say, show
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.errors import OptionError
-from penstock.wiring import ConnectionOptions
+from penstock.tasks import logged, thread
+from penstock.wiring import ConnectionOptions, Credentials
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from penstock.console.serving import Serving
     from penstock.console.settings import ConsoleSettings
+    from penstock.local.server import LocalServer
 
+END_S = 10.0
 TOKEN_BYTES_MAX = 4096
 
 AllowWrites = Annotated[
@@ -140,6 +148,41 @@ def announce(serving: Serving, *, as_json: bool = False) -> None:
     show({"url": serving.url, "launch_url": link}, f"The console is at {link}\n", as_json=as_json)
     say(f"The link signs one browser in, once, within ten minutes. {kind}. Payloads that are viewed, and writes, are "
         f"noted in {serving.settings.audit}")  # fmt: skip
+
+
+@contextlib.contextmanager
+def beside_local(port: int) -> Iterator[Callable[[LocalServer], None]]:
+    """A console of a local Kinesis in this process, on a thread of its own, once the service is there."""
+    _needed()
+    from penstock.console.serving import Serving
+
+    running: list[tuple[Serving, asyncio.AbstractEventLoop, threading.Thread]] = []
+
+    def begin(server: LocalServer) -> None:
+        credentials = Credentials(access_key_id="local", secret_access_key="local")  # noqa: S106 - any will do
+        connection = ConnectionOptions(
+            region=server.settings.region,
+            endpoint_url=server.endpoint_url,
+            credentials=credentials,
+            ca_bundle=server.ca_file,
+        )
+        serving, loop = Serving(local_settings(server.endpoint_url, port), connection), asyncio.new_event_loop()
+        heard = logged("the console failed")
+        running.append((serving, loop, thread(lambda: _served(serving, loop), "penstock-console", heard)))
+        say(f"Its console is at {serving.launch_url()}")
+
+    try:
+        yield begin
+    finally:
+        for serving, loop, runner in running:
+            with contextlib.suppress(RuntimeError):  # the loop has ended already
+                loop.call_soon_threadsafe(serving.end)
+            runner.join(END_S)
+
+
+def _served(serving: Serving, loop: asyncio.AbstractEventLoop) -> None:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(serving.run_until_told())
 
 
 def local_settings(url: str, port: int) -> ConsoleSettings:

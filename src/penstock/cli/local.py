@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,11 @@ from penstock.cli.output import show, warn
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from penstock.local.server import LocalServer
+    from penstock.local.settings import LocalSettings
 
 Region = Annotated[
     str, typer.Option(help="Region of the streams made at the start; calls signed for another one have its own.")
@@ -27,6 +32,9 @@ Origin = Annotated[
     typer.Option(
         help="Web page that may call the service, such as http://localhost:3000. * allows any page.", metavar="ORIGIN"
     ),
+]
+WithConsole = Annotated[
+    bool, typer.Option("--console", help="Serve a console of it too: records, shards, its clock and its faults.")
 ]
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -56,11 +64,13 @@ def command(
         str | None,
         typer.Option(help="Address of DynamoDB, CloudWatch and STS, in place of moto.", metavar="URL"),
     ] = None,
+    console: WithConsole = False,
+    console_port: Annotated[int, typer.Option(help="Port of the console; 0 takes a free one.", metavar="PORT")] = 4568,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address and the variables as JSON.")] = False,
 ) -> None:
     """Serve a local Kinesis until Ctrl-C. DynamoDB, CloudWatch and STS answer on the same port."""
     try:
-        from penstock.local.server import serve
+        from penstock.local import server  # noqa: F401 - it is only looked for
         from penstock.local.settings import LocalSettings
     except ModuleNotFoundError as fault:
         raise OptionError('the local service needs its extra: pip install "penstock[local]"') from fault
@@ -81,14 +91,38 @@ def command(
         dynamodb_endpoint=dynamodb_endpoint,
         neighbour_endpoint=neighbour_endpoint,
     )
+    _serve(settings, console_port if console else None, as_json)
+
+
+def _serve(settings: LocalSettings, console_port: int | None, as_json: bool) -> None:
+    from penstock.local.server import serve
+
+    host, port = settings.host, settings.port
     if host not in _LOOPBACK:
         warn(f"{host} may be reached from other machines, and any credentials will do")
+    beside = contextlib.nullcontext(_nothing) if console_port is None else _console(console_port)
+
+    def announced(server: LocalServer) -> None:
+        _announce(server, as_json)
+        begin(server)
+
     try:
-        serve(settings, lambda server: _announce(server, as_json))
+        with beside as begin:
+            serve(settings, announced)
     except OSError as fault:
         raise OptionError(f"cannot serve on {host}:{port}: {fault.strerror or fault}") from fault
     except UnicodeError as fault:  # of a host's name that no resolver takes
         raise OptionError(f"cannot serve on {host}:{port}: {host!r} is no host's name") from fault
+
+
+def _console(port: int) -> AbstractContextManager[Callable[[LocalServer], None]]:
+    from penstock.cli.console import beside_local  # it needs another extra
+
+    return beside_local(port)
+
+
+def _nothing(server: LocalServer) -> None:
+    """Serve no console."""
 
 
 def _text(path: Path | None) -> str | None:

@@ -19,6 +19,7 @@ from penstock.console import (
     local_pages,
     overview,
     record_pages,
+    seek_pages,
     session_pages,
     stream_pages,
 )
@@ -60,10 +61,15 @@ class Console:
         self.audit = AuditLog(settings.audit)
         self.streams = dict(settings.streams)
         """Streams of applications whose leases do not name them, as chosen so far."""
+        self.plans = seek_pages.Plans()
         self.live_pages = 0
         self.ending = asyncio.Event()
         """Set when the server is to end: streams of events end by it."""
-        self.local = None if settings.local_url is None else LocalControl(settings.local_url, self.connection)
+        self.local = (
+            None
+            if settings.local_url is None
+            else LocalControl(settings.local_url, self.connection, self.connection.ca_bundle)
+        )
 
     async def close(self) -> None:
         """Look at nothing any more."""
@@ -82,7 +88,10 @@ def console_app(settings: ConsoleSettings, connection: ConnectionOptions | None 
         yield
         await console.close()
 
-    pages = (overview, stream_pages, record_pages, application_pages, letter_pages, local_pages, session_pages, live)
+    pages = (
+        overview, stream_pages, record_pages, application_pages, seek_pages, letter_pages, local_pages, session_pages,
+        live,
+    )  # fmt: skip
     routes = [Route("/assets/{name}", _asset)]
     for module in pages:
         routes += [Route(path, endpoint, methods=methods) for path, methods, endpoint in module.ROUTES]

@@ -1,0 +1,400 @@
+"""The console in a real browser: each page under its policy, by keyboard, in light and dark, and on a phone."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from penstock import Credentials
+from penstock.console.settings import ConsoleSettings
+from penstock.core.ledger.letter import Letter
+from penstock.model import Position
+from penstock.wiring import ConnectionOptions
+from tests.console.asking import TOKEN, VIEWER_TOKEN
+from tests.console.browsing import FLAGS, ROOT, Served, chromium
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+    from penstock.local import LocalKinesis
+
+CHROMIUM = chromium()
+pytestmark = [
+    pytest.mark.xdist_group("console-browser"),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium (scripts/chromium install)"),
+]
+SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked=1'>"
+PAGES = [
+    "/", "/?q=ord", "/streams/orders", "/streams/orders?heat=5m&all=1", "/streams/orders/records?from=start",
+    "/streams/orders/records?from=start&where=.amount+%3E+1", "/streams/orders/records?where=(", "/streams/orders/tail",
+    "/applications/billing?stream=orders", "/applications/billing/seek",
+    "/doctor", "/letters", "/local?stream=orders", "/audit", "/no/such/page",
+    "/streams/no-such-stream",
+]  # fmt: skip
+FAULTY = {"/streams/orders/records?where=(": 400, "/no/such/page": 404, "/streams/no-such-stream": 404}
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of dead letters."""
+    import datetime as dt
+
+    path = tmp_path_factory.mktemp("letters") / "letters.jsonl"
+    at = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
+    path.write_bytes(b"".join(_letter(number, at) for number in range(3)) + b"no letter\n")
+    return path
+
+
+def _letter(number: int, at: dt.datetime) -> bytes:
+    one = Letter(
+        stream="orders", shard_id="shardId-000000000000", position=Position(number + 1, 0), attempts=3,
+        error_type="ValueError", error_message=SCRIPT, written_at=at,
+        data=f"letter {number}".encode(), partition_key="k",
+    )  # fmt: skip
+    return one.to_json() + b"\n"
+
+
+@pytest.fixture(scope="module")
+def world(service: LocalKinesis) -> Iterator[Any]:
+    """Streams with records of many kinds, and a table of the KCL."""
+    names: dict[str, Any] = {"endpoint_url": service.endpoint_url, "region_name": service.region}
+    kinesis, dynamodb = boto3.client("kinesis", **names), boto3.client("dynamodb", **names)
+    bodies = [json.dumps({"id": number, "amount": number, "note": SCRIPT}).encode() for number in range(20)] + [
+        gzip.compress(b'{"amount": 5}', mtime=0),
+        b"\x00\xff" * 20,
+        SCRIPT.encode(),
+        b"\x1b[31m red",
+    ]
+    kinesis.put_records(
+        StreamName="orders", Records=[{"Data": one, "PartitionKey": f"<b>key-{at}"} for at, one in enumerate(bodies)]
+    )
+    dynamodb.create_table(
+        TableName="billing",
+        AttributeDefinitions=[{"AttributeName": "leaseKey", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "leaseKey", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    for number, owner in enumerate(["<i>worker-a", None]):
+        row = {
+            "leaseKey": {"S": f"shardId-{number:012}"}, "leaseCounter": {"N": "7"}, "checkpoint": {"S": "TRIM_HORIZON"},
+            "checkpointSubSequenceNumber": {"N": "0"}, "ownerSwitchesSinceCheckpoint": {"N": "0"},
+        } | ({} if owner is None else {"leaseOwner": {"S": owner}})  # fmt: skip
+        dynamodb.put_item(TableName="billing", Item=row)
+    yield kinesis
+    dynamodb.delete_table(TableName="billing")
+    kinesis.close()
+    dynamodb.close()
+
+
+@pytest.fixture(scope="module")
+def served(
+    service: LocalKinesis, world: Any, letters: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """A console of that world, which may write."""
+    settings = ConsoleSettings(
+        token=TOKEN,
+        viewer_token=VIEWER_TOKEN,
+        audit=str(tmp_path_factory.mktemp("audit") / "audit.jsonl"),
+        port=0,
+        allow_writes=True,
+        local_url=service.endpoint_url,
+        streams={"billing": "orders"},
+        letters=(str(letters),),
+    )
+    credentials = Credentials(access_key_id="local", secret_access_key="local")
+    connection = ConnectionOptions(region=service.region, endpoint_url=service.endpoint_url, credentials=credentials)
+    with Served(settings, connection) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield found
+        found.close()
+
+
+class Watched:
+    """A tab, and all that a page must not do in it."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.page = context.new_page()
+        self.url = url
+        self.wrong: list[str] = []
+        self.allowed = "(nothing)"
+        self.page.on("console", lambda one: self.wrong.append(one.text) if one.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda one: self.wrong.append(str(one)))
+        self.page.on("request", lambda one: self._asked(one.url))
+
+    def _asked(self, address: str) -> None:
+        if not address.startswith(self.url + "/"):
+            self.wrong.append(f"asks {address}")
+
+    def go(self, path: str) -> Page:
+        """Open a page of the console."""
+        answer = self.page.goto(self.url + path)
+        assert answer is not None
+        assert answer.status == FAULTY.get(path, 200), path
+        if path in FAULTY:  # the browser notes an answer of this kind in its console
+            self.wrong = [one for one in self.wrong if "Failed to load resource" not in one]
+        return self.page
+
+
+def tab(browser: Browser, served: Served, **options: Any) -> Watched:
+    """A browser that signs in by a link."""
+    context = browser.new_context(**options)
+    found = Watched(context, served.url)
+    found.page.goto(served.launch_url())
+    found.page.wait_for_url(served.url + "/")
+    return found
+
+
+@pytest.fixture
+def watched(browser: Browser, served: Served) -> Iterator[Watched]:
+    found = tab(browser, served)
+    yield found
+    found.page.context.close()
+    assert [one for one in found.wrong if found.allowed not in one] == []
+
+
+# --- each page ------------------------------------------------------------------------------------
+
+
+def test_each_page_keeps_to_its_policy_to_the_rules_of_axe_and_to_the_width_of_a_window(watched: Watched) -> None:
+    """Each page is loaded once, and looked at in light and dark, on a phone, and at 200 %."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    axe, faults = Axe(), list[Any]()
+    for path in PAGES:
+        page = watched.go(path)
+        page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        if "tail" in path:
+            page.locator("#tail-state", has_text="follows").wait_for()
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("main b, main i, main img").count() == 0, path  # keys, owners and data stay text
+        assert page.locator("h1").count() == 1
+        faults += [(path, *one) for one in _violations(axe, page, {})]
+        page.emulate_media(color_scheme="dark")
+        faults += [(path, "dark", *one) for one in _violations(axe, page, {"runOnly": ["color-contrast"]})]
+        for width in (320, 390, 640):  # at 200 % a window of 1280 is laid out as one of 640
+            page.set_viewport_size({"width": width, "height": 800})
+            over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            faults += [(path, width, f"{over} pixels are cut")] if over > 0 else []
+        page.set_viewport_size({"width": 1280, "height": 800})
+    assert faults == []
+    assert watched.wrong == []
+
+
+def _violations(axe: Any, page: Page, options: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    found = axe.run(page, options={"resultTypes": ["violations"], **options}).response["violations"]
+    return [(one["id"], [node["html"][:150] for node in one["nodes"]][:3]) for one in found]
+
+
+def test_the_policy_stops_code_that_would_get_into_a_page(browser: Browser, served: Served) -> None:
+    found = tab(browser, served)
+    page = found.go("/")
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hacked=1\">')")
+    page.evaluate(
+        "{const s = document.createElement('script'); s.textContent = 'window.hacked=2'; document.body.append(s)}"
+    )
+    outcome = page.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'stopped')")
+    assert outcome == "stopped"
+    assert page.evaluate("window.hacked") is None
+    assert any("Content Security Policy" in one for one in found.wrong)
+    page.context.close()
+
+
+# --- journeys -------------------------------------------------------------------------------------
+
+
+def test_a_link_of_the_start_signs_in_once(browser: Browser, served: Served) -> None:
+    link = served.launch_url()
+    first, second = browser.new_context().new_page(), browser.new_context().new_page()
+    first.goto(link)
+    first.wait_for_url(served.url + "/")
+    assert "#" not in first.url
+    second.goto(link)
+    second.get_by_role("alert").wait_for()
+    assert "used already" in second.get_by_role("alert").inner_text()
+    second.goto(served.url + "/streams/orders")
+    second.get_by_label("Token").fill(TOKEN)
+    second.keyboard.press("Enter")
+    second.wait_for_url(served.url + "/streams/orders")  # where it wanted to go
+    for page in (first, second):
+        page.context.close()
+
+
+def test_from_the_overview_to_a_record_by_keyboard_alone(watched: Watched) -> None:
+    page = watched.go("/")
+    page.get_by_role("link", name="billing").first.wait_for()  # comes by itself, once it was looked at
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    page.keyboard.press("/")
+    page.keyboard.type("orders")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"[?]q=orders"))
+    _tab_to(page, "browse records of orders")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/streams/orders/records")
+    _tab_to(page, "From")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("start")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/streams/orders/records?from=start**")
+    page.keyboard.press("/")
+    page.keyboard.type(".amount == 7")
+    page.keyboard.press("Enter")
+    page.get_by_text("1 shown").wait_for()
+    address = page.url
+    page.locator("tbody a").first.focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Record of orders").wait_for()
+    assert '"amount": 7' in page.locator("pre").inner_text()
+    # The address holds all that was chosen.
+    other = page.context.new_page()
+    other.goto(address)
+    assert other.get_by_label("Filter /").input_value() == ".amount == 7"
+    assert other.locator("tbody tr").count() == 1
+
+
+def _tab_to(page: Page, name: str) -> None:
+    """Press Tab until the element of this name has the focus: it can be seen, and is reached."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        told = "(document.activeElement.labels?.[0] ?? document.activeElement).textContent"
+        if page.evaluate(told).strip() == name:
+            assert page.evaluate("document.activeElement.matches(':focus-visible')")
+            return
+    raise AssertionError(f"{name} is not reached by Tab")
+
+
+def test_a_verdict_comes_by_itself_and_the_focus_stays(watched: Watched) -> None:
+    page = watched.go("/applications/billing?stream=orders")
+    page.locator(".verdict", has_text="unowned").first.wait_for()
+    assert page.get_by_role("img", name="Lag over the last").or_(page.get_by_text("One look is no trend")).count() == 1
+    assert "<i>worker-a" in page.locator("main").inner_text()
+
+
+def test_a_live_tail_shows_what_comes_as_text(watched: Watched, world: Any) -> None:
+    page = watched.go("/streams/clicks/tail?where=.amount+%3E+1")
+    page.locator("#tail-told", has_text="seen").wait_for()
+    page.wait_for_timeout(1500)  # the reading has its first iterator: what comes from here on is followed
+    for amount in (1, 2, 3):
+        body = json.dumps({"amount": amount, "note": SCRIPT})
+        world.put_record(StreamName="clicks", Data=body.encode(), PartitionKey="<b>")
+    page.locator("#tail-rows tr").nth(1).wait_for()
+    assert page.locator("#tail-rows tr").count() == 2
+    assert SCRIPT.split("=")[0] in page.locator("#tail-rows").inner_text()
+    assert page.evaluate("window.hacked") is None
+    assert "3 seen, 2 chosen" in page.locator("#tail-told").inner_text()
+    page.get_by_role("button", name="Pause").click()
+    assert page.locator("#tail-state").inner_text() == "paused"
+    page.get_by_role("button", name="Go on").press("Enter")
+    page.locator("#tail-state", has_text="follows").wait_for()
+
+
+def test_a_hidden_page_is_not_looked_at(watched: Watched, served: Served) -> None:
+    page = watched.go("/")
+    page.locator("#live-state", has_text="refreshed by itself").wait_for()
+    console = served.console
+    assert console.live_pages >= 1
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    for _ in range(100):
+        if console.live_pages == 0:
+            break
+        page.wait_for_timeout(100)
+    assert console.live_pages == 0
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden', {value: false, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    page.locator("#live-state", has_text="refreshed by itself").wait_for()
+
+
+def test_the_local_clock_moves_when_it_is_asked_to(watched: Watched, service: LocalKinesis, served: Served) -> None:
+    before = service.clock.now()
+    page = watched.go("/local")
+    page.get_by_label("Move it forward by").fill("2m")
+    page.keyboard.press("Enter")
+    page.get_by_text("It is done.").wait_for()
+    assert service.clock.now() >= before + 120
+    page.get_by_role("link", name="Go on").click()
+    page.wait_for_url("**/local")
+    page.get_by_role("link", name="Audit log").click()
+    assert "local.clock" in page.locator("tbody").inner_text()
+
+
+def test_a_shard_is_split_by_hand(watched: Watched, world: Any) -> None:
+    world.create_stream(StreamName="by-hand", ShardCount=1)
+    page = watched.go("/local?stream=by-hand")
+    page.get_by_role("button", name="Split in the middle").click()
+    page.get_by_text("It is done.").wait_for()
+    page.get_by_role("link", name="Go on").click()
+    page.get_by_role("img", name=re.compile("2 open and 1 closed")).wait_for()
+
+
+def test_dead_letters_are_looked_at_and_replayed(watched: Watched, world: Any) -> None:
+    world.create_stream(StreamName="again", ShardCount=1)
+    page = watched.go("/letters")
+    page.locator("main .links a").first.click()
+    assert "3 letters, 1 lines that are no letter" in page.get_by_role("status").first.inner_text()
+    page.get_by_role("link", name="ValueError").click()
+    assert SCRIPT in page.locator("table").last.inner_text()
+    page.get_by_label("Put the 3 records into the stream").fill("again")
+    page.get_by_label("Its name again").fill("agai")
+    page.get_by_role("button", name="Replay").click()
+    assert "twice" in page.get_by_role("alert").inner_text()
+    watched.allowed = "status of 400"  # the browser notes the answer in its console, some time later
+    page.go_back()
+    page.get_by_label("Put the 3 records into the stream").fill("again")
+    page.get_by_label("Its name again").fill("again")
+    page.get_by_role("button", name="Replay").click()
+    page.get_by_text("It is done.").wait_for()
+    iterator = world.get_shard_iterator(
+        StreamName="again", ShardId="shardId-000000000000", ShardIteratorType="TRIM_HORIZON"
+    )["ShardIterator"]
+    found = sorted(one["Data"] for one in world.get_records(ShardIterator=iterator)["Records"])
+    assert found == [b"letter 0", b"letter 1", b"letter 2"]
+
+
+def test_signing_out_ends_what_the_page_follows(watched: Watched) -> None:
+    page = watched.go("/audit")
+    page.get_by_role("button", name="Sign out").press("Enter")
+    page.wait_for_url("**/sign-in")
+    assert page.get_by_label("Token").evaluate("one => one === document.activeElement")
+
+
+# --- pictures for the guide -----------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not os.environ.get("PICTURES"), reason="PICTURES=1 makes the pictures of the guide anew")
+def test_pictures_of_the_guide(watched: Watched) -> None:
+    folder = ROOT / "docs" / "guides" / "console"
+    folder.mkdir(exist_ok=True)
+    for name, path in (
+        ("overview", "/"),
+        ("stream", "/streams/orders?heat=5m"),
+        ("application", "/applications/billing?stream=orders"),
+        ("records", "/streams/orders/records?from=start&where=.amount+%3E+12"),
+    ):
+        page = watched.go(path)
+        page.set_viewport_size({"width": 1200, "height": 720})
+        page.wait_for_timeout(22_000 if name == "application" else 2_500)
+        page.screenshot(path=folder / f"{name}.png")

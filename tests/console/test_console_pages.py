@@ -1,0 +1,318 @@
+"""What the pages say: of records with masks, of missing permissions, of bad input; and what is looked at for them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from penstock.console.payloads import HIDDEN, MASKED, Payloads
+from penstock.console.sampling import Sampler, Topic
+from penstock.console.seek_pages import PLANS_MAX, Plans
+from penstock.console.settings import ConsoleSettings
+from penstock.console.tailing import BASKET_BYTES_MAX, BASKET_RECORDS_MAX, Basket
+from penstock.errors import OptionError, TransportError
+from penstock.inspect import Inspector, SeenRecord
+from penstock.inspect.filters import parse
+from penstock.model import Record
+from penstock.testing import Fault
+from tests.console.asking import TOKEN, ask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.local import LocalKinesis
+    from tests.console.conftest import MakeGate
+
+PROGRAM = {"authorization": f"Bearer {TOKEN}", "accept": "text/html"}
+BODY = {"customer": {"email": "ada@example.org", "id": 7}, "items": [{"card": "4111"}, {"card": "4222"}], "amount": 5}
+
+
+@pytest.fixture(scope="module")
+def kinesis(service: LocalKinesis) -> Iterator[Any]:
+    client = boto3.client("kinesis", endpoint_url=service.endpoint_url, region_name=service.region)
+    client.create_stream(StreamName="pages", ShardCount=1)
+    client.put_record(StreamName="pages", Data=json.dumps(BODY).encode(), PartitionKey="ada-key")
+    client.put_record(StreamName="pages", Data=b"ada@example.org in plain text", PartitionKey="ada-key")
+    yield client
+    client.delete_stream(StreamName="pages")
+    client.close()
+
+
+def seen(data: bytes, key: str = "ada-key") -> SeenRecord:
+    import datetime as dt
+
+    return SeenRecord(
+        Record(
+            stream="pages", shard_id="shardId-000000000000", partition_key=key, data=data, sequence_number=1,
+            sub_sequence_number=0, approximate_arrival_timestamp=dt.datetime(2026, 11, 1, tzinfo=dt.UTC),
+        )
+    )  # fmt: skip
+
+
+def payloads(**changed: Any) -> Payloads:
+    return Payloads(ConsoleSettings(token=TOKEN, audit="audit.jsonl", **changed))
+
+
+# --- what is hidden -------------------------------------------------------------------------------
+
+
+def test_masks_hide_what_their_paths_name_and_nothing_else() -> None:
+    shown = payloads(masks=(".customer.email", ".items[*].card"))
+    row = shown.row(shown.masked(seen(json.dumps(BODY).encode())))
+    assert json.loads(row.text) == {
+        "customer": {"email": MASKED, "id": 7}, "items": [{"card": MASKED}, {"card": MASKED}], "amount": 5,
+    }  # fmt: skip
+    assert row.key == "ada-key"
+
+
+def test_what_is_no_json_is_hidden_where_masks_are_set() -> None:
+    shown = payloads(masks=(".customer.email",))
+    row = shown.row(shown.masked(seen(b"ada@example.org")))
+    assert (row.text, row.kind) == (HIDDEN, "hidden")
+
+
+def test_a_filter_does_not_see_what_a_mask_hides() -> None:
+    shown = payloads(masks=(".customer.email", "key"))
+    masked = shown.masked(seen(json.dumps(BODY).encode()))
+    assert not parse('.customer.email startswith "ada"')(masked)
+    assert not parse('text contains "ada@"')(masked)
+    assert not parse('key == "ada-key"')(masked)
+    assert parse(".amount == 5 and .customer.id == 7")(masked)
+    with pytest.raises(OptionError, match="no partition keys"):
+        shown.checked(where=None, key="ada-key")
+
+
+def test_without_payloads_nothing_is_shown_and_nothing_can_be_searched() -> None:
+    shown = payloads(show_payloads=False)
+    row = shown.row(shown.masked(seen(json.dumps(BODY).encode())))
+    assert (row.text, row.key, row.size) == (HIDDEN, HIDDEN, len(json.dumps(BODY)))
+    for where, key in (("size > 1", None), (None, "a")):
+        with pytest.raises(OptionError, match="this console shows no"):
+            shown.checked(where=where, key=key)
+
+
+@pytest.mark.parametrize("changed", [{"show_payloads": False}, {"masks": (".customer.email", "key")}])
+async def test_no_page_tells_what_is_hidden(make_gate: MakeGate, kinesis: Any, changed: dict[str, Any]) -> None:
+    gate = make_gate(**changed)
+    first = await ask(gate, "GET", "/streams/pages/records?from=start", headers=PROGRAM)
+    assert "2 shown" in first.text
+    number = first.text.partition("seq=")[2].partition("&")[0].partition('"')[0]
+    for target in (
+        "/streams/pages/records?from=start",
+        f"/streams/pages/record?seq={number}",
+        "/streams/pages/download?from=start",
+        "/streams/pages?heat=5m",
+        "/streams/pages/records?from=start&key=ada-key",
+        '/streams/pages/records?from=start&where=.customer.email+contains+"ada"',
+    ):
+        text = (await ask(gate, "GET", target, headers=PROGRAM)).text
+        assert "ada@example.org" not in text, target
+        assert "plain text" not in text, target
+        shown = text.replace('value="ada-key"', "")  # what was asked for stands in its field
+        assert "ada-key" not in shown, target
+
+
+async def test_a_view_of_payloads_is_in_the_audit_log(make_gate: MakeGate, kinesis: Any, tmp_path: Path) -> None:
+    gate = make_gate()
+    target = "/streams/pages/records?from=start&key=ada-key&where=.amount+%3E+1"
+    assert (await ask(gate, "GET", target, headers=PROGRAM)).status == 200
+    (line,) = [json.loads(one) for one in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert (line["action"], line["outcome"], line["user"]) == ("records.viewed", "viewed", "token:writer")
+    assert line["target"] == {"stream": "pages", "from": "start", "key": "given", "where": "given"}
+
+
+async def test_a_download_goes_back_into_a_stream_as_it_was(make_gate: MakeGate, kinesis: Any) -> None:
+    answer = await ask(make_gate(), "GET", "/streams/pages/download?from=start", headers=PROGRAM)
+    assert answer.headers["content-disposition"] == 'attachment; filename="pages.jsonl"'
+    assert answer.headers["content-type"] == "application/octet-stream"
+    lines = [json.loads(one) for one in answer.text.splitlines()]
+    assert [one["data"].encode() for one in lines] == [json.dumps(BODY).encode(), b"ada@example.org in plain text"]
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("where=(", "character 2"),
+        ("where=" + "(" * 200, "more than 50 levels"),
+        ("where=" + "a" * 5000, "at most 4096"),
+        ("from=yesterday", "is no time"),
+        ("until=never", "is no time"),
+        ("where=text+%3D~+%22(%22", "is no pattern"),
+    ],
+)
+async def test_a_search_that_cannot_be_read_says_where(make_gate: MakeGate, query: str, said: str) -> None:
+    for page in ("records", "tail"):
+        if page == "tail" and "until" in query:
+            continue
+        answer = await ask(make_gate(), "GET", f"/streams/orders/{page}?{query}", headers=PROGRAM)
+        assert answer.status == 400
+        assert said in answer.text
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/streams/orders/record?seq=x", 400),
+        ("/streams/orders/record?seq=1&sub=-1", 400),
+        (f"/streams/orders/record?seq={'9' * 60}", 400),
+        ("/streams/no%20stream%3C/records", 200),
+        ("/streams/orders/tail/events", 400),
+        ("/streams/orders/tail/events?browser=%3Cscript%3E", 400),
+        ("/live?page=none", 404),
+        ("/applications/no-such-table", 404),
+        ("/letters?place=/etc/passwd", 404),
+        ("/local", 404),
+        ("/streams/orders?heat=2d", 400),
+    ],
+)
+async def test_an_address_that_means_nothing_is_told_so(make_gate: MakeGate, target: str, status: int) -> None:
+    answer = await ask(make_gate(), "GET", target, headers=PROGRAM)
+    assert answer.status in (status, 404 if status == 200 else status), answer.text
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "operation",
+    ["ListStreams", "DescribeStreamSummary", "ListShards", "ListStreamConsumers", "GetRecords", "ListTables"],
+)
+async def test_a_permission_that_lacks_leaves_the_rest(
+    make_gate: MakeGate, service: LocalKinesis, operation: str
+) -> None:
+    service.faults.add(Fault(how="access_denied", operation=operation))
+    gate = make_gate()
+    told = []
+    for target in ("/", "/streams/orders", "/streams/orders/records?from=start"):
+        answer = await ask(gate, "GET", target, headers=PROGRAM)
+        assert answer.status in (200, 400), answer.text
+        told.append(answer.text)
+    assert any(operation in text for text in told)
+
+
+# --- what is looked at ----------------------------------------------------------------------------
+
+
+def counted(calls: list[str], name: str, fault: list[Exception]) -> Topic[int]:
+    async def look(_: Inspector) -> int:
+        calls.append(name)
+        if fault:
+            raise fault[0]
+        return len(calls)
+
+    return Topic((name,), look, 0.0)
+
+
+async def test_what_no_page_shows_is_not_looked_at(make_gate: MakeGate) -> None:
+    now, calls = [0.0], list[str]()
+    sampler = Sampler(make_gate().console.inspector, clock=lambda: now[0])
+    a, b = counted(calls, "a", []), counted(calls, "b", [])
+    assert calls == []
+    assert (await sampler.sample(a, wait_s=5.0)).value == 1
+    assert sampler.refreshing == [("a",)]
+    assert sampler.newest(b) is None
+    now[0] = 1000.0  # nothing holds it, and it was loaded long ago
+    async with asyncio.timeout(10):
+        while sampler.refreshing:
+            await asyncio.sleep(0.05)
+    assert calls == ["a"]
+    with sampler.held([a]):
+        await sampler.change(5.0)
+    assert calls == ["a", "a"]
+    assert (await sampler.sample(a)).value == 2
+    await sampler.close()
+
+
+async def test_many_pages_are_one_look(make_gate: MakeGate) -> None:
+    calls = list[str]()
+    sampler = Sampler(make_gate().console.inspector)
+    topic = counted(calls, "a", [])
+    with sampler.held([topic]), sampler.held([topic]):
+        found = await asyncio.gather(*(sampler.sample(topic, wait_s=5.0) for _ in range(20)))
+    assert {one.value for one in found} == {1}
+    await sampler.close()
+
+
+async def test_a_look_that_fails_leaves_what_was_seen(make_gate: MakeGate) -> None:
+    calls, fault = list[str](), list[Exception]()
+    sampler = Sampler(make_gate().console.inspector)
+    topic = counted(calls, "a", fault)
+    with sampler.held([topic]):
+        assert (await sampler.sample(topic, wait_s=5.0)).fault is None
+        fault.append(TransportError("no answer"))
+        await sampler.change(5.0)
+        sample = await sampler.sample(topic)
+        assert (sample.value, sample.fault) == (1, "no answer")
+    await sampler.close()
+
+
+async def test_a_shard_is_asked_once_a_second_at_most(make_gate: MakeGate) -> None:
+    assert make_gate().console.inspector.paces.calls_per_s == 1.0
+
+
+# --- live tails -----------------------------------------------------------------------------------
+
+
+def test_a_browser_that_sleeps_loses_records_and_is_told_how_many() -> None:
+    basket = Basket(None, payloads())
+    for number in range(BASKET_RECORDS_MAX + 50):
+        basket.offer(seen(b'{"n": %d}' % number))
+    rows = basket.take()
+    assert (basket.seen, basket.matched, basket.lost, len(rows)) == (250, 250, 50, BASKET_RECORDS_MAX)
+    assert rows[0].text == '{"n": 50}'  # the newest are kept
+    assert basket.take() == []
+    for _ in range(10):
+        basket.offer(seen(b"x" * (BASKET_BYTES_MAX // 2)))
+    assert len(basket.take()) == 2
+    basket.offer(seen(b"x" * (2 * BASKET_BYTES_MAX)))
+    (row,) = basket.take()  # one that is larger than a basket is shown all the same
+    assert row.cut
+    assert len(row.text) < 1000
+
+
+async def test_three_browsers_share_one_reading(make_gate: MakeGate, kinesis: Any, service: LocalKinesis) -> None:
+    gate = make_gate()
+
+    def events(browser: str, where: str = "") -> str:
+        return f"/streams/pages/tail/events?from=start&browser={browser}-browser{where}"
+
+    async def follow(target: str) -> list[dict[str, Any]]:
+        answer = await ask(gate, "GET", target, headers=PROGRAM, until=lambda text: text.count('"shard_id"') > 0)
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        found = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+        return [row for one in found for row in one["rows"]]
+
+    filtered = events("three", "&where=.amount+%3D%3D+5")
+    rows = await asyncio.gather(follow(events("one")), follow(events("two")), follow(filtered))
+    assert [len(one) for one in rows] == [2, 2, 1]
+    assert gate.console.tails.readings == 1
+
+
+async def test_a_browser_that_comes_again_goes_on(make_gate: MakeGate, kinesis: Any) -> None:
+    gate = make_gate()
+    target = "/streams/pages/tail/events?from=start&browser=the-browser"
+    await ask(gate, "GET", target, headers=PROGRAM, until=lambda text: '"seen":2' in text)
+    kinesis.put_record(StreamName="pages", Data=b"later", PartitionKey="b")
+    again = await ask(gate, "GET", target, headers=PROGRAM, until=lambda text: '"later"' in text)
+    assert again.text.count('"shard_id"') == 1  # what it had is not sent again
+
+
+# --- seek -----------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_written_once_and_by_the_visitor_that_saw_it() -> None:
+    plans, plan = Plans(), object()
+    number = plans.add(plan, "ada")  # type: ignore[arg-type]
+    assert plans.take(number, "eve") is None
+    assert plans.take(number, "ada") is plan
+    assert plans.take(number, "ada") is None
+    first = plans.add(plan, "ada")  # type: ignore[arg-type]
+    for _ in range(PLANS_MAX):
+        plans.add(plan, "ada")  # type: ignore[arg-type]
+    assert plans.take(first, "ada") is None
